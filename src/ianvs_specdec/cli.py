@@ -1,0 +1,60 @@
+"""The ``specdec`` command. Each subcommand is one module in ``commands``, imported only when it is called for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from ianvs_specdec import __version__
+from ianvs_specdec.errors import UserError
+
+COMMANDS = {
+    "data": "convert benchmark files to the format of Ianvs, or generate the embedded benchmark",
+    "decode": "decode prompts with one method and write outputs and step traces",
+    "train": "train the embedded models",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand. Exit codes: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(prog="specdec", description="Cloud-edge LLM inference: decode, prepare data, train.")
+    parser.add_argument("--version", action="version", version=f"specdec {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        sub = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub.add_argument("--debug", action="store_true", help="show the full traceback of an error")
+        if name in arguments[:1]:
+            module = importlib.import_module(f"ianvs_specdec.commands.{name}")
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options) or 0)
+    except UserError as error:
+        if options.debug:
+            raise
+        print(f"specdec {options.command}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if options.debug:
+            raise
+        print(f"specdec {options.command}: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"specdec {options.command}: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    # Python flushes standard output at exit and would turn a closed pipe (`specdec ... | head`) into a traceback.
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)

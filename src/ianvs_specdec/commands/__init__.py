@@ -1,0 +1,1 @@
+"""One module for each subcommand of ``specdec``: ``add_arguments(parser)`` and ``run(options) -> exit code``."""

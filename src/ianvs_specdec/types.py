@@ -1,0 +1,164 @@
+"""The plain types every room knows: what is asked, how to sample, what came back and how it went.
+
+Nothing here imports anything heavy, so routers, benchmarks, metrics and the journal start in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+Message = dict[str, str]
+"""One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen and when generation ends.
+
+    ``temperature`` 0 is greedy decoding. ``top_p``, ``top_k`` (0 = off) and ``repetition_penalty`` have the meaning and the
+    order of application they have in transformers. ``stop`` strings end the output and are not part of it.
+    """
+
+    max_tokens: int = 512
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        for name, ok, rule in (
+            ("max_tokens", self.max_tokens >= 1, "at least 1"),
+            ("temperature", self.temperature >= 0, "0 (greedy) or more"),
+            ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
+            ("top_k", self.top_k >= 0, "0 (off) or more"),
+            ("repetition_penalty", self.repetition_penalty > 0, "more than 0"),
+        ):
+            if not ok:
+                raise ValueError(f"{name} must be {rule}, got {getattr(self, name)!r}")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(f.name for f in fields(cls))
+
+
+@dataclass
+class Step:
+    """One verification step: a target forward that checks ``drafted`` tokens, keeps ``accepted`` and emits ``emitted``.
+
+    ``verified`` counts the tokens the target computed in the step, the root included; ``emitted`` counts what reached the
+    output, so the step that runs into a stop or the token limit emits less than ``accepted + 1``.
+    """
+
+    drafted: int
+    accepted: int
+    emitted: int
+    verified: int
+
+
+@dataclass
+class Trace:
+    """What happened to one request. Times are seconds since the request was issued, on a monotonic clock.
+
+    ``chunks`` holds one ``(time, tokens)`` pair for each piece that reached the caller; speculative decoding emits several
+    tokens at once, so tokens are counted, never chunks. ``steps`` holds the verification steps (the prefill pass and the one
+    token it yields are not among them); it is empty for back ends that do not tell. ``near_ties`` lists the output positions
+    where the two best tokens were closer than 1e-3 in logit, with the gap. ``bytes_up`` and ``bytes_down`` are set by remote
+    back ends.
+    """
+
+    chunks: list[tuple[float, int]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    near_ties: list[tuple[int, float]] = field(default_factory=list)
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+
+    @property
+    def tokens(self) -> int:
+        return sum(n for _, n in self.chunks)
+
+    @property
+    def ttft(self) -> float | None:
+        """Time to first token; None without output."""
+        return self.chunks[0][0] if self.chunks else None
+
+    @property
+    def latency(self) -> float | None:
+        """Time to the last token; None without output."""
+        return self.chunks[-1][0] if self.chunks else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "chunks": [[round(t, 7), n] for t, n in self.chunks],
+            "steps": [[s.drafted, s.accepted, s.emitted, s.verified] for s in self.steps],
+            "near_ties": [list(tie) for tie in self.near_ties],
+            **({"bytes_up": self.bytes_up} if self.bytes_up is not None else {}),
+            **({"bytes_down": self.bytes_down} if self.bytes_down is not None else {}),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Trace:
+        return cls(
+            chunks=[(t, n) for t, n in data.get("chunks", ())],
+            steps=[Step(*s) for s in data.get("steps", ())],
+            near_ties=[(p, g) for p, g in data.get("near_ties", ())],
+            bytes_up=data.get("bytes_up"),
+            bytes_down=data.get("bytes_down"),
+        )
+
+
+@dataclass
+class Completion:
+    """One answer: its text, its token ids where the back end tells them, counted usage and the trace.
+
+    ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
+    """
+
+    text: str
+    token_ids: list[int]
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: str
+    trace: Trace
+
+    def to_json(self) -> dict[str, Any]:
+        return {**{f.name: getattr(self, f.name) for f in fields(self) if f.name != "trace"}, "trace": self.trace.to_json()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Completion:
+        return cls(**{**data, "trace": Trace.from_json(data["trace"])})
+
+
+@dataclass(frozen=True)
+class Query:
+    """One row of a benchmark, as the models see it.
+
+    ``turns`` are the user's messages in order; each next turn is asked with the answers to the earlier ones as context.
+    ``scorer`` names how an answer is judged (see ``benchmarks``) and ``group`` is the subject or category.
+    """
+
+    turns: tuple[str, ...]
+    id: str = ""
+    group: str = ""
+    scorer: str = "text"
+    system: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def messages_of(query: Query, answers: Iterable[str]) -> list[Message]:
+    """The chat up to the next unanswered turn: system, then user and assistant in alternation, ending with the user."""
+    messages: list[Message] = [{"role": "system", "content": query.system}] if query.system else []
+    given = list(answers)
+    for turn, answer in zip(query.turns, given, strict=False):
+        messages += [{"role": "user", "content": turn}, {"role": "assistant", "content": answer}]
+    return [*messages, {"role": "user", "content": query.turns[len(given)]}]
