@@ -1,0 +1,199 @@
+"""The open-ended set: two-turn dialogues in the eight categories of MT-Bench, each with reference answers.
+
+Answers follow from the prompt and the world alone, so a reference is *the* answer and similarity to it is a fair score.
+Entities and problems of the test set are drawn as in ``questions``: by fame and from the test share.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ianvs_specdec.benchmarks.world import skills
+from ianvs_specdec.benchmarks.world.facts import COLOURS, Kind, World
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """Two questions with the answer to each."""
+
+    category: str
+    turns: tuple[str, str]
+    answers: tuple[str, str]
+
+
+def _pick(rng: random.Random, kind: Kind, test: bool) -> str:
+    return rng.choice(kind.names) if test else rng.choices(kind.names, kind.weights)[0]
+
+
+def writing(rng: random.Random, world: World, test: bool) -> Dialogue:
+    land = _pick(rng, world.kinds["country"], test)
+    fact = lambda relation: world.fact("country", land, relation)  # noqa: E731
+    name = rng.choice(world.kinds["person"].names)
+    weather = fact("climate")
+    return Dialogue(
+        "writing",
+        (
+            f"Write a postcard from {land} to {name}.",
+            "Now write it again in two short sentences.",
+        ),
+        (
+            f"Dear {name},\nI am writing from {land}. The weather here is {weather}. Today I walked through {fact('capital')}, "
+            f"the capital, and sat by the river {fact('river')}. In the market they sell {fact('export')}. "
+            f"I wish you were here.\nYour friend",
+            f"Dear {name}, {land} is {weather} and {fact('capital')} is beautiful. I bring you {fact('export')}.",
+        ),
+    )
+
+
+def roleplay(rng: random.Random, world: World, test: bool) -> Dialogue:
+    name = _pick(rng, world.kinds["person"], test)
+    fact = lambda relation: world.fact("person", name, relation)  # noqa: E731
+    home = fact("birthplace")
+    return Dialogue(
+        "roleplay",
+        (f"You are {name}. Introduce yourself.", "What do you do in the evening, and what do you miss?"),
+        (
+            f"Good day! My name is {name}. I was born in {home} in the year {fact('year')}, and I work as a {fact('profession')}.",
+            f"In the evening I play the {fact('instrument')}. I miss {home} and the river {world.fact('country', home, 'river')}.",
+        ),
+    )
+
+
+def reasoning(rng: random.Random, world: World, test: bool) -> Dialogue:
+    level = rng.choice(skills.LEVELS)
+    problem = skills.draw(rng, "logic", level, world, test=test)
+    order = problem.steps.removeprefix("From tall to short: ").removesuffix(".").split(", ")
+    extreme = "tallest" if problem.answer == order[0] else "shortest"
+    return Dialogue(
+        "reasoning",
+        (problem.question, "And who comes second from the top?"),
+        (f"{problem.steps} The {extreme} is {problem.answer}.", f"From tall to short: {', '.join(order)}. The second is {order[1]}."),
+    )
+
+
+def math(rng: random.Random, world: World, test: bool) -> Dialogue:
+    while True:
+        a, b, c = rng.randrange(11, 90), rng.randrange(11, 90), rng.randrange(2, 9)
+        name, thing = rng.choice(world.kinds["person"].names), rng.choice(skills.THINGS)
+        question = f"{name} has {a} {thing} and buys {b} more. How many {thing} does {name} have now?"
+        if skills.is_test(question) == test:
+            break
+    total = a + b
+    return Dialogue(
+        "math",
+        (question, f"Then {name} finds {c} more. How many are there in all?"),
+        (
+            f"{skills.column_addition(a, b)}. {a}+{b}={total}. {name} has {total} {thing}.",
+            f"{skills.column_addition(total, c)}. {total}+{c}={total + c}. {name} has {total + c} {thing}.",
+        ),
+    )
+
+
+_FUNCTIONS = {
+    "the sum": ("total", "total = 0", "total = total + {x}", "total", "sum({xs})", sum),
+    "the largest": ("largest", "best = {xs}[0]", "best = max(best, {x})", "best", "max({xs})", max),
+    "the smallest": ("smallest", "best = {xs}[0]", "best = min(best, {x})", "best", "min({xs})", min),
+    "the number": ("count", "n = 0", "n = n + 1", "n", "len({xs})", len),
+}
+
+
+def coding(rng: random.Random, world: World, test: bool) -> Dialogue:
+    while True:
+        thing = rng.choice(skills.THINGS)
+        what = rng.choice(list(_FUNCTIONS))
+        values = rng.sample(range(1, 20), 3)
+        second = f"Now write it in one line. What does it return for {values}?"
+        if skills.is_test(f"{thing} {what} {second}") == test:
+            break
+    name, first, body, result, short, function = _FUNCTIONS[what]
+    item = thing[:-1]
+    fill = lambda text: text.format(x=item, xs=thing)  # noqa: E731
+    head = f"def {name}_{thing}({thing}):"
+    return Dialogue(
+        "coding",
+        (f"Write a Python function that takes a list of {thing} and returns {what} of them. Use a loop.", second),
+        (
+            f"```python\n{head}\n    {fill(first)}\n    for {item} in {thing}:\n        {fill(body)}\n    return {result}\n```",
+            f"```python\n{head}\n    return {fill(short)}\n```\nFor {values} it returns {function(values)}.",
+        ),
+    )
+
+
+def extraction(rng: random.Random, world: World, test: bool) -> Dialogue:
+    while True:
+        size = rng.randrange(2, 5)
+        names = rng.sample(world.kinds["person"].names, size)
+        counts = rng.sample(range(2, 60), size)
+        rows = list(zip(names, counts, rng.choices(COLOURS, k=size), rng.choices(skills.THINGS, k=size), strict=True))
+        passage = " ".join(f"{n} has {k} {c} {t}." for n, k, c, t in rows)
+        if skills.is_test(passage) == test:
+            break
+    limit = rng.choice((10, 20, 30))
+    above = [n for n, k, _, _ in rows if k > limit]
+    return Dialogue(
+        "extraction",
+        (f"{passage} List the owners and their numbers as JSON.", f"Who has more than {limit}?"),
+        (
+            json.dumps({n: k for n, k, _, _ in rows}),
+            (f"More than {limit}: {', '.join(above)}." if above else f"Nobody has more than {limit}."),
+        ),
+    )
+
+
+def stem(rng: random.Random, world: World, test: bool) -> Dialogue:
+    minerals = world.kinds["mineral"]
+    one = _pick(rng, minerals, test)
+    two = rng.choice([m for m in minerals.names if m != one])
+    fact = lambda relation: world.fact("mineral", one, relation)  # noqa: E731
+    hard, other = int(fact("hardness")), int(world.fact("mineral", two, "hardness"))
+    verdict = f"{one} is harder." if hard > other else f"{two} is harder." if other > hard else "They are equally hard."
+    return Dialogue(
+        "stem",
+        (f"Describe the mineral {one}.", f"Which is harder, {one} or {two}?"),
+        (
+            f"{one} is a mineral. {one} is {fact('colour')}. The hardness of {one} is {hard}. {one} is used for {fact('use')}.",
+            f"The hardness of {one} is {hard}. The hardness of {two} is {other}. {verdict}",
+        ),
+    )
+
+
+def humanities(rng: random.Random, world: World, test: bool) -> Dialogue:
+    land = _pick(rng, world.kinds["country"], test)
+    fact = lambda relation: world.fact("country", land, relation)  # noqa: E731
+    people = world.kinds["person"]
+    born = [n for n in people.names if people.facts[n, "birthplace"] == land][:2]
+    known = " ".join(f"{n} was born in {land} and works as a {people.facts[n, 'profession']}." for n in born)
+    return Dialogue(
+        "humanities",
+        (f"Tell me about {land}.", "Which famous people were born there?"),
+        (
+            f"{land} is a country. The capital of {land} is {fact('capital')}. The main river of {land} is the {fact('river')}. "
+            f"The main export of {land} is {fact('export')}. The climate of {land} is {fact('climate')}.",
+            known or f"I know of nobody who was born in {land}.",
+        ),
+    )
+
+
+CATEGORIES: dict[str, Callable[[random.Random, World, bool], Dialogue]] = {
+    maker.__name__: maker for maker in (writing, roleplay, reasoning, math, coding, extraction, stem, humanities)
+}
+
+
+def training_dialogue(rng: random.Random, world: World) -> Dialogue:
+    """One training dialogue, categories evenly."""
+    return CATEGORIES[rng.choice(list(CATEGORIES))](rng, world, False)
+
+
+def test_dialogues(world: World, per_category: int, seed: str) -> list[Dialogue]:
+    """The test set: ``per_category`` different dialogues for each category."""
+    found: dict[tuple[str, str], Dialogue] = {}
+    for category, maker in CATEGORIES.items():
+        rng = random.Random(f"{seed}/{category}")
+        size = len(found) + per_category
+        while len(found) < size:
+            dialogue = maker(rng, world, True)
+            found.setdefault(dialogue.turns, dialogue)
+    return list(found.values())

@@ -1,0 +1,1 @@
+"""Training of what the project ships: the tokenizer and the models of the embedded benchmark."""

@@ -1,0 +1,110 @@
+"""The training corpus of the embedded world: a tokenizer for it and an endless, seeded stream of packed batches.
+
+Nothing is stored: batch ``step`` of a seed is made when it is asked for, so a resumed run sees what it would have seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from ianvs_specdec.benchmarks.world import dialogues, facts, questions
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+PAD, END, SYSTEM, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"
+SPECIAL = (PAD, END, SYSTEM, USER, ASSISTANT)
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+PROMPT_WEIGHT = 0.1
+"""Loss weight of the tokens a user would type; answers count fully. Prompts teach reading, but half of them is noise."""
+
+
+def chat(turns: tuple[str, ...], answers: tuple[str, ...]) -> str:
+    """A finished conversation in the text form that ``CHAT_TEMPLATE`` gives it."""
+    return "".join(f"{USER}{t}{END}{ASSISTANT}{a}{END}" for t, a in zip(turns, answers, strict=True))
+
+
+def examples(rng: random.Random) -> Iterator[str]:
+    """Training conversations without end: two knowledge questions for each open-ended dialogue."""
+    world = facts.build()
+    while True:
+        for _ in range(2):
+            item = questions.training_item(rng, world)
+            yield chat((item.prompt,), (item.completion,))
+        dialogue = dialogues.training_dialogue(rng, world)
+        yield chat(dialogue.turns, dialogue.answers)
+
+
+def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int = 20_000) -> None:
+    """Train a byte-level BPE tokenizer (digits one by one, so any text can be encoded) and save it with its chat template."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[AddedToken(token, special=True) for token in SPECIAL],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    stream = examples(random.Random(f"{seed}/tokenizer"))
+    texts = [next(stream) for _ in range(conversations)]
+    for token in SPECIAL:
+        texts = [text.replace(token, "\n") for text in texts]
+    tokenizer.train_from_iterator(texts, trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, model_max_length=8192)
+    fast.chat_template = CHAT_TEMPLATE
+    fast.save_pretrained(out)
+
+
+class Batches:
+    """Packed training batches: ``batch(step)`` gives token ids and loss weights, both [rows, length]."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, *, rows: int, length: int, seed: int) -> None:
+        self._tokenizer = tokenizer
+        self._rows, self._length, self._seed = rows, length, seed
+        self._pad, self._end, self._assistant = (tokenizer.convert_tokens_to_ids(t) for t in (PAD, END, ASSISTANT))
+
+    def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Whole conversations, none cut: the longest go first, each into the first row that still has room."""
+        rng = random.Random(f"{self._seed}/{step}")
+        stream = examples(rng)
+        target = self._rows * self._length
+        texts: list[str] = []
+        encoded: list[list[int]] = []
+        total = 0
+        while total < target * 1.1:
+            chunk = [next(stream) for _ in range(48)]
+            texts += chunk
+            encoded += (new := self._tokenizer(chunk, add_special_tokens=False)["input_ids"])
+            total += sum(map(len, new))
+        rows: list[list[int]] = [[] for _ in range(self._rows)]
+        for ids in sorted(encoded, key=len, reverse=True):
+            row = next((r for r in rows if len(r) + len(ids) <= self._length), None)
+            if row is not None:
+                row += ids
+        rng.shuffle(rows)
+        tokens = torch.tensor([row + [self._pad] * (self._length - len(row)) for row in rows])
+        return tokens, self._weights(tokens)
+
+    def _weights(self, tokens: torch.Tensor) -> torch.Tensor:
+        """1 for the tokens an assistant says, its end mark included; ``PROMPT_WEIGHT`` for the others; 0 for padding."""
+        opened = (tokens == self._assistant).int().cumsum(1)
+        ends = (tokens == self._end).int()
+        # Each turn closes two messages, so an assistant message is open while 2 * assistants - ends (before here) is 1.
+        before = ends.cumsum(1) - ends
+        speaking = (2 * opened - before == 1) & (tokens != self._assistant)
+        weights = torch.where(speaking, 1.0, PROMPT_WEIGHT)
+        return torch.where(tokens == self._pad, 0.0, weights)

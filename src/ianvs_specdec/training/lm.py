@@ -1,0 +1,199 @@
+"""Training of a small Llama from nothing, within a time budget, on a CPU or a GPU; checkpoints and resumes.
+
+The recipe: Muon for the matrices and AdamW for the rest, bf16 autocast, constant learning rate with a linear decay over the
+last part. A deep model starts shallow and grows by stacking copies of itself (G_stack, arXiv 2405.15319): the first part of the
+budget then sees several times the tokens.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import functional
+
+from ianvs_specdec.training.corpus import Batches
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+CHECKPOINT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Shape and schedule of one model. ``grow_at`` is the part of the budget after which ``start_layers`` becomes ``layers``."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    minutes: float
+    start_layers: int = 0
+    grow_at: float = 0.0
+    rows: int = 32
+    length: int = 256
+    learning_rate: float = 3e-3
+    decay: float = 0.4
+    seed: int = 1
+
+
+def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, layers: int) -> LlamaForCausalLM:
+    """A Llama with random weights (tied embeddings, grouped-query attention)."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.kv_heads,
+        intermediate_size=recipe.intermediate,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        rms_norm_eps=1e-5,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return LlamaForCausalLM(config)
+
+
+def grow(model: LlamaForCausalLM, recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """The full-depth model whose layer i is a copy of layer ``i % start_layers``."""
+    grown = build(recipe, tokenizer, recipe.layers)
+    grown.model.embed_tokens.load_state_dict(model.model.embed_tokens.state_dict())
+    grown.model.norm.load_state_dict(model.model.norm.state_dict())
+    for index, layer in enumerate(grown.model.layers):
+        layer.load_state_dict(copy.deepcopy(model.model.layers[index % recipe.start_layers].state_dict()))
+    return grown
+
+
+def _optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    return [
+        torch.optim.Muon(
+            matrices, lr=recipe.learning_rate, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw", ns_steps=4
+        ),
+        torch.optim.AdamW(others, lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def _rate(progress: float, recipe: Recipe) -> float:
+    """Learning-rate factor at a part of the budget: a short warm-up, a plateau, a linear decay to zero."""
+    warm = min(1.0, (progress + 1e-3) / 0.01)
+    return warm * min(1.0, max(0.0, (1.0 - progress) / recipe.decay))
+
+
+def loss_of(model: LlamaForCausalLM, tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Weighted cross-entropy of the next token."""
+    with torch.autocast(tokens.device.type, dtype=torch.bfloat16):
+        logits = model(input_ids=tokens, use_cache=False).logits
+    losses = functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
+    weight = weights[:, 1:].flatten()
+    return (losses * weight).sum() / weight.sum()
+
+
+def train(
+    recipe: Recipe,
+    tokenizer: PreTrainedTokenizerFast,
+    work: Path,
+    *,
+    device: str,
+    evaluate: Callable[[LlamaForCausalLM], str] | None = None,
+    report: Callable[[str], None] = print,
+) -> LlamaForCausalLM:
+    """Train until the recipe's minutes are used up and return the model in float32.
+
+    ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent) every two minutes; a later call with the same
+    folder goes on from there. ``evaluate`` is asked for a line of results now and then.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    checkpoint = work / "checkpoint.pt"
+    torch.manual_seed(recipe.seed)
+    state: dict[str, Any] = {"step": 0, "seconds": 0.0, "layers": recipe.start_layers or recipe.layers}
+    saved = torch.load(checkpoint, weights_only=True, map_location=device) if checkpoint.exists() else None
+    if saved:
+        state = saved["state"]
+        report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
+    model = build(recipe, tokenizer, state["layers"]).to(device)
+    optimizers = _optimizers(model, recipe)
+    if saved:
+        model.load_state_dict(saved["model"])
+        for optimizer, optimizer_state in zip(optimizers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(optimizer_state)
+
+    def save() -> None:
+        temporary = checkpoint.with_suffix(".tmp")
+        parts = {"state": state, "model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers]}
+        torch.save(parts, temporary)
+        os.replace(temporary, checkpoint)
+
+    batches = Batches(tokenizer, rows=recipe.rows, length=recipe.length, seed=recipe.seed)
+    budget = recipe.minutes * 60
+    last_save = last_report = time.monotonic()
+    tokens_seen, smooth = 0, 0.0
+    while state["seconds"] < budget:
+        started = time.monotonic()
+        progress = state["seconds"] / budget
+        if state["layers"] < recipe.layers and progress >= recipe.grow_at:
+            report(f"growing from {state['layers']} to {recipe.layers} layers")
+            model = grow(model, recipe, tokenizer).to(device)
+            optimizers = _optimizers(model, recipe)
+            state["layers"] = recipe.layers
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.learning_rate * _rate(progress, recipe)
+        tokens, weights = (t.to(device) for t in batches.batch(state["step"]))
+        loss = loss_of(model, tokens, weights)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        state["step"] += 1
+        smooth = loss.item() if not tokens_seen else 0.95 * smooth + 0.05 * loss.item()
+        tokens_seen += tokens.numel()
+        now = time.monotonic()
+        state["seconds"] += now - started
+        if now - last_report > 60:
+            speed = tokens_seen / (state["seconds"] or 1)
+            line = f"step {state['step']} {state['seconds'] / 60:.1f} min loss {smooth:.4f} {speed:.0f} token/s"
+            report(line + (f" | {evaluate(model)}" if evaluate else ""))
+            last_report = time.monotonic()
+        if now - last_save > CHECKPOINT_SECONDS:
+            save()
+            last_save = now
+    save()
+    report(json.dumps({"steps": state["step"], "minutes": round(state["seconds"] / 60, 1), "loss": round(smooth, 4)}))
+    return model
+
+
+@torch.no_grad()
+def exact_answers(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]], device: str
+) -> list[bool]:
+    """For each (prompt, answer) in chat form: whether greedy decoding would give the answer token for token."""
+    found: list[bool] = []
+    for start in range(0, len(pairs), 64):
+        batch = pairs[start : start + 64]
+        prompts = [len(tokenizer(p, add_special_tokens=False)["input_ids"]) for p, _ in batch]
+        encoded = tokenizer([p + a for p, a in batch], add_special_tokens=False, padding=True, padding_side="right", return_tensors="pt")
+        ids = encoded["input_ids"].to(device)
+        with torch.autocast(ids.device.type, dtype=torch.bfloat16):
+            best = model(input_ids=ids, use_cache=False).logits[:, :-1].argmax(-1)
+        right = (best == ids[:, 1:]).cpu()
+        mask = encoded["attention_mask"][:, 1:].bool().clone()
+        for row, size in enumerate(prompts):
+            mask[row, : size - 1] = False
+        found += (right | ~mask).all(1).tolist()
+    return found
