@@ -1,0 +1,23 @@
+"""The decoding core: one loop over a target, a drafter and a speculation length."""
+
+from ianvs_specdec.decoding.contracts import Context, Drafter, Length, Observation, Output, Stats, Target
+from ianvs_specdec.decoding.loop import ContextWindowError, Decoded, decode
+from ianvs_specdec.decoding.stopping import StopStrings
+from ianvs_specdec.decoding.target import HuggingFaceTarget
+from ianvs_specdec.decoding.tree import TokenTree
+
+__all__ = [
+    "Context",
+    "ContextWindowError",
+    "Decoded",
+    "Drafter",
+    "HuggingFaceTarget",
+    "Length",
+    "Observation",
+    "Output",
+    "Stats",
+    "StopStrings",
+    "Target",
+    "TokenTree",
+    "decode",
+]

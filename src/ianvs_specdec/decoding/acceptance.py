@@ -1,0 +1,130 @@
+"""Which of the drafted tokens stay, and which token follows them.
+
+Both rules are lossless: greedy acceptance emits the target's own argmax at every position, rejection sampling emits
+tokens distributed exactly as the target's own samples, whatever was drafted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.decoding.sampling import Processor
+from ianvs_specdec.decoding.tree import TokenTree
+from ianvs_specdec.types import Sampling
+
+
+@dataclass
+class Verdict:
+    """The accepted ``path`` (root first) and the ``token`` that follows its last node.
+
+    ``gaps`` has one entry per emitted token (``len(path)`` of them) in greedy mode: how far the best logit was above
+    the second best; empty when sampling.
+    """
+
+    path: list[int]
+    token: int
+    gaps: list[float] = field(default_factory=list)
+
+
+class Acceptance(Protocol):
+    def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        """Judge a tree by the target's ``logits`` ``[nodes, vocabulary]``, and take the verdict as said."""
+
+
+class Greedy:
+    """Follow the target's argmax down the tree."""
+
+    def __init__(self, processor: Processor | None = None) -> None:
+        self._processor = processor
+
+    def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        return (
+            self._walk(tree, logits) if self._processor is None else self._walk_penalised(tree, logits, self._processor)
+        )
+
+    def _walk(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        best = logits.argmax(dim=-1).tolist()
+        path = [0]
+        while (child := _child_with(tree, path[-1], best[path[-1]])) is not None:
+            path.append(child)
+        visited = logits if len(path) == len(logits) else logits[path]
+        top = visited.topk(2, dim=-1).values.float()
+        return Verdict(path, best[path[-1]], (top[:, 0] - top[:, 1]).tolist())
+
+    def _walk_penalised(self, tree: TokenTree, logits: Tensor, processor: Processor) -> Verdict:
+        path, gaps = [0], []
+        while True:
+            scores = processor.scores(logits[path[-1]])
+            token = int(scores.argmax())
+            top = scores.topk(2).values
+            gaps.append(float(top[0] - top[1]))
+            processor.extend(token)
+            child = _child_with(tree, path[-1], token)
+            if child is None:
+                return Verdict(path, token, gaps)
+            path.append(child)
+
+
+class Rejection:
+    """Rejection sampling with residuals (Leviathan et al. 2023; Chen et al. 2023), siblings tried in order.
+
+    A child drawn from q is accepted with probability min(1, p/q); after a rejection p becomes norm(max(p - q, 0)) and
+    the next sibling is tried against it (SpecInfer, Miao et al. 2024). A child without draft probabilities is a point
+    mass: it is accepted with probability p, and a rejection removes it from p. ``uniform`` draws from [0, 1).
+    """
+
+    def __init__(
+        self, processor: Processor, generator: torch.Generator, uniform: Callable[[], float] | None = None
+    ) -> None:
+        self._processor = processor
+        self._generator = generator
+        self._uniform = uniform or (lambda: float(torch.rand((), generator=generator, device=generator.device)))
+
+    def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        path = [0]
+        while True:
+            p = self._processor.probabilities(logits[path[-1]])
+            child, p = self._try_children(tree, path[-1], p)
+            if child is None:
+                token = int(torch.multinomial(p, 1, generator=self._generator))
+                self._processor.extend(token)
+                return Verdict(path, token)
+            self._processor.extend(tree.tokens[child])
+            path.append(child)
+
+    def _try_children(self, tree: TokenTree, node: int, p: Tensor) -> tuple[int | None, Tensor]:
+        """The accepted child of ``node``, or None and the distribution that the token in its place is drawn from."""
+        q = tree.probabilities.get(node) if tree.probabilities else None
+        for child in tree.children[node]:
+            token = tree.tokens[child]
+            p_token, q_token = float(p[token]), 1.0 if q is None else float(q[token])
+            if self._uniform() * q_token < p_token:
+                return child, p
+            residual = (
+                p.index_fill(0, p.new_tensor([token], dtype=torch.long), 0) if q is None else (p - q).clamp_(min=0)
+            )
+            mass = residual.sum()
+            if mass <= 0:  # p and q agree up to rounding: there is nothing else to draw
+                return child, p
+            p = residual / mass
+            if q is not None and not tree.with_replacement:
+                q = q.index_fill(0, q.new_tensor([token], dtype=torch.long), 0)
+                q = q / q.sum().clamp_min(torch.finfo(q.dtype).tiny)
+        return None, p
+
+
+def create(sampling: Sampling, prompt_ids: Sequence[int], generator: torch.Generator) -> Acceptance:
+    """The acceptance rule for one request; it keeps the request's token history."""
+    processor = Processor(sampling, prompt_ids, generator.device)
+    if not sampling.greedy:
+        return Rejection(processor, generator)
+    return Greedy(processor if sampling.repetition_penalty != 1.0 else None)
+
+
+def _child_with(tree: TokenTree, node: int, token: int) -> int | None:
+    return next((child for child in tree.children[node] if tree.tokens[child] == token), None)

@@ -1,0 +1,87 @@
+"""A key-value cache for Hugging Face models that is written in place and rolled back without copying."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+_FIRST_CAPACITY = 256
+
+
+class ReservedLayer(DynamicLayer):
+    """Keys and values ``[1, heads, capacity, head_dim]`` of which the first ``length`` positions count.
+
+    The layer of ``DynamicCache`` concatenates, which copies the whole cache for every new token.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.is_initialized = True
+        self.keys = _room_like(key_states, _FIRST_CAPACITY)
+        self.values = _room_like(value_states, _FIRST_CAPACITY)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start, end = self.length, self.length + key_states.shape[-2]
+        if end > self.keys.shape[-2]:
+            self.keys = _grown(self.keys, start, 2 * end)
+            self.values = _grown(self.values, start, 2 * end)
+        self.keys[:, :, start:end] = key_states
+        self.values[:, :, start:end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def keep(self, start: int, rows: Sequence[int]) -> None:
+        """Of the positions from ``start`` on keep those at the ascending offsets ``rows``."""
+        end = start + len(rows)
+        if rows and rows[-1] != len(rows) - 1:
+            index = torch.tensor(rows, device=self.keys.device) + start
+            self.keys[:, :, start:end] = self.keys.index_select(2, index)
+            self.values[:, :, start:end] = self.values.index_select(2, index)
+        self.length = end
+
+
+class ReservedCache(DynamicCache):
+    """A ``DynamicCache`` of ``ReservedLayer``. Sliding-window layers are kept whole; the mask hides what is out of
+    reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer_class_to_replicate = ReservedLayer
+
+    def keep(self, start: int, rows: Sequence[int] = ()) -> None:
+        """Of the positions from ``start`` on keep those at the ascending offsets ``rows``, in every layer."""
+        for layer in self.layers:
+            if isinstance(layer, ReservedLayer) and layer.is_initialized:
+                layer.keep(start, rows)
+
+
+def keeps_every_position(config: Any) -> bool:
+    """Whether all state of a model with this configuration is keys and values per position (no recurrent state)."""
+    layers = DynamicCache(config=config).layers
+    return all(type(layer).__name__ in {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"} for layer in layers)
+
+
+def _room_like(states: Tensor, positions: int) -> Tensor:
+    return states.new_empty((*states.shape[:-2], positions, states.shape[-1]))
+
+
+def _grown(states: Tensor, length: int, positions: int) -> Tensor:
+    larger = _room_like(states, positions)
+    larger[:, :, :length] = states[:, :, :length]
+    return larger

@@ -1,0 +1,111 @@
+"""What the loop asks of a target, a drafter and a speculation length, and what it tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.decoding.tree import TokenTree
+from ianvs_specdec.types import Sampling, Step
+
+
+@dataclass
+class Output:
+    """What one target forward computed.
+
+    ``logits`` has shape ``[nodes, vocabulary]``; after ``prefill`` it has one row, for the last position. ``hidden``
+    holds one tensor ``[nodes, hidden]`` per feature asked for in ``prefill``; after ``prefill`` it covers every prompt
+    position.
+    """
+
+    logits: Tensor
+    hidden: tuple[Tensor, ...] = ()
+
+
+class Target(Protocol):
+    """A causal LM with the state of one sequence. The root of a verified tree is not in the state before ``commit``."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def window(self) -> int | None:
+        """How many positions the model can address; None = unlimited."""
+
+    def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
+        """Start a new sequence from token ids.
+
+        ``features`` are indices into the layer inputs in Hugging Face's ``hidden_states`` order (0 = embeddings, -1 =
+        the last hidden state after the final norm); every later output of this sequence carries them.
+        """
+
+    def verify(self, tree: TokenTree) -> Output:
+        """Logits and hidden states after every node, as if its path from the root had been decoded token by token."""
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep the nodes of the last verified tree on ``path`` (root first), drop the others."""
+
+
+@dataclass
+class Context:
+    """One request as a drafter sees it; the loop keeps it current.
+
+    ``tokens`` is the prompt and the output so far; its last token is the root of the next tree. At most ``remaining``
+    more tokens will be emitted. A drafter that draws at random draws from ``generator``.
+    """
+
+    tokens: list[int]
+    prompt_tokens: int
+    remaining: int
+    sampling: Sampling
+    generator: torch.Generator
+
+
+@dataclass
+class Observation:
+    """One verified step: the tree, what the target computed for it, the accepted path (root first) and the token after
+    it."""
+
+    tree: TokenTree
+    output: Output
+    path: list[int]
+    token: int
+
+
+class Drafter(Protocol):
+    """Guesses what the target will say. A wrong guess costs time, never correctness."""
+
+    features: tuple[int, ...]
+    """The target's hidden states this drafter wants to be given (see ``Target.prefill``)."""
+
+    def begin(self, target: Target, context: Context, prefill: Output) -> None:
+        """A new request: the prompt is in the target, ``context.tokens`` already ends with the first output token."""
+
+    def propose(self, context: Context, budget: int) -> TokenTree:
+        """A tree rooted at ``context.tokens[-1]`` with at most ``budget`` (>= 1) further nodes; only the root = no
+        guess."""
+
+    def observe(self, observation: Observation) -> None:
+        """Called after every step that did not end the request, with ``context`` already advanced."""
+
+
+@dataclass
+class Stats:
+    """What a speculation length may learn from: the finished steps of the running request and what they cost, in
+    seconds."""
+
+    context_tokens: int
+    steps: list[Step] = field(default_factory=list)
+    draft_seconds: list[float] = field(default_factory=list)
+    verify_seconds: list[float] = field(default_factory=list)
+
+
+class Length(Protocol):
+    """How far to speculate."""
+
+    def budget(self, stats: Stats) -> int:
+        """The most draft tokens the next step may verify; 0 = do not speculate."""

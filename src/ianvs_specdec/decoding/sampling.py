@@ -1,0 +1,65 @@
+"""From logits to the distribution a token is drawn from, as transformers does it.
+
+The order is transformers': repetition penalty, temperature, top-k, top-p, all in float32. Greedy decoding applies the
+repetition penalty only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.types import Sampling
+
+
+def top_k_filter(scores: Tensor, k: int) -> Tensor:
+    """Keep the ``k`` best of ``scores`` ``[vocabulary]`` and whatever ties with the k-th."""
+    threshold = scores.topk(min(k, scores.shape[-1])).values[-1]
+    return scores.masked_fill(scores < threshold, -torch.inf)
+
+
+def top_p_filter(scores: Tensor, p: float) -> Tensor:
+    """Keep the smallest set of best ``scores`` ``[vocabulary]`` whose probability reaches ``p``; at least one."""
+    ascending, order = scores.sort(descending=False)
+    dropped = ascending.softmax(dim=-1).cumsum(dim=-1) <= (1 - p)
+    dropped[-1] = False
+    return scores.masked_fill(dropped.scatter(0, order, dropped), -torch.inf)
+
+
+class Processor:
+    """Turns the logits of one position into scores or probabilities, given every token before it.
+
+    The history is the prompt and all tokens passed to ``extend``, so that inside a tree the penalty follows the path.
+    """
+
+    def __init__(self, sampling: Sampling, prompt_ids: Sequence[int], device: torch.device) -> None:
+        self._sampling = sampling
+        self._penalised = sampling.repetition_penalty != 1.0
+        self._history = set(prompt_ids) if self._penalised else set()
+        self._seen = torch.tensor(list(self._history), dtype=torch.long, device=device)
+
+    def extend(self, token: int) -> None:
+        """Append one token to the history."""
+        if self._penalised and token not in self._history:
+            self._history.add(token)
+            self._seen = torch.cat([self._seen, self._seen.new_tensor([token])])
+
+    def scores(self, logits: Tensor) -> Tensor:
+        """``[vocabulary]`` logits of the next position with the repetition penalty applied, float32."""
+        logits = logits.float()
+        if not self._penalised:
+            return logits
+        seen = logits[self._seen]
+        penalty = self._sampling.repetition_penalty
+        return logits.index_put((self._seen,), torch.where(seen < 0, seen * penalty, seen / penalty))
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """The distribution, float32 ``[vocabulary]``, that the next token is drawn from (temperature above 0)."""
+        scores = self.scores(logits) / self._sampling.temperature
+        if self._sampling.top_k:
+            scores = top_k_filter(scores, self._sampling.top_k)
+        if self._sampling.top_p < 1:
+            scores = top_p_filter(scores, self._sampling.top_p)
+        return scores.softmax(dim=-1)

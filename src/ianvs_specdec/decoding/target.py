@@ -1,0 +1,270 @@
+"""A target over any Hugging Face causal LM.
+
+Three ways to verify, chosen by what the model can do, all with the same result:
+
+- *in one forward*: a chain through the model's own causal path; a branching tree through a 4-D attention mask with
+  explicit positions. Afterwards the cache keeps the accepted path.
+- *branch by branch*, for models that take no custom mask or position (ALiBi, some attention kernels): the cache is
+  rolled back to the fork before every further branch.
+- *on a copy*, for models whose state cannot be rolled back (Mamba, hybrids): as above with copies of the state, and the
+  accepted tokens are decoded again on the state from before the step.
+
+Whether a model computes a branching tree, or several tokens at once on top of its state, is found out once by
+comparing with token-by-token decoding, not read from a list of model names.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.decoding.contracts import Output
+from ianvs_specdec.decoding.tree import TokenTree
+
+# What a model that cannot take a custom mask, positions or several tokens raises when it is given them.
+_REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, AssertionError)
+
+
+class HuggingFaceTarget:
+    """Implements ``contracts.Target`` for a loaded ``transformers`` causal LM; one sequence at a time.
+
+    The model is put into evaluation mode and otherwise left as it is.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.eval()
+        self.config = model.config.get_text_config()
+        self.window: int | None = getattr(self.config, "max_position_embeddings", None)
+        parameters = inspect.signature(model.forward).parameters
+        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+        self._features: tuple[int, ...] = ()
+        self._state = self._new_state()
+        self._base: Any = None
+        self._current: list[int] = []
+        self._tree = TokenTree.chain(0)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
+        self._features = tuple(features)
+        self._state.clear()
+        return self._forward(list(ids), **self._last_only, last_row=True)
+
+    def verify(self, tree: TokenTree) -> Output:
+        """Logits ``[nodes, vocabulary]``; see ``contracts.Target``."""
+        self._tree = tree
+        if len(tree) == 1:
+            self._base, self._current = None, [0]
+            return self._forward(tree.tokens)
+        self._base = self._state.snapshot()
+        if isinstance(self._state, _KeyValues) and (tree.is_chain or self._takes_trees):
+            self._current = list(range(len(tree)))
+            return self._forward(tree.tokens) if tree.is_chain else self._forward_tree(tree)
+        return self._verify_branches(tree)
+
+    def commit(self, path: Sequence[int]) -> None:
+        if self._current == list(path):
+            return
+        if isinstance(self._state, _KeyValues) and len(self._current) == len(self._tree):
+            self._state.cache.keep(self._base, path)
+            return
+        self._state.restore(self._base)
+        self._forward_in_chunks([self._tree.tokens[node] for node in path])
+
+    def _new_state(self) -> _KeyValues | _Recurrent:
+        from ianvs_specdec.decoding.cache import keeps_every_position
+
+        rolls_back = not getattr(self.model, "_is_stateful", False) and self.model._supports_default_dynamic_cache()
+        return _KeyValues() if rolls_back and keeps_every_position(self.config) else _Recurrent()
+
+    def _forward(self, tokens: list[int], *, last_row: bool = False, **inputs: Any) -> Output:
+        """One forward of ``tokens`` on top of the state, which then holds them."""
+        state = self._state.inputs(tokens)
+        out = self.model(
+            input_ids=torch.tensor([self._state.pending(tokens)], device=self.device),
+            use_cache=True,
+            output_hidden_states=True if self._features else None,
+            **state,
+            **inputs,
+        )
+        self._state.took(tokens, out)
+        rows = slice(-1, None) if last_row else slice(-len(tokens), None)
+        hidden = tuple(out.hidden_states[i][0][-len(tokens) :] for i in self._features)
+        return Output(out.logits[0][rows], hidden)
+
+    def _forward_tree(self, tree: TokenTree) -> Output:
+        past = self._state.snapshot()
+        positions = torch.tensor([past + depth for depth in tree.depths], device=self.device)
+        return self._forward(tree.tokens, position_ids=positions[None], attention_mask=self._tree_mask(tree, positions))
+
+    def _tree_mask(self, tree: TokenTree, positions: Tensor) -> Any:
+        """Attention mask ``[1, 1, nodes, past + nodes]``; one per kind of layer for models that mix several."""
+        past = int(positions[0])
+        full = torch.ones(len(tree), past + len(tree), dtype=torch.bool, device=self.device)
+        full[:, past:] = tree.mask(self.device)
+        masks = {"full_attention": full}
+        if self._sliding_window is not None:
+            keys = torch.cat([torch.arange(past, device=self.device), positions])
+            masks["sliding_attention"] = full & (positions[:, None] - keys[None] < self._sliding_window)
+        if self.config._attn_implementation != "sdpa":
+            lowest = torch.finfo(self.model.dtype).min
+            masks = {
+                kind: torch.zeros_like(m, dtype=self.model.dtype).masked_fill(~m, lowest) for kind, m in masks.items()
+            }
+        shaped = {kind: mask[None, None] for kind, mask in masks.items()}
+        if len(self._layer_kinds) > 1:
+            return {kind: shaped[kind] for kind in self._layer_kinds}
+        return shaped[self._layer_kinds[0]]
+
+    @cached_property
+    def _sliding_window(self) -> int | None:
+        return getattr(self.config, "sliding_window", None)
+
+    @cached_property
+    def _layer_kinds(self) -> list[str]:
+        kinds = getattr(self.config, "layer_types", None)
+        if kinds:
+            return sorted(set(kinds))
+        return ["full_attention" if self._sliding_window is None else "sliding_attention"]
+
+    def _verify_branches(self, tree: TokenTree) -> Output:
+        """Node by node along each branch, going back to the fork for the next branch."""
+        parts: dict[int, Output] = {}
+        forks: dict[int, Any] = {-1: self._base}
+        self._current = []
+        for run in _runs(tree):
+            parent = tree.parents[run[0]]
+            if self._current and self._current[-1] != parent:
+                self._state.restore(copy.deepcopy(forks[parent]))
+                del self._current[self._current.index(parent) + 1 :]
+            output = self._forward_in_chunks([tree.tokens[node] for node in run])
+            for row, node in enumerate(run):
+                parts[node] = Output(output.logits[row], tuple(h[row] for h in output.hidden))
+            self._current += run
+            if len(tree.children[run[-1]]) > 1:
+                forks[run[-1]] = self._state.snapshot()
+        ordered = [parts[node] for node in range(len(tree))]
+        hidden = tuple(torch.stack(rows) for rows in zip(*(part.hidden for part in ordered), strict=True))
+        return Output(torch.stack([part.logits for part in ordered]), hidden)
+
+    def _forward_in_chunks(self, tokens: list[int]) -> Output:
+        if len(tokens) == 1 or isinstance(self._state, _KeyValues) or self._takes_chunks:
+            return self._forward(tokens)
+        outputs = [self._forward([token]) for token in tokens]
+        hidden = tuple(torch.cat(rows) for rows in zip(*(output.hidden for output in outputs), strict=True))
+        return Output(torch.cat([output.logits for output in outputs]), hidden)
+
+    @cached_property
+    def _takes_trees(self) -> bool:
+        known = {"full_attention", "sliding_attention"}
+        if not known.issuperset(self._layer_kinds) or "local" in getattr(self.config, "attention_layers", ()):
+            return False
+        tree = TokenTree([2, 3, 4, 5, 6, 7], [-1, 0, 0, 1, 2, 2])
+        return self._agrees(lambda probe: probe._forward_tree(tree), lambda probe: probe._verify_branches(tree))
+
+    @cached_property
+    def _takes_chunks(self) -> bool:
+        tokens = [2, 3, 4, 5]
+
+        def one_by_one(probe: HuggingFaceTarget) -> Output:
+            return Output(torch.cat([probe._forward([token]).logits for token in tokens]))
+
+        return self._agrees(lambda probe: probe._forward(tokens), one_by_one)
+
+    def _agrees(self, fast: Any, reference: Any) -> bool:
+        """Whether ``fast`` computes what ``reference`` does, on a short sequence of its own."""
+        results = []
+        for compute in (reference, fast):
+            probe = HuggingFaceTarget(self.model)
+            probe.prefill([2, 7, 3, 5, 4, 6])
+            probe._base = probe._state.snapshot()
+            try:
+                results.append(compute(probe).logits.float())
+            except _REFUSALS:
+                if compute is reference:
+                    raise
+                return False
+        expected, got = results
+        tolerance = 1e-3 if self.model.dtype in (torch.float32, torch.float64) else 5e-2
+        return bool((got - expected).abs().max() <= tolerance * expected.std())
+
+
+class _KeyValues:
+    """State of a model that keeps keys and values for every position: rolled back by dropping positions."""
+
+    def __init__(self) -> None:
+        from ianvs_specdec.decoding.cache import ReservedCache
+
+        self.cache = ReservedCache()
+        self._length = 0
+
+    def clear(self) -> None:
+        self.restore(0)
+
+    def inputs(self, tokens: list[int]) -> dict[str, Any]:
+        return {"past_key_values": self.cache}
+
+    def pending(self, tokens: list[int]) -> list[int]:
+        return tokens
+
+    def took(self, tokens: list[int], out: Any) -> None:
+        pass
+
+    def snapshot(self) -> int:
+        return self.cache.get_seq_length()
+
+    def restore(self, snapshot: int) -> None:
+        self.cache.keep(snapshot)
+
+
+class _Recurrent:
+    """State of any other model: whatever it returned, handed back to it; rolled back by copying.
+
+    A model that returns no state is given the whole sequence every time.
+    """
+
+    NAMES = ("past_key_values", "cache_params", "state")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._held: dict[str, Any] = {}
+        self._tokens: list[int] = []
+
+    def inputs(self, tokens: list[int]) -> dict[str, Any]:
+        return self._held
+
+    def pending(self, tokens: list[int]) -> list[int]:
+        return tokens if self._held else [*self._tokens, *tokens]
+
+    def took(self, tokens: list[int], out: Any) -> None:
+        self._tokens += tokens
+        self._held = {name: out[name] for name in self.NAMES if out.get(name) is not None}
+
+    def snapshot(self) -> Any:
+        return copy.deepcopy((self._held, self._tokens))
+
+    def restore(self, snapshot: Any) -> None:
+        self._held, self._tokens = snapshot
+
+
+def _runs(tree: TokenTree) -> list[list[int]]:
+    """The tree in depth-first order, cut into runs without forks."""
+    runs: list[list[int]] = []
+    stack = [0]
+    while stack:
+        run = [stack.pop()]
+        while len(children := tree.children[run[-1]]) == 1:
+            run += children
+        runs.append(run)
+        stack += reversed(children)
+    return runs

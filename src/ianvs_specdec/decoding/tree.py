@@ -1,0 +1,80 @@
+"""The token tree: what a drafter proposes and a target verifies in one forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class TokenTree:
+    """Draft tokens hanging off the root, parents before children.
+
+    ``tokens[0]`` is the root: a token that is already decided, but not yet in the target's cache. ``parents[i] < i``
+    is the node that node ``i`` continues; the root's parent is -1. A chain is a tree without branches. Depth, position
+    and attention mask all derive from the parents.
+
+    ``probabilities[i]`` is the distribution, shape ``[vocabulary]``, that the children of node ``i`` were drawn from,
+    in node order; lossless sampling needs it. A node without an entry had its children chosen deterministically (a
+    point mass). ``with_replacement`` says whether siblings were drawn independently or each without its earlier
+    siblings.
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    probabilities: Mapping[int, Tensor] | None = None
+    with_replacement: bool = False
+
+    @classmethod
+    def chain(
+        cls, root: int, draft: Sequence[int] = (), probabilities: Mapping[int, Tensor] | None = None
+    ) -> TokenTree:
+        return cls([root, *draft], list(range(-1, len(draft))), probabilities)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        return all(parent == i - 1 for i, parent in enumerate(self.parents))
+
+    @cached_property
+    def depths(self) -> list[int]:
+        """Distance from the root, per node."""
+        depths = [0]
+        for parent in self.parents[1:]:
+            depths.append(depths[parent] + 1)
+        return depths
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """The children of every node, in node order (the order in which they are tried)."""
+        children: list[list[int]] = [[] for _ in self.tokens]
+        for node, parent in enumerate(self.parents[1:], start=1):
+            children[parent].append(node)
+        return children
+
+    def mask(self, device: torch.device | None = None) -> Tensor:
+        """Who sees whom: bool ``[nodes, nodes]``, row = query; a node sees its ancestors and itself."""
+        nodes = torch.arange(len(self))
+        mask = torch.zeros(len(self), len(self), dtype=torch.bool)
+        parents = torch.tensor([0, *self.parents[1:]])
+        ancestors = nodes
+        for _ in range(max(self.depths) + 1):
+            mask[nodes, ancestors] = True
+            ancestors = parents[ancestors]
+        return mask.to(device)
+
+    def truncated(self, depth: int) -> TokenTree:
+        """The same tree without the nodes deeper than ``depth``."""
+        kept = [node for node, d in enumerate(self.depths) if d <= depth]
+        renumbered = {node: i for i, node in enumerate(kept)}
+        parents = [renumbered.get(self.parents[node], -1) for node in kept]
+        probabilities = self.probabilities and {
+            renumbered[node]: q for node, q in self.probabilities.items() if node in renumbered
+        }
+        return TokenTree([self.tokens[node] for node in kept], parents, probabilities, self.with_replacement)
