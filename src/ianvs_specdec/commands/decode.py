@@ -1,0 +1,252 @@
+"""``specdec decode``: decode prompts with one method, write outputs and step traces.
+
+Input, one JSON object per line: ``{"prompt": [token ids] | "text"}``. Output, one line per prompt: ``{"prompt": [ids],
+"output": [prompt + generated ids], "steps": [{"drafted", "accepted", "emitted", "verified"}], "ttft": s, "latency": s,
+"finish_reason": ..., "near_ties": [[output position, logit gap]]}``. The prefill pass is not a step; it yields the first
+generated token, ``output[len(prompt)]``. With ``--trace`` every step also holds the verified ``tree`` (tokens, root first)
+and the ``depth`` of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.types import Sampling
+
+if TYPE_CHECKING:
+    from ianvs_specdec.decoding import Decoded, Drafter, HuggingFaceTarget, Length, TokenTree
+
+WARM_UP_TOKENS = 8
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, type=Path, metavar="DIR", help="folder of a Hugging Face causal LM")
+    parser.add_argument(
+        "--method", required=True, metavar="NAME", help=f"one of: {', '.join(sorted(drafters.METHODS))}"
+    )
+    parser.add_argument("--head", type=Path, metavar="DIR", help="folder of the draft head, for methods that have one")
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="an option of the method; repeatable")
+    parser.add_argument("--prompts", required=True, type=Path, metavar="FILE", help='JSONL: {"prompt": [ids] | "text"}')
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="JSONL to write")
+    parser.add_argument("--chat", action="store_true", help="put text prompts through the model's chat template")
+    parser.add_argument("--trace", action="store_true", help="write the verified tree of every step")
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 = greedy (default)")
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P")
+    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="0 = off (default)")
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch")
+
+
+def run(options: argparse.Namespace) -> int:
+    # Everything the user may have got wrong is found before the model is loaded.
+    settings = _settings(options)
+    _method(options, settings)
+    sampling = _sampling(options)
+    prompts = list(_read_prompts(options.prompts))
+    if options.chat and any(isinstance(prompt.content, list) for prompt in prompts):
+        raise UserError(f"--chat needs text prompts, but {options.prompts} holds token ids")
+    if not options.model.is_dir():
+        raise UserError(f"--model {options.model} is not a folder: give the folder of a Hugging Face model")
+    if not options.out.parent.is_dir():
+        raise UserError(f"--out {options.out}: the folder {options.out.parent} does not exist")
+
+    from ianvs_specdec.decoding import decode
+
+    target, eos_ids = _load(options)
+    ids = _token_ids(options, prompts, target)
+
+    warm_up = replace(sampling, max_tokens=min(WARM_UP_TOKENS, sampling.max_tokens))
+    decode(target, *_method(options, settings), ids[0], warm_up, eos_ids=eos_ids)
+
+    drafter, length = _method(options, settings)
+    rows, results = [], []
+    for i, prompt_ids in enumerate(ids):
+        trees: list[TokenTree] | None = [] if options.trace else None
+        seeded = replace(sampling, seed=sampling.seed + i)
+        result = decode(target, drafter, length, prompt_ids, seeded, eos_ids=eos_ids, trace_trees=trees)
+        rows.append(_row(prompt_ids, result, trees))
+        results.append(result)
+    _write(options.out, rows)
+    _summarise(results)
+    return 0
+
+
+@dataclass
+class _Prompt:
+    content: list[int] | str
+    where: str
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    known = drafters.options(options.method)
+    settings: dict[str, Any] = {}
+    for item in options.set:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set {item}: write it as --set key=value")
+        if key not in known:
+            raise unknown(f"option of {options.method} in --set", key, known)
+        settings[key] = _value(value)
+    if options.head is not None:
+        if "head" not in known:
+            raise UserError(f"--head: method {options.method} has no draft head")
+        settings["head"] = str(options.head)
+    return settings
+
+
+def _value(text: str) -> Any:
+    """Numbers and true/false as such, anything else as text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, (bool, int, float)) else text
+
+
+def _sampling(options: argparse.Namespace) -> Sampling:
+    try:
+        return Sampling(
+            max_tokens=options.max_new_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+            repetition_penalty=options.repetition_penalty,
+            seed=options.seed,
+        )
+    except ValueError as error:
+        raise UserError(str(error).replace("max_tokens", "--max-new-tokens")) from error
+
+
+def _read_prompts(path: Path) -> Iterator[_Prompt]:
+    if not path.is_file():
+        raise UserError(f"--prompts {path} is not a file")
+    count = 0
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            where = f"{path}:{number}"
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                reason = "the line is blank" if not line.strip() else f"not JSON ({error})"
+                raise UserError(f'{where}: {reason}; expected {{"prompt": [token ids] or "text"}}') from error
+            content = row.get("prompt") if isinstance(row, dict) else None
+            is_ids = isinstance(content, list) and all(type(token) is int and token >= 0 for token in content)
+            if not content or not (is_ids or isinstance(content, str)):
+                raise UserError(f'{where}: expected {{"prompt": [token ids] or "text"}}, with at least one token')
+            count += 1
+            yield _Prompt(content, where)
+    if not count:
+        raise UserError(f"--prompts {path} is empty")
+
+
+def _load(options: argparse.Namespace) -> tuple[HuggingFaceTarget, list[int]]:
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    from ianvs_specdec.decoding import HuggingFaceTarget
+
+    logging.disable_progress_bar()
+    if options.threads is not None:
+        if options.threads < 1:
+            raise UserError("--threads must be at least 1")
+        torch.set_num_threads(options.threads)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            options.model, dtype=getattr(torch, options.dtype), local_files_only=True
+        ).to(options.device)
+    except (OSError, ValueError, RuntimeError, AssertionError) as error:
+        raise UserError(f"cannot load --model {options.model} on {options.device}: {error}") from error
+    eos = model.generation_config.eos_token_id
+    return HuggingFaceTarget(model), [eos] if isinstance(eos, int) else list(eos or [])
+
+
+def _token_ids(options: argparse.Namespace, prompts: list[_Prompt], target: HuggingFaceTarget) -> list[list[int]]:
+    encode = _encoder(options) if any(isinstance(prompt.content, str) for prompt in prompts) else None
+    vocabulary = target.model.get_input_embeddings().num_embeddings
+    encoded = []
+    for prompt in prompts:
+        ids = encode(prompt.content) if encode and isinstance(prompt.content, str) else list(prompt.content)
+        if not ids:
+            raise UserError(f"{prompt.where}: the tokenizer makes no token of this prompt")
+        if max(ids) >= vocabulary:
+            raise UserError(f"{prompt.where}: token id {max(ids)}, but the model's vocabulary ends at {vocabulary - 1}")
+        if target.window is not None and len(ids) >= target.window:
+            raise UserError(f"{prompt.where}: {len(ids)} tokens leave no room in a context window of {target.window}")
+        encoded.append(ids)
+    return encoded
+
+
+def _encoder(options: argparse.Namespace) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(options.model, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the prompts are text and {options.model} has no tokenizer: give token ids") from error
+    if not options.chat:
+        return lambda text: tokenizer(text).input_ids
+    if not tokenizer.chat_template:
+        raise UserError(f"--chat: the tokenizer in {options.model} has no chat template")
+
+    def encode(text: str) -> list[int]:
+        message = [{"role": "user", "content": text}]
+        chat = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
+        return tokenizer(chat, add_special_tokens=False).input_ids
+
+    return encode
+
+
+def _method(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[Drafter, Length]:
+    length = str(settings.get("length", drafters.default_length(options.method)))
+    return drafters.create(options.method, settings), lengths.create(length)
+
+
+def _row(prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None) -> dict[str, Any]:
+    steps = [asdict(step) for step in decoded.trace.steps]
+    for step, tree in zip(steps, trees or (), strict=False):
+        step.update(tree=tree.tokens, depth=tree.depths)
+    return {
+        "prompt": prompt_ids,
+        "output": [*prompt_ids, *decoded.token_ids],
+        "steps": steps,
+        "ttft": decoded.trace.ttft,
+        "latency": decoded.trace.latency,
+        "finish_reason": decoded.finish_reason,
+        "near_ties": [list(tie) for tie in decoded.trace.near_ties],
+    }
+
+
+def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _summarise(results: list[Decoded]) -> None:
+    tokens = sum(len(result.token_ids) for result in results)
+    seconds = sum(result.trace.latency or 0.0 for result in results)
+    steps = [step for result in results for step in result.trace.steps]
+    tau = f"{sum(step.emitted for step in steps) / len(steps):.3f}" if steps else "-"
+    rate = f"{tokens / seconds:.1f}" if seconds else "-"
+    print(f"{len(results)} prompts, {tokens} tokens, tau {tau}, {rate} token/s", file=sys.stderr)
