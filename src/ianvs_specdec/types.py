@@ -119,7 +119,8 @@ class Trace:
 class Completion:
     """One answer: its text, its token ids where the back end tells them, counted usage and the trace.
 
-    ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
+    ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached). ``truncated`` counts
+    the tokens left out at the front of a prompt that was too long for the model; they are not among ``prompt_tokens``.
     """
 
     text: str
@@ -128,6 +129,7 @@ class Completion:
     completion_tokens: int
     finish_reason: str
     trace: Trace
+    truncated: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {**{f.name: getattr(self, f.name) for f in fields(self) if f.name != "trace"}, "trace": self.trace.to_json()}

@@ -1,0 +1,52 @@
+"""From a row of an Ianvs data file to a Query.
+
+A question is a string (one turn), or an object ``{"turns": [...], "id", "group", "scorer", "system"}`` of which only
+``turns`` is mandatory. An answer is a string, or ``{"references": [one per turn]}`` for open-ended questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ianvs_specdec.benchmarks.scorers import LETTERS, SCORERS
+from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.types import Query
+
+FIELDS = ("turns", "id", "group", "scorer", "system")
+
+
+def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query:
+    """The query of a row. Raises UserError, naming the row where ``index`` (from 0) is given."""
+    default = "choice" if isinstance(gold, str) and len(gold) == 1 and gold in LETTERS else "text"
+    identifier = "" if index is None else str(index)
+    if isinstance(question, str):
+        return Query((str(question),), id=identifier, scorer=default)
+    where = "a question" if index is None else f"the question of data row {index + 1}"
+    if not isinstance(question, Mapping):
+        raise UserError(f"{where} must be a string or an object with 'turns', not {type(question).__name__}")
+    for field in question:
+        if field not in FIELDS:
+            raise UserError(f"{where}: {unknown('field', field, FIELDS)}")
+    turns = question.get("turns")
+    if not isinstance(turns, (list, tuple)) or not turns or not all(isinstance(turn, str) for turn in turns):
+        raise UserError(f"{where}: 'turns' must be a list of at least one string")
+    scorer = question.get("scorer", default)
+    if scorer not in SCORERS:
+        raise UserError(f"{where}: {unknown('scorer', scorer, SCORERS)}")
+    return Query(
+        turns=tuple(turns),
+        id=str(question.get("id", identifier)),
+        group=str(question.get("group", "")),
+        scorer=scorer,
+        system=str(question.get("system", "")),
+    )
+
+
+def query_of_row(data: Any) -> Query:
+    """The query of what a dataset processor made of a row: a dict with ``query`` (and ``gold``, ``index``), or the bare
+    question.
+    """
+    if isinstance(data, Mapping) and "query" in data:
+        return query_of(data["query"], data.get("gold"), data.get("index"))
+    return query_of(data)

@@ -1,0 +1,127 @@
+"""What an answer depends on, and where its timings were taken: content hashes of models, fingerprints of machines."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import UserError
+
+BLOCK = 1 << 20
+
+
+def digest(value: Any) -> str:
+    """SHA-256 (64 hexadecimal digits) of a JSON value; the order of keys in objects does not matter."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write so that ``path`` holds either its old content or all of ``text``, whatever happens meanwhile."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files private; the result is an ordinary file of the workspace.
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class FileDigests:
+    """SHA-256 of files, remembered in a JSON file by path, size and modification time, so that a model is read once.
+
+    The memory is a convenience: where it cannot be read or written, files are hashed again.
+    """
+
+    def __init__(self, memory: Path) -> None:
+        self.memory = memory
+        self.changed = False
+        try:
+            known = json.loads(memory.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = {}
+        self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
+
+    def file(self, path: Path) -> str:
+        status = path.stat()
+        name, stamp = str(path.resolve()), [status.st_size, status.st_mtime_ns]
+        remembered = self.known.get(name)
+        if not isinstance(remembered, list) or remembered[:2] != stamp:
+            sha = hashlib.sha256()
+            with path.open("rb") as file:
+                while block := file.read(BLOCK):
+                    sha.update(block)
+            self.known[name] = remembered = [*stamp, sha.hexdigest()]
+            self.changed = True
+        return str(remembered[2])
+
+    def folder(self, folder: Path) -> str:
+        """One hash over names and contents of all files below ``folder``, except hidden ones (caches)."""
+        files = sorted(
+            (path.relative_to(folder).as_posix(), path)
+            for path in folder.rglob("*")
+            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        )
+        if not files:
+            raise UserError(f"the model folder {folder} holds no files", key="model")
+        value = digest([[name, self.file(path)] for name, path in files])
+        if self.changed:
+            try:
+                self.memory.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(self.memory, json.dumps(self.known, indent=0))
+                self.changed = False
+            except OSError:
+                pass
+        return value
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith(("model name", "Model\t", "Hardware")):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def usable_processors() -> int:
+    """Number of logical processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@functools.lru_cache(maxsize=1)
+def machine() -> Mapping[str, Any]:
+    """What timings on this machine depend on: system, processor, thread settings, versions of what computes."""
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "processors": usable_processors(),
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+        "versions": {name: version(name) for name in ("ianvs-specdec", "torch", "transformers")},
+    }

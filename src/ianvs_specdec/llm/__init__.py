@@ -1,0 +1,39 @@
+"""One large language model to ask, many back ends. A back end is one class, named in ``BACKENDS``, loaded when it is
+chosen.
+
+The classes carry the names that Ianvs' own example uses: ``from ianvs_specdec.llm import HuggingfaceLLM, APIBasedLLM``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ianvs_specdec.errors import unknown
+
+if TYPE_CHECKING:
+    from ianvs_specdec.llm.base import LLM
+
+BACKENDS = {
+    "huggingface": "ianvs_specdec.llm.huggingface:HuggingfaceLLM",
+    "specdec": "ianvs_specdec.llm.specdec:SpecDecLLM",
+    "PromptLookup": "ianvs_specdec.llm.specdec:PromptLookupLLM",
+    "api": "ianvs_specdec.llm.api:APIBasedLLM",
+}
+"""Name in YAML -> ``module:class``. These modules import no heavy library before a model is loaded."""
+
+
+def backend(name: str, *, key: str | None = None) -> type[LLM]:
+    """The class of a back end. Raises UserError for an unknown name; ``key`` is the configuration key that holds it."""
+    if name not in BACKENDS:
+        raise unknown("back end", name, BACKENDS, key=key)
+    module, _, class_name = BACKENDS[name].partition(":")
+    found: type[LLM] = getattr(importlib.import_module(module), class_name)
+    return found
+
+
+def __getattr__(name: str) -> Any:
+    for backend_name, place in BACKENDS.items():
+        if place.endswith(f":{name}"):
+            return backend(backend_name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,59 @@
+"""What every back end offers: ask, load lazily, say what its answers depend on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from ianvs_specdec.identity import FileDigests, machine
+from ianvs_specdec.types import Completion, Message, Sampling
+
+OnChunk = Callable[[str, int], None]
+"""Called with each piece of text as it becomes final and the number of tokens in it (0 where not known before the end).
+"""
+
+
+class LLM(ABC):
+    """A model behind one back end. Constructing it costs nothing; ``load`` or the first ``generate`` loads it."""
+
+    backend: ClassVar[str]
+    local: ClassVar[bool]
+    """Whether ``model`` is a folder or a name on the Hugging Face hub, rather than a name that a server knows."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+    @classmethod
+    @abstractmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """The constructor's keyword arguments besides ``model``. Imports nothing heavy."""
+
+    @abstractmethod
+    def load(self) -> None:
+        """Load and warm up. Does nothing when loaded. Raises UserError where the user can help."""
+
+    @abstractmethod
+    def generate(self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None = None) -> Completion:
+        """Answer a chat. Times in the trace count from this call; loading is not among them."""
+
+    @abstractmethod
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        """What determines answers besides sampling and messages, as JSON. Does not load the model."""
+
+    def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
+        """``identity`` of the same model decoded autoregressively by our engine; None where that cannot be run."""
+        return None
+
+    def hardware(self) -> Mapping[str, Any]:
+        """What the timings depend on. Called when the model is loaded."""
+        return machine()
+
+    def close(self) -> None:  # noqa: B027 - most back ends hold something, none has to
+        """Release memory and connections. The object can be loaded again."""
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

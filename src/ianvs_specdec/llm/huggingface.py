@@ -1,0 +1,91 @@
+"""The peer: transformers' own ``generate``, with times and tokens counted as for our engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from ianvs_specdec.llm.local import Emit, LocalLLM
+from ianvs_specdec.types import Sampling, Trace
+
+
+class HuggingfaceLLM(LocalLLM):
+    """``model.generate`` one token at a time."""
+
+    backend: ClassVar[str] = "huggingface"
+    method: ClassVar[str] = "generate"
+
+    def _prepare(self) -> None:
+        from transformers import GenerationConfig
+
+        # A model folder may carry its own sampling settings, which generate would mix into the ones asked for.
+        self._model.generation_config = GenerationConfig()
+
+    def _decode(
+        self,
+        prompt_ids: list[int],
+        sampling: Sampling,
+        stop: Callable[[list[int]], int | None] | None,
+        emit: Emit | None,
+    ) -> tuple[list[int], str, Trace]:
+        import torch
+
+        settings: dict[str, Any] = {
+            "max_new_tokens": self._room(prompt_ids, sampling),
+            "do_sample": not sampling.greedy,
+        }
+        if not sampling.greedy:
+            settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+            torch.manual_seed(sampling.seed)
+        ends = sorted(self._eos_ids)
+        watcher = _Watcher(len(prompt_ids), stop, emit)
+        inputs = torch.tensor([prompt_ids], device=self._model.device)
+        self._model.generate(
+            inputs,
+            attention_mask=torch.ones_like(inputs),
+            streamer=watcher,
+            stopping_criteria=[watcher.stopped],
+            repetition_penalty=sampling.repetition_penalty,
+            eos_token_id=ends or None,
+            pad_token_id=ends[0] if ends else 0,
+            **settings,
+        )
+        ended = watcher.complete or watcher.ids[-1] in self._eos_ids
+        return watcher.ids, "stop" if ended else "length", watcher.trace
+
+    def _room(self, prompt_ids: list[int], sampling: Sampling) -> int:
+        window = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        return min(sampling.max_tokens, window - len(prompt_ids)) if window else sampling.max_tokens
+
+
+class _Watcher:
+    """Streamer and stopping criterion for ``generate``: notes when each token arrived, ends at a stop string."""
+
+    def __init__(self, prompt_tokens: int, stop: Callable[[list[int]], int | None] | None, emit: Emit | None) -> None:
+        self.ids: list[int] = []
+        self.trace = Trace()
+        self.complete = False
+        self._prompt_tokens, self._stop, self._emit = prompt_tokens, stop, emit
+        self._started = time.perf_counter()
+        self._seen_prompt = False
+
+    def put(self, value: Any) -> None:
+        ids = value.flatten().tolist()
+        if not self._seen_prompt:
+            self._seen_prompt = True
+            return
+        self.ids += ids
+        self.trace.chunks.append((time.perf_counter() - self._started, len(ids)))
+        if self._emit is not None:
+            self._emit(ids)
+
+    def end(self) -> None:
+        """Part of the streamer interface; everything has been noted in ``put``."""
+
+    def stopped(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        import torch
+
+        if self._stop is not None:
+            self.complete = self._stop(input_ids[0, self._prompt_tokens :].tolist()) is not None
+        return torch.tensor([self.complete], device=input_ids.device)

@@ -1,0 +1,100 @@
+"""The response dict that edge and cloud models hand to Ianvs: one per query, whatever the number of turns.
+
+Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``completion_tokens``, ``total_tokens``),
+``perf`` (``time_to_first_token``, ``internal_token_latency`` in seconds, ``throughput`` in tokens/s) and
+``prediction``. Ours:
+
+- ``perf.latency``: seconds from the request to the last token, summed over the turns;
+- ``turns``: one dict per turn: ``completion``, ``token_ids``, ``finish_reason``, ``usage``, ``trace`` (see
+  ``types.Trace``), ``key`` (of the answer in the journal), ``replayed``, ``cached``, ``hardware``, ``truncated`` and
+  ``baseline``;
+- ``baseline``: how the same model answered the same messages autoregressively, or None where it is not known:
+  ``key``, ``latency`` (None when taken on other hardware), ``completion_tokens``, ``identical`` and, at the first
+  difference, ``near_tie``;
+- ``replayed``: an answer of an earlier run is in it; ``cached``: one that another test case of this run had asked for;
+- ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
+  ``slo``.
+
+What is undefined is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ianvs_specdec.benchmarks.scorers import prediction
+from ianvs_specdec.types import Completion, Query, Trace
+
+
+class Response(dict[str, Any]):
+    """A dict that copies quickly. Ianvs deep-copies every row's result; traces are tuples, so copies can share them."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Response:
+        return Response({key: _copy(value) for key, value in self.items()})
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def turn_of(completion: Completion, **details: Any) -> dict[str, Any]:
+    """One turn of a response."""
+    return {
+        "completion": completion.text,
+        "token_ids": tuple(completion.token_ids),
+        "finish_reason": completion.finish_reason,
+        "usage": _usage([completion]),
+        "trace": {name: _tuples(value) for name, value in completion.trace.to_json().items()},
+        **({"truncated": completion.truncated} if completion.truncated else {}),
+        **details,
+    }
+
+
+def response_of(
+    query: Query, completions: Sequence[Completion], turns: list[dict[str, Any]], **details: Any
+) -> Response:
+    """The response to a query from its answered turns. ``details`` are keys to add, ``cost`` and ``routing`` among
+    them.
+    """
+    answers = [completion.text for completion in completions]
+    return Response(
+        completion="\n\n".join(answers),
+        usage=_usage(completions),
+        perf=_perf([completion.trace for completion in completions]),
+        prediction=prediction(query.scorer, answers),
+        turns=turns,
+        replayed=any(turn["replayed"] for turn in turns),
+        cached=any(turn["cached"] for turn in turns),
+        query_id=query.id,
+        group=query.group,
+        scorer=query.scorer,
+        **details,
+    )
+
+
+def _usage(completions: Sequence[Completion]) -> dict[str, int]:
+    prompt = sum(completion.prompt_tokens for completion in completions)
+    generated = sum(completion.completion_tokens for completion in completions)
+    return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
+
+
+def _perf(traces: Sequence[Trace]) -> dict[str, float | None]:
+    latency = sum(trace.latency or 0.0 for trace in traces)
+    seconds = sum(trace.chunks[-1][0] - trace.chunks[0][0] for trace in traces if trace.chunks)
+    tokens = sum(trace.tokens - trace.chunks[0][1] for trace in traces if trace.chunks)
+    total = sum(trace.tokens for trace in traces)
+    return {
+        "time_to_first_token": traces[0].ttft,
+        "internal_token_latency": seconds / tokens if tokens else None,
+        "throughput": total / latency if latency > 0 else None,
+        "latency": latency if total else None,
+    }

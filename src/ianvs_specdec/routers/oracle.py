@@ -1,0 +1,43 @@
+"""OracleRouter: asks both models and sends to the cloud what the cloud answers better. The bound no router can pass."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.scorers import scorer
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.routers.base import Router
+from ianvs_specdec.types import Query
+
+
+class OracleRouter(Router):
+    """Hard exactly if the cloud's answer scores higher than the edge's: for questions with one right answer, if the
+    edge is wrong and the cloud right. Queries that cannot be scored stay on the edge.
+
+    Both answers come through the journal, so a query is asked at most once per model. Its own time is not recorded,
+    since it is spent on answers.
+    """
+
+    timed: ClassVar[bool] = False
+
+    def __init__(self, edgemodel: Any = None, cloudmodel: Any = None) -> None:
+        super().__init__()
+        self.edgemodel, self.cloudmodel = edgemodel, cloudmodel
+
+    def score(self, query: Query) -> float:
+        raise UserError("OracleRouter needs the row with its answer, not the query alone")
+
+    def score_row(self, data: Any) -> float:
+        if not isinstance(data, dict) or "gold" not in data:
+            raise UserError("OracleRouter needs rows with answers: add the module dataset_processor to the algorithm")
+        if self.edgemodel is None or self.cloudmodel is None:
+            raise UserError("OracleRouter needs both models: its module must be named OracleRouter")
+        judge, gold = scorer(query_of_row(data).scorer), data["gold"]
+        edge = judge(_answers(self.edgemodel.predict(data)), gold)
+        cloud = judge(_answers(self.cloudmodel.inference(data)), gold)
+        return 1.0 if edge is not None and cloud is not None and cloud > edge else 0.0
+
+
+def _answers(response: dict[str, Any]) -> list[str]:
+    return [turn["completion"] for turn in response["turns"]]

@@ -1,0 +1,106 @@
+"""The hyperparameters of an edge or cloud model, checked without loading anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.llm import BACKENDS, backend
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.llm.local import check_model
+from ianvs_specdec.types import Sampling
+
+SAME_AS_EDGE = "same-as-edge"
+"""Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""
+
+_NUMBERS = ("temperature", "top_p", "repetition_penalty", "price_prompt", "price_completion")
+_WHOLE = ("max_tokens", "top_k", "seed")
+
+
+def option_names() -> tuple[str, ...]:
+    """The options of all back ends. A grid crosses every option with every back end; each takes the ones that are its
+    own.
+    """
+    return tuple(dict.fromkeys(name for known in BACKENDS for name in backend(known).option_names()))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked hyperparameters. Prices are per million tokens, None where there is none."""
+
+    model: str
+    backend: str
+    options: Mapping[str, Any]
+    sampling: Sampling
+    use_cache: bool = True
+    price_prompt: float | None = None
+    price_completion: float | None = None
+
+    @classmethod
+    def parse(cls, hyperparameters: Mapping[str, Any], *, follows_edge: bool = False) -> Settings:
+        """Raises UserError with the ``key`` at fault. ``follows_edge`` allows the back end ``same-as-edge``."""
+        own = ("model", "backend", "use_cache", "price_prompt", "price_completion", *Sampling.names())
+        for key in hyperparameters:
+            if key not in own and key not in option_names():
+                raise unknown("hyperparameter", key, (*own, *option_names()), key=key)
+        given = {key: value for key, value in hyperparameters.items() if value is not None}
+        _check_types(given)
+        if "model" not in given:
+            raise UserError(
+                "the hyperparameter model is missing: a folder in Hugging Face format, or a name", key="model"
+            )
+        try:
+            sampling = Sampling(**{name: given[name] for name in Sampling.names() if name in given})
+        except ValueError as error:
+            raise UserError(str(error), key=str(error).partition(" ")[0]) from error
+        settings = cls(
+            model=given["model"],
+            backend=given.get("backend", "specdec"),
+            options={key: value for key, value in given.items() if key in option_names()},
+            sampling=sampling,
+            use_cache=given.get("use_cache", True),
+            price_prompt=given.get("price_prompt"),
+            price_completion=given.get("price_completion"),
+        )
+        if not (follows_edge and settings.backend == SAME_AS_EDGE):
+            settings.check_backend(settings.backend)
+        return settings
+
+    def check_backend(self, name: str) -> None:
+        """Check everything that depends on the back end."""
+        if backend(name, key="backend").local:
+            check_model(self.model)
+        self.llm(name)
+
+    def llm(self, name: str) -> LLM:
+        """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
+        chosen = backend(name, key="backend")
+        return chosen(self.model, **{key: value for key, value in self.options.items() if key in chosen.option_names()})
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Price of one answer; None without a price."""
+        if self.price_prompt is None and self.price_completion is None:
+            return None
+        spent = prompt_tokens * (self.price_prompt or 0.0) + completion_tokens * (self.price_completion or 0.0)
+        return float(spent / 1e6)
+
+
+def _check_types(given: Mapping[str, Any]) -> None:
+    def check(keys: tuple[str, ...], kinds: tuple[type, ...], what: str) -> None:
+        for key in keys:
+            value = given.get(key)
+            if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+                raise UserError(f"{key} must be {what}, not {value!r}", key=key)
+
+    check(_NUMBERS, (int, float), "a number")
+    check(_WHOLE, (int,), "a whole number")
+    check(("model", "backend"), (str,), "a text")
+    check(("use_cache",), (bool,), "true or false")
+    stop = given.get("stop", ())
+    if not isinstance(stop, (str, list, tuple)) or not all(isinstance(item, str) for item in stop):
+        raise UserError(f"stop must be a text or a list of texts, not {stop!r}", key="stop")
+    for key in ("price_prompt", "price_completion"):
+        if given.get(key, 0) < 0:
+            raise UserError(f"{key} must be 0 or more, not {given[key]!r}", key=key)
