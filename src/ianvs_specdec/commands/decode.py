@@ -2,9 +2,9 @@
 
 Input, one JSON object per line: ``{"prompt": [token ids] | "text"}``. Output, one line per prompt: ``{"prompt": [ids],
 "output": [prompt + generated ids], "steps": [{"drafted", "accepted", "emitted", "verified"}], "ttft": s, "latency": s,
-"finish_reason": ..., "near_ties": [[output position, logit gap]]}``. The prefill pass is not a step; it yields the first
-generated token, ``output[len(prompt)]``. With ``--trace`` every step also holds the verified ``tree`` (tokens, root first)
-and the ``depth`` of each.
+"finish_reason": ..., "near_ties": [[output position, logit gap]]}``. The prefill pass is not a step; it yields the
+first generated token, ``output[len(prompt)]``. With ``--trace`` every step also holds the verified ``tree`` (tokens,
+root first) and the ``depth`` of each.
 """
 
 from __future__ import annotations
@@ -176,11 +176,11 @@ def _load(options: argparse.Namespace) -> tuple[HuggingFaceTarget, list[int]]:
 
 
 def _token_ids(options: argparse.Namespace, prompts: list[_Prompt], target: HuggingFaceTarget) -> list[list[int]]:
-    encode = _encoder(options) if any(isinstance(prompt.content, str) for prompt in prompts) else None
+    encode = _encoder(options, needed=any(isinstance(prompt.content, str) for prompt in prompts))
     vocabulary = target.model.get_input_embeddings().num_embeddings
     encoded = []
     for prompt in prompts:
-        ids = encode(prompt.content) if encode and isinstance(prompt.content, str) else list(prompt.content)
+        ids = prompt.content if isinstance(prompt.content, list) else encode(prompt.content)
         if not ids:
             raise UserError(f"{prompt.where}: the tokenizer makes no token of this prompt")
         if max(ids) >= vocabulary:
@@ -191,7 +191,10 @@ def _token_ids(options: argparse.Namespace, prompts: list[_Prompt], target: Hugg
     return encoded
 
 
-def _encoder(options: argparse.Namespace) -> Any:
+def _encoder(options: argparse.Namespace, needed: bool) -> Any:
+    """A function from text to token ids; None when there is no text, so that a model without tokenizer is fine."""
+    if not needed:
+        return None
     from transformers import AutoTokenizer
 
     try:

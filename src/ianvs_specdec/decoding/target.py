@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding.contracts import Output
+from ianvs_specdec.decoding.states import KeyValues, Recurrent, state_of
 from ianvs_specdec.decoding.tree import TokenTree
 
 # What a model that cannot take a custom mask, positions or several tokens raises when it is given them.
@@ -44,7 +45,7 @@ class HuggingFaceTarget:
         parameters = inspect.signature(model.forward).parameters
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
         self._features: tuple[int, ...] = ()
-        self._state = self._new_state()
+        self._state = state_of(model)
         self._base: Any = None
         self._current: list[int] = []
         self._tree = TokenTree.chain(0)
@@ -53,11 +54,18 @@ class HuggingFaceTarget:
     def device(self) -> torch.device:
         return self.model.device
 
+    @torch.inference_mode()
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
         self._features = tuple(features)
         self._state.clear()
-        return self._forward(list(ids), **self._last_only, last_row=True)
+        output = self._forward(list(ids), **self._last_only, last_row=True)
+        if isinstance(self._state, KeyValues) and self._state.snapshot() != len(ids):
+            # The model took the cache and did not use it: it has none.
+            self._state = Recurrent()
+            return self._forward(list(ids), **self._last_only, last_row=True)
+        return output
 
+    @torch.inference_mode()
     def verify(self, tree: TokenTree) -> Output:
         """Logits ``[nodes, vocabulary]``; see ``contracts.Target``."""
         self._tree = tree
@@ -65,37 +73,32 @@ class HuggingFaceTarget:
             self._base, self._current = None, [0]
             return self._forward(tree.tokens)
         self._base = self._state.snapshot()
-        if isinstance(self._state, _KeyValues) and (tree.is_chain or self._takes_trees):
+        if isinstance(self._state, KeyValues) and (tree.is_chain or self._takes_trees):
             self._current = list(range(len(tree)))
             return self._forward(tree.tokens) if tree.is_chain else self._forward_tree(tree)
         return self._verify_branches(tree)
 
+    @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
         if self._current == list(path):
             return
-        if isinstance(self._state, _KeyValues) and len(self._current) == len(self._tree):
+        if isinstance(self._state, KeyValues) and len(self._current) == len(self._tree):
             self._state.cache.keep(self._base, path)
             return
         self._state.restore(self._base)
         self._forward_in_chunks([self._tree.tokens[node] for node in path])
 
-    def _new_state(self) -> _KeyValues | _Recurrent:
-        from ianvs_specdec.decoding.cache import keeps_every_position
-
-        rolls_back = not getattr(self.model, "_is_stateful", False) and self.model._supports_default_dynamic_cache()
-        return _KeyValues() if rolls_back and keeps_every_position(self.config) else _Recurrent()
-
     def _forward(self, tokens: list[int], *, last_row: bool = False, **inputs: Any) -> Output:
         """One forward of ``tokens`` on top of the state, which then holds them."""
-        state = self._state.inputs(tokens)
+        pending, state = self._state.before(tokens)
         out = self.model(
-            input_ids=torch.tensor([self._state.pending(tokens)], device=self.device),
+            input_ids=torch.tensor([pending], device=self.device),
             use_cache=True,
             output_hidden_states=True if self._features else None,
             **state,
             **inputs,
         )
-        self._state.took(tokens, out)
+        self._state.after(tokens, out)
         rows = slice(-1, None) if last_row else slice(-len(tokens), None)
         hidden = tuple(out.hidden_states[i][0][-len(tokens) :] for i in self._features)
         return Output(out.logits[0][rows], hidden)
@@ -156,7 +159,7 @@ class HuggingFaceTarget:
         return Output(torch.stack([part.logits for part in ordered]), hidden)
 
     def _forward_in_chunks(self, tokens: list[int]) -> Output:
-        if len(tokens) == 1 or isinstance(self._state, _KeyValues) or self._takes_chunks:
+        if len(tokens) == 1 or isinstance(self._state, KeyValues) or self._takes_chunks:
             return self._forward(tokens)
         outputs = [self._forward([token]) for token in tokens]
         hidden = tuple(torch.cat(rows) for rows in zip(*(output.hidden for output in outputs), strict=True))
@@ -195,66 +198,6 @@ class HuggingFaceTarget:
         expected, got = results
         tolerance = 1e-3 if self.model.dtype in (torch.float32, torch.float64) else 5e-2
         return bool((got - expected).abs().max() <= tolerance * expected.std())
-
-
-class _KeyValues:
-    """State of a model that keeps keys and values for every position: rolled back by dropping positions."""
-
-    def __init__(self) -> None:
-        from ianvs_specdec.decoding.cache import ReservedCache
-
-        self.cache = ReservedCache()
-        self._length = 0
-
-    def clear(self) -> None:
-        self.restore(0)
-
-    def inputs(self, tokens: list[int]) -> dict[str, Any]:
-        return {"past_key_values": self.cache}
-
-    def pending(self, tokens: list[int]) -> list[int]:
-        return tokens
-
-    def took(self, tokens: list[int], out: Any) -> None:
-        pass
-
-    def snapshot(self) -> int:
-        return self.cache.get_seq_length()
-
-    def restore(self, snapshot: int) -> None:
-        self.cache.keep(snapshot)
-
-
-class _Recurrent:
-    """State of any other model: whatever it returned, handed back to it; rolled back by copying.
-
-    A model that returns no state is given the whole sequence every time.
-    """
-
-    NAMES = ("past_key_values", "cache_params", "state")
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        self._held: dict[str, Any] = {}
-        self._tokens: list[int] = []
-
-    def inputs(self, tokens: list[int]) -> dict[str, Any]:
-        return self._held
-
-    def pending(self, tokens: list[int]) -> list[int]:
-        return tokens if self._held else [*self._tokens, *tokens]
-
-    def took(self, tokens: list[int], out: Any) -> None:
-        self._tokens += tokens
-        self._held = {name: out[name] for name in self.NAMES if out.get(name) is not None}
-
-    def snapshot(self) -> Any:
-        return copy.deepcopy((self._held, self._tokens))
-
-    def restore(self, snapshot: Any) -> None:
-        self._held, self._tokens = snapshot
 
 
 def _runs(tree: TokenTree) -> list[list[int]]:

@@ -1,0 +1,223 @@
+"""Whatever is drafted, the emitted tokens must be distributed as the target's own samples.
+
+Each case draws a few thousand token pairs through the acceptance rule and compares them, by a chi-square test, with the exact
+distribution computed from transformers' own processors. The same check rejects deliberately wrong acceptance rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from ianvs_specdec.decoding import TokenTree, acceptance
+from ianvs_specdec.decoding.acceptance import Greedy, Rejection
+from ianvs_specdec.decoding.sampling import Processor
+from ianvs_specdec.types import Sampling
+
+from .test_sampling import by_transformers
+
+VOCABULARY = 5
+DRAWS = 4000
+PROMPT = [0, 3, 3, 1]
+# Target logits after a path of output tokens, by its length and last token; drafts come from a table of their own.
+TARGET = torch.randn(3, VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(4)) * 1.3
+DRAFT = torch.randn(3, VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(5)) * 1.3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a draft is made: ``width`` children per node, ``depth`` levels, drawn from the draft table or its best ones."""
+
+    width: int
+    depth: int
+    drawn: bool
+    with_replacement: bool = False
+
+
+CHAIN = Shape(1, 2, drawn=True)
+CHAIN_OF_BEST = Shape(1, 2, drawn=False)
+TREE = Shape(2, 2, drawn=True)
+TREE_WITH_REPLACEMENT = Shape(3, 2, drawn=True, with_replacement=True)
+TREE_OF_BEST = Shape(3, 2, drawn=False)
+SHAPES = [CHAIN, CHAIN_OF_BEST, TREE, TREE_WITH_REPLACEMENT, TREE_OF_BEST]
+PLAIN = Sampling(temperature=1.0)
+FILTERED = [
+    Sampling(temperature=0.7, top_k=3),
+    Sampling(temperature=1.3, top_p=0.8),
+    Sampling(temperature=1.0, repetition_penalty=1.8),
+]
+
+
+def rejection(sampling, generator):
+    return acceptance.create(sampling, PROMPT, generator)
+
+
+def draw_tree(shape, root, generator):
+    tree = TokenTree([root], [-1], {} if shape.drawn else None, shape.with_replacement)
+    level = [0]
+    for depth in range(shape.depth):
+        following = []
+        for node in level:
+            q = DRAFT[depth, tree.tokens[node]].softmax(-1)
+            if shape.drawn:
+                children = torch.multinomial(q, shape.width, replacement=shape.with_replacement, generator=generator)
+                tree.probabilities[node] = q
+            else:
+                children = q.topk(shape.width).indices
+            for token in children.tolist():
+                tree.tokens.append(token)
+                tree.parents.append(node)
+                following.append(len(tree) - 1)
+        level = following
+    return tree
+
+
+def exact_pairs(sampling):
+    """Probability of every pair of first two output tokens, ``[vocabulary, vocabulary]``."""
+
+    def after(tokens):
+        depth, last = len(tokens), [*PROMPT, *tokens][-1]
+        scores = by_transformers(sampling, [*PROMPT, *tokens], TARGET[depth, last])
+        return scores.softmax(-1)
+
+    return torch.stack([after([])[first] * after([first]) for first in range(VOCABULARY)])
+
+
+def chi_square_p_value(counts, expected):
+    assert counts[expected == 0].sum() == 0, "a token of probability 0 was emitted"
+    order = expected.flatten().argsort()
+    counts, expected = counts.flatten()[order], expected.flatten()[order]
+    counts, expected = counts[expected > 0], expected[expected > 0]
+    rare = int((expected.cumsum(0) < 5).sum()) + 1  # cells too rare for the approximation count as one
+    counts = torch.cat([counts[:rare].sum()[None], counts[rare:]])
+    expected = torch.cat([expected[:rare].sum()[None], expected[rare:]])
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    return float(torch.special.gammaincc(torch.tensor((len(counts) - 1) / 2), statistic / 2))
+
+
+def assert_follows_the_target(make_rule, shape, sampling, draws=DRAWS):
+    """Two output tokens at a time: emitted by the rule or, where it emitted only one, the second from the next step."""
+    generator = torch.Generator().manual_seed(11)
+    counts = torch.zeros(VOCABULARY, VOCABULARY)
+    for _ in range(draws):
+        rule = make_rule(sampling, generator)
+        output = []
+        while len(output) < 2:
+            tree = draw_tree(shape, [*PROMPT, *output][-1], generator)
+            done = len(output)
+            levels = [min(done + depth, 2) for depth in tree.depths]
+            logits = torch.stack([TARGET[level, token] for level, token in zip(levels, tree.tokens, strict=True)])
+            verdict = rule(tree, logits)
+            output += [*(tree.tokens[node] for node in verdict.path[1:]), verdict.token]
+        counts[output[0], output[1]] += 1
+    p_value = chi_square_p_value(counts, exact_pairs(sampling) * draws)
+    assert p_value > 0.001, f"emitted tokens do not follow the target: chi-square p = {p_value:.2g}"
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sampling_follows_the_target(shape):
+    assert_follows_the_target(rejection, shape, PLAIN)
+
+
+@pytest.mark.parametrize("sampling", FILTERED, ids=str)
+@pytest.mark.parametrize("shape", [CHAIN, TREE_OF_BEST], ids=str)
+def test_sampling_with_filters_and_penalty_follows_the_target(shape, sampling):
+    assert_follows_the_target(rejection, shape, sampling)
+
+
+class AcceptAlways(Rejection):
+    def _try_children(self, tree, node, p):
+        return (tree.children[node] or [None])[0], p
+
+
+class ResidualNotSubtracted(Rejection):
+    def _try_children(self, tree, node, p):
+        child, _ = super()._try_children(tree, node, p)
+        return child, p
+
+
+class SiblingsNotRenormalised(Rejection):
+    """After a rejection the mass taken from p is not given to the rest before the next sibling is tried."""
+
+    def _try_children(self, tree, node, p):
+        q = tree.probabilities.get(node) if tree.probabilities else None
+        for child in tree.children[node]:
+            token = tree.tokens[child]
+            draft = torch.nn.functional.one_hot(torch.tensor(token), len(p)).float() if q is None else q
+            if self._uniform() * draft[token] < p[token]:
+                return child, p
+            p = (p - draft).clamp(min=0)
+        return None, p
+
+
+class EarlierSiblingsStayInTheDraft(Rejection):
+    """Siblings drawn without replacement, judged as if they had been drawn with replacement."""
+
+    def _try_children(self, tree, node, p):
+        return super()._try_children(TokenTree(tree.tokens, tree.parents, tree.probabilities, True), node, p)
+
+
+class PenaltyForgetsThePath(Rejection):
+    def __call__(self, tree, logits):
+        extend, self._processor.extend = self._processor.extend, lambda token: None
+        verdict = super().__call__(tree, logits)
+        self._processor.extend = extend
+        for token in [*(tree.tokens[node] for node in verdict.path[1:]), verdict.token]:
+            extend(token)
+        return verdict
+
+
+@pytest.mark.parametrize(
+    ("wrong", "shape", "sampling"),
+    [
+        (AcceptAlways, CHAIN, PLAIN),
+        (AcceptAlways, TREE_OF_BEST, PLAIN),
+        (ResidualNotSubtracted, CHAIN, PLAIN),
+        (ResidualNotSubtracted, CHAIN_OF_BEST, PLAIN),
+        (ResidualNotSubtracted, TREE, PLAIN),
+        (SiblingsNotRenormalised, TREE_OF_BEST, PLAIN),
+        (SiblingsNotRenormalised, TREE_WITH_REPLACEMENT, PLAIN),
+        (EarlierSiblingsStayInTheDraft, TREE, PLAIN),
+        (PenaltyForgetsThePath, TREE_OF_BEST, FILTERED[2]),
+    ],
+)
+def test_a_wrong_acceptance_rule_is_found_out(wrong, shape, sampling):
+    def make_rule(sampling, generator):
+        return wrong(Processor(sampling, PROMPT, generator.device), generator)
+
+    with pytest.raises(AssertionError, match="do not follow|probability 0"):
+        assert_follows_the_target(make_rule, shape, sampling)
+
+
+def test_a_sample_never_leaves_the_draft_when_both_agree():
+    """p equal to q is the edge case of an empty residual: everything is accepted."""
+    generator = torch.Generator().manual_seed(0)
+    q = DRAFT[0, 1].softmax(-1)
+    for draw in range(200):
+        token = draw % VOCABULARY
+        verdict = rejection(PLAIN, generator)(
+            TokenTree.chain(1, [token], {0: q}), torch.stack([DRAFT[0, 1], DRAFT[1, token]])
+        )
+        assert verdict.path == [0, 1]
+
+
+def test_greedy_follows_the_argmax_down_the_tree_and_tells_the_gaps():
+    tree = TokenTree([9, 1, 2, 3, 4], [-1, 0, 0, 2, 2])
+    logits = torch.zeros(5, 10)
+    logits[0, 2], logits[0, 5] = 2.0, 1.5
+    logits[2, 4] = 1.0
+    logits[4, 7], logits[4, 8] = 3.0, 2.9995
+    verdict = Greedy()(tree, logits)
+    assert (verdict.path, verdict.token) == ([0, 2, 4], 7)
+    assert verdict.gaps == pytest.approx([0.5, 1.0, 0.0005], abs=1e-6)
+
+
+def test_greedy_with_penalty_uses_the_history_of_the_path():
+    """Token 2 wins at the root; after it, the penalty moves the argmax of the same logits to token 5."""
+    logits = torch.zeros(3, 10)
+    logits[:, 2], logits[:, 5] = 2.0, 1.5
+    tree = TokenTree([9, 2, 2], [-1, 0, 1])
+    verdict = acceptance.create(Sampling(repetition_penalty=2.0), [9], torch.Generator())(tree, logits)
+    assert (verdict.path, verdict.token) == ([0, 1], 5)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import random
+
+from ianvs_specdec.decoding.stopping import Output, StopStrings
+
+PIECES = ["a", "b", "ab", "\n", "\n\n", " a", "END", "E", "N", "D", "."]
+
+
+def decode(ids):
+    return "".join(PIECES[i] for i in ids)
+
+
+def first_stop(ids, strings):
+    for end in range(1, len(ids) + 1):
+        if any(s in decode(ids[:end]) for s in strings):
+            return end
+    return None
+
+
+def test_the_first_completing_token_is_found_however_the_output_arrives():
+    rng = random.Random(0)
+    strings = ("END", "b\n", "a a")
+    found = 0
+    for _ in range(300):
+        ids = [rng.randrange(len(PIECES)) for _ in range(20)]
+        stop, end, kept = StopStrings(decode, strings), 0, None
+        while kept is None and end < len(ids):
+            end = min(len(ids), end + rng.randrange(1, 6))
+            kept = stop(ids[:end])
+        assert kept == first_stop(ids, strings)
+        if kept is not None:
+            found += 1
+            text = decode(ids[:kept])
+            assert stop.trim(text) == text[: min(text.index(s) for s in strings if s in text)]
+    assert found > 50
+
+
+def test_a_character_of_several_tokens_is_waited_for():
+    data = "né END".encode()
+
+    def decode_bytes(ids):
+        return bytes(ids).decode(errors="replace")
+
+    stop = StopStrings(decode_bytes, ("é E",))
+    results = [stop(list(data[: i + 1])) for i in range(len(data))]
+    assert results[: data.index(b"E")] == [None] * data.index(b"E")
+    assert results[data.index(b"E")] == data.index(b"E") + 1
+
+
+def test_cost_per_token_does_not_grow_with_the_output():
+    sizes = []
+
+    def counting(ids):
+        sizes.append(len(ids))
+        return decode(ids)
+
+    stop = StopStrings(counting, ("END",))
+    ids: list[int] = []
+    for _ in range(500):
+        ids.append(0)
+        assert stop(ids) is None
+    assert max(sizes) <= 3
+    assert len(sizes) <= 2 * len(ids)
+
+
+def test_without_strings_nothing_is_decoded():
+    def refuse(ids):
+        raise AssertionError("decoded for nothing")
+
+    assert StopStrings(refuse, ())([1, 2, 3]) is None
+    assert StopStrings(refuse, ("",))([1, 2, 3]) is None
+
+
+def test_the_earliest_end_wins():
+    def after_two(ids):
+        return 2 if len(ids) >= 2 else None
+
+    cases = [
+        (dict(max_tokens=9, eos_ids=[7]), [1, 2, 7, 3], [1, 2, 7], "stop"),
+        (dict(max_tokens=9, eos_ids=[7, 2]), [1, 2, 7, 3], [1, 2], "stop"),
+        (dict(max_tokens=2, eos_ids=[7]), [1, 2, 7], [1, 2], "length"),
+        (dict(max_tokens=3, eos_ids=[7]), [1, 2, 7], [1, 2, 7], "stop"),
+        (dict(max_tokens=3, eos_ids=[7], stop=after_two), [1, 2, 7], [1, 2], "stop"),
+        (dict(max_tokens=1, eos_ids=[7], stop=after_two), [1, 2, 7], [1], "length"),
+        (dict(max_tokens=9, eos_ids=[7]), [1, 2], [1, 2], None),
+    ]
+    for settings, tokens, kept, reason in cases:
+        output = Output(**settings)
+        assert output.add(tokens) == kept
+        assert (output.ids, output.finish_reason) == (kept, reason)
