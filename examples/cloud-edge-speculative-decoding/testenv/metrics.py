@@ -1,0 +1,7 @@
+"""Registers every column of the leaderboard under its name, for testenv.yaml to choose from."""
+
+from ianvs_specdec.metrics import METRICS
+from sedna.common.class_factory import ClassFactory, ClassType
+
+for name, metric in METRICS.items():
+    ClassFactory.register(ClassType.GENERAL, alias=name)(metric)

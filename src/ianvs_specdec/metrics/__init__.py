@@ -1,0 +1,27 @@
+"""The leaderboard's columns: one table from name to ``f(y_true, y_pred) -> float``. NaN = undefined = an empty cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ianvs_specdec.metrics.columns import all_columns
+from ianvs_specdec.metrics.intervals import all_intervals
+from ianvs_specdec.metrics.table import Table
+
+Metric = Callable[[Sequence[Any], Sequence[Any]], float]
+
+
+def _metric(name: str, column: Callable[[Table], float]) -> Metric:
+    def metric(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
+        value = column(Table.of(y_true, y_pred))
+        # Six significant digits: more than any measurement here has, and no 0.30000000000000004 on the leaderboard.
+        return value if value.is_integer() else float(f"{value:.6g}")
+
+    metric.__name__ = metric.__qualname__ = name
+    return metric
+
+
+METRICS: dict[str, Metric] = {name: _metric(name, f) for name, f in {**all_columns(), **all_intervals()}.items()}
+"""Column name -> function. ``y_true`` holds the rows' answers, ``y_pred`` the rows' results in the layout of Ianvs,
+``[is_hard, result, edge_result, cloud_result]``."""

@@ -1,0 +1,185 @@
+"""The metrics, each a function of the table of results. Ratios are ratios of sums; what is undefined is NaN.
+
+``RATIOS`` and ``MEANS`` hold what also has an interval: a ratio of two columns of queries, a mean over queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.metrics.table import NAN, Column, Table
+
+
+def ratio(numerator: Column, denominator: Column) -> float:
+    """Sum over sum, over the queries that have both; NaN without a denominator."""
+    both = ~(np.isnan(numerator) | np.isnan(denominator))
+    total = float(denominator[both].sum())
+    return float(numerator[both].sum()) / total if total > 0 else NAN
+
+
+def mean(column: Column) -> float:
+    """Mean of the defined values; NaN without any."""
+    defined = column[~np.isnan(column)]
+    return float(defined.mean()) if len(defined) else NAN
+
+
+def percentile(column: Column, percent: float) -> float:
+    """Percentile of the defined values, interpolated linearly; NaN without any."""
+    defined = column[~np.isnan(column)]
+    return float(np.percentile(defined, percent)) if len(defined) else NAN
+
+
+# Columns of queries that metrics are means or ratios of
+
+
+def ttft_sums(table: Table) -> tuple[Column, Column]:
+    """Seconds to the first token summed over the turns, and the number of turns."""
+    return table.query("ttft"), table.by_query(np.ones_like(table.turn("ttft")))
+
+
+def itl_sums(table: Table) -> tuple[Column, Column]:
+    """Seconds from the first to the last chunk, and the tokens that came after the first chunk."""
+    seconds = table.by_query(table.turn("latency") - table.turn("ttft"))
+    return seconds, table.query("tokens") - table.query("first_tokens")
+
+
+def speedup_sums(table: Table) -> tuple[Column, Column]:
+    """Seconds that the autoregressive baseline takes for as many tokens, and seconds taken.
+
+    Both are NaN throughout unless every request has a baseline, taken on the same hardware. Requests whose context
+    changed because an earlier turn of theirs was not lossless cannot have one and are left out.
+    """
+    tokens, seconds = table.turn("tokens"), table.turn("latency")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        theirs = table.turn("base_latency") / table.turn("base_tokens") * tokens
+    after_difference = _after_difference(table)
+    if not np.isfinite(theirs[~after_difference]).all():
+        return np.full(len(table), NAN), np.full(len(table), NAN)
+    theirs, seconds = np.where(after_difference, 0.0, theirs), np.where(after_difference, 0.0, seconds)
+    return table.by_query(theirs), table.by_query(seconds)
+
+
+def _after_difference(table: Table) -> NDArray[np.bool_]:
+    """Per turn: whether an earlier turn of the same query differed from the baseline."""
+    index = table.turn("query").astype(np.intp)
+    differs = np.where(np.isnan(table.turn("base_tokens")), 0.0, table.turn("identical") == 0.0)
+    before = np.cumsum(differs) - differs
+    first_turn = np.searchsorted(index, index)
+    return before - before[first_turn] > 0 if len(index) else np.zeros(0, dtype=bool)
+
+
+def lossless_share(table: Table) -> Column:
+    """100 if all turns are identical to the target's own greedy output, else 0; NaN where that is not known."""
+    return 100.0 * _until_difference(table, "identical", combine=np.minimum)
+
+
+def near_tie_share(table: Table) -> Column:
+    """100 if the first difference to the target's own greedy output is at a near-tie, else 0; NaN where that is not
+    known.
+    """
+    return 100.0 * _until_difference(table, "near_tie", combine=np.maximum)
+
+
+def _until_difference(table: Table, name: str, combine: np.ufunc) -> Column:
+    counted = ~_after_difference(table)
+    index, values = table.turn("query").astype(np.intp)[counted], table.turn(name)[counted]
+    result = np.full(len(table), 1.0 if combine is np.minimum else 0.0)
+    combine.at(result, index, values)
+    result[np.setdiff1d(np.arange(len(table)), index)] = NAN
+    return result
+
+
+def edge_share(table: Table) -> Column:
+    """100 if the edge answered, else 0."""
+    return 100.0 * (1.0 - table.query("hard"))
+
+
+def cloud_cost(table: Table) -> Column:
+    """Price of the cloud's part of a query, times 1,000; NaN throughout if the cloud was asked at no known price."""
+    cost = table.query("cloud_cost")
+    return np.full_like(cost, NAN) if np.isnan(cost).any() else 1000.0 * cost
+
+
+def slo_met(table: Table) -> Column:
+    """1 if every turn meets the limits on ``ttft`` and ``itl``, and the query the one on ``latency``; NaN without
+    objective.
+    """
+    index = table.turn("query").astype(np.intp)
+    ttft, latency = table.turn("ttft"), table.turn("latency")
+    after = table.turn("tokens") - table.turn("first_tokens")
+    itl = np.divide(latency - ttft, after, out=np.zeros_like(after), where=after > 0)
+    missed = (ttft > table.query("slo_ttft")[index]) | (itl > table.query("slo_itl")[index]) | np.isnan(latency)
+    late = table.query("latency") > table.query("slo_latency")
+    met = np.where(late | (table.by_query(missed.astype(np.float64)) > 0), 0.0, 1.0)
+    return np.where(np.isnan(table.query("slo_latency")), NAN, met)
+
+
+RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
+    "Time to First Token": ttft_sums,
+    "Internal Token Latency": itl_sums,
+    "Throughput": lambda table: (table.query("tokens"), table.query("latency")),
+    "Speedup": speedup_sums,
+    "Mean Accepted Tokens": lambda table: (table.query("emitted"), table.query("steps")),
+    "Acceptance Rate": lambda table: (table.query("accepted"), table.query("drafted")),
+    "Work Amplification": lambda table: (table.query("verified"), table.query("emitted")),
+    "Bandwidth Up": lambda table: (table.query("bytes_up"), table.query("tokens")),
+    "Bandwidth Down": lambda table: (table.query("bytes_down"), table.query("tokens")),
+    "Goodput": lambda table: (slo_met(table), table.query("latency")),
+}
+"""Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes; see the README for each definition.
+"""
+
+MEANS: dict[str, Callable[[Table], Column]] = {
+    "Accuracy": lambda table: table.query("score"),
+    "Edge Ratio": edge_share,
+    "Latency": lambda table: table.query("latency"),
+    "Lossless": lossless_share,
+    "Near Ties": near_tie_share,
+    "Cloud Cost": cloud_cost,
+}
+"""Per name: a column of queries to take the mean of. Percent, seconds, currency per 1,000 queries."""
+
+DISTRIBUTIONS: dict[str, Callable[[Table], Column]] = {
+    "Time to First Token": lambda table: table.turn("ttft"),
+    "Latency": lambda table: table.query("latency"),
+    "Chunk Gap": lambda table: table.gaps,
+    "Routing Overhead": lambda table: table.query("routing"),
+}
+"""Per name: seconds to take percentiles of. A chunk gap is the time between two pieces of output that reach the user.
+"""
+
+TOTALS: dict[str, Callable[[Table], float]] = {
+    "Edge Prompt Tokens": lambda table: float(table.query("edge_prompt").sum()),
+    "Edge Completion Tokens": lambda table: float(table.query("edge_completion").sum()),
+    "Cloud Prompt Tokens": lambda table: float(table.query("cloud_prompt").sum()),
+    "Cloud Completion Tokens": lambda table: float(table.query("cloud_completion").sum()),
+    "Queries": lambda table: float(len(table)),
+    "Replayed": lambda table: float(table.query("replayed").sum()),
+}
+"""Sums of tokens of the models that answered, and counts of queries."""
+
+
+def all_columns() -> dict[str, Callable[[Table], float]]:
+    """Every column by name, intervals apart."""
+    found = dict(TOTALS)
+    found |= {name: _of_ratio(sums) for name, sums in RATIOS.items()}
+    found |= {name: _of_mean(values) for name, values in MEANS.items()}
+    for name, values in DISTRIBUTIONS.items():
+        found |= {f"{name} p{percent}": _of_percentile(values, percent) for percent in (50, 90, 95, 99)}
+    found["Routing Overhead"] = found["Routing Overhead p50"]
+    return found
+
+
+def _of_ratio(sums: Callable[[Table], tuple[Column, Column]]) -> Callable[[Table], float]:
+    return lambda table: ratio(*sums(table))
+
+
+def _of_mean(values: Callable[[Table], Column]) -> Callable[[Table], float]:
+    return lambda table: mean(values(table))
+
+
+def _of_percentile(values: Callable[[Table], Column], percent: float) -> Callable[[Table], float]:
+    return lambda table: percentile(values(table), percent)

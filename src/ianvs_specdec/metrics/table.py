@@ -1,0 +1,155 @@
+"""The results of one test case as columns of numbers, from which every metric is computed."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.benchmarks.scorers import scorer
+from ianvs_specdec.errors import UserError
+
+Column = NDArray[np.float64]
+Response = Mapping[str, Any]
+
+NAN = float("nan")
+
+
+class Table:
+    """Rows of one test case as float columns; NaN = undefined. Holds no reference to the rows.
+
+    Per turn (one request each, in order): ``query`` (its index), ``tokens``, ``first_tokens`` (in the first chunk),
+    ``ttft`` and ``latency`` (seconds), ``steps``, ``drafted``, ``accepted``, ``emitted``, ``verified`` (sums over
+    verification steps), ``bytes_up``, ``bytes_down``, and of the autoregressive baseline ``base_latency``,
+    ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN without baseline, or when sampling). Per query: ``hard``,
+    ``replayed``, ``score`` (0-100), ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not
+    demanded, NaN = no objective), ``cloud_cost``, ``edge_prompt``, ``edge_completion``, ``cloud_prompt``,
+    ``cloud_completion`` (tokens). ``gaps``: seconds between consecutive chunks, of all turns.
+
+    In a cascade the user waits for the edge's answer before the cloud is asked; that time is in ``ttft`` and
+    ``latency`` of the cloud's first turn. Timings count if every answer was made in the running run or, with replayed
+    answers among them, if the answers of each side were made on one hardware; else they are NaN.
+    """
+
+    TURN: ClassVar[tuple[str, ...]] = (
+        *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
+        *("bytes_up", "bytes_down", "base_latency", "base_tokens", "identical", "near_tie"),
+    )
+    QUERY: ClassVar[tuple[str, ...]] = (
+        *("hard", "replayed", "score", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost"),
+        *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
+    )
+    TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "base_latency")
+
+    _last: ClassVar[tuple[weakref.ref[Any], int, int, Table] | None] = None
+
+    def __init__(self, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
+        if len(y_true) != len(y_pred):
+            raise UserError(f"{len(y_pred)} results for {len(y_true)} answers: the dataset changed while the job ran")
+        turns: list[tuple[float, ...]] = []
+        queries: list[tuple[float, ...]] = []
+        gaps: list[float] = []
+        hardware: dict[Any, set[Any]] = {}
+        for index, (hard, result, edge, cloud) in enumerate(y_pred):
+            waited = _waited(edge, cloud)
+            for turn in result.get("turns", ()):
+                turns.append((index, *_turn(turn, result, waited)))
+                times = [chunk[0] for chunk in turn["trace"]["chunks"]]
+                gaps += [after - before for before, after in itertools.pairwise(times)]
+                hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
+                waited = 0.0
+            queries.append((float(bool(hard)), *_query(result, y_true[index], edge, cloud)))
+        self._turns = dict(zip(self.TURN, _columns(turns, len(self.TURN)), strict=True))
+        self._queries = dict(zip(self.QUERY, _columns(queries, len(self.QUERY)), strict=True))
+        self.gaps: Column = np.array(gaps, dtype=np.float64)
+        if self._queries["replayed"].any() and any(len(machines) > 1 for machines in hardware.values()):
+            for name in self.TIMINGS:
+                self._turns[name] = np.full_like(self._turns[name], NAN)
+            self.gaps = np.empty(0)
+
+    @classmethod
+    def of(cls, y_true: Sequence[Any], y_pred: Sequence[Any]) -> Table:
+        """The table of these results. A test case has many metrics; they share the table."""
+        anchor = y_pred[0][1] if len(y_pred) else None
+        last = cls._last
+        if last and anchor is not None and last[0]() is anchor and last[1:3] == (id(y_pred), len(y_pred)):
+            return last[3]
+        table = cls(y_true, y_pred)
+        # Results of other plugins may be plain dicts, which cannot be referred to weakly: they are read for each
+        # metric.
+        cls._last = (weakref.ref(anchor), id(y_pred), len(y_pred), table) if _weak(anchor) else None
+        return table
+
+    def __len__(self) -> int:
+        return len(self._queries["hard"])
+
+    def turn(self, name: str) -> Column:
+        """A column with one entry per turn."""
+        return self._turns[name]
+
+    def query(self, name: str) -> Column:
+        """A column with one entry per query; a column of turns is summed over the turns of each query."""
+        return self._queries[name] if name in self._queries else self.by_query(self._turns[name])
+
+    def by_query(self, turns: Column) -> Column:
+        """Sum per query of a column of turns; NaN where a turn is undefined, and for a query without turns."""
+        index = self._turns["query"].astype(np.intp)
+        sums = np.bincount(index, weights=turns, minlength=len(self))
+        return np.where(np.bincount(index, minlength=len(self)) > 0, sums, NAN)
+
+
+def _columns(rows: list[tuple[float, ...]], width: int) -> list[Column]:
+    return list(np.array(rows, dtype=np.float64).reshape(-1, width).T)
+
+
+def _waited(edge: Response | None, cloud: Response | None) -> float:
+    if edge is None or cloud is None:
+        return 0.0
+    return float(edge.get("perf", {}).get("latency") or 0.0)
+
+
+def _turn(turn: Response, result: Response, waited: float) -> tuple[float, ...]:
+    trace, baseline = turn["trace"], turn.get("baseline") or {}
+    chunks, steps = trace["chunks"], trace["steps"]
+    identical = baseline.get("identical") if result.get("greedy") else None
+    return (
+        sum(chunk[1] for chunk in chunks),
+        chunks[0][1] if chunks else 0,
+        waited + chunks[0][0] if chunks else NAN,
+        waited + chunks[-1][0] if chunks else NAN,
+        len(steps),
+        *(sum(step[part] for step in steps) for part in range(4)),
+        _nan(trace.get("bytes_up")),
+        _nan(trace.get("bytes_down")),
+        _nan(baseline.get("latency")),
+        _nan(baseline.get("completion_tokens")),
+        _nan(identical),
+        NAN if identical is None else float(baseline.get("near_tie", False)),
+    )
+
+
+def _query(result: Response, gold: Any, edge: Response | None, cloud: Response | None) -> tuple[float, ...]:
+    answers = [turn["completion"] for turn in result.get("turns", ())]
+    score = scorer(result.get("scorer", "none"))(answers, gold) if answers else None
+    slo = result.get("slo")
+    limits = [slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")]
+    usage = [_tokens(side, kind) for side in (edge, cloud) for kind in ("prompt_tokens", "completion_tokens")]
+    cost = 0.0 if cloud is None else _nan(cloud.get("cost"))
+    routing = (result.get("routing") or {}).get("seconds")
+    return (float(bool(result.get("replayed"))), _nan(score), _nan(routing), *limits, cost, *usage)
+
+
+def _tokens(response: Response | None, kind: str) -> float:
+    return 0.0 if response is None else float(response["usage"][kind])
+
+
+def _nan(value: float | None) -> float:
+    return NAN if value is None else float(value)
+
+
+def _weak(value: Any) -> bool:
+    return getattr(type(value), "__weakrefoffset__", 0) != 0
