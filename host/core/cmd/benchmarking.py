@@ -1,0 +1,108 @@
+"""The ``ianvs`` command: run a benchmarking job, or only check it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import sys
+import traceback
+import uuid
+from collections.abc import Sequence
+
+from core.__version__ import __version__
+from core.cmd.interrupt import EXIT_CODE, Interrupt
+from core.cmd.obj import BenchmarkingJob
+from core.common.errors import ConfigError, WorkspaceError
+from core.testcasecontroller.testcasecontroller import TestCaseController
+
+OK, FAILED, INVALID = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 done, 1 a test case failed or results cannot be written, 2 wrong configuration, 130 interrupted."""
+    parser = argparse.ArgumentParser(
+        prog="ianvs",
+        description="Run a benchmarking job of KubeEdge Ianvs (paradigm jointinference) and print its leaderboard.",
+        epilog="Exit codes: 0 done, 1 a test case failed, 2 the configuration is wrong, 130 interrupted.",
+    )
+    parser.add_argument("command", nargs="?", choices=["check"], help="check: validate the job, run nothing")
+    parser.add_argument("-f", "--benchmarking_config_file", metavar="JOB", help="the job's YAML file")
+    parser.add_argument("--fresh", action="store_true", help="ask all models anew instead of replaying earlier answers")
+    parser.add_argument("--debug", action="store_true", help="show the full traceback of every error")
+    parser.add_argument("-v", "--version", action="version", version=__version__)
+    options = parser.parse_args(argv)
+    if options.benchmarking_config_file is None:
+        parser.error("which job? Give its file: ianvs -f benchmarkingjob.yaml")
+    try:
+        check_surroundings()
+        job = BenchmarkingJob(options.benchmarking_config_file)
+        if options.command == "check":
+            print(f"{job.file} is in order: {job.describe()}")
+            return OK
+        return run(job, options.fresh, options.debug)
+    except ConfigError as error:
+        if options.debug:
+            traceback.print_exc()
+        for problem in error.problems:
+            print(f"ianvs: {problem}", file=sys.stderr)
+        return INVALID
+    except WorkspaceError as error:
+        if options.debug:
+            traceback.print_exc()
+        print(f"ianvs: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("ianvs: interrupted before anything was run", file=sys.stderr)
+        return EXIT_CODE
+
+
+def run(job: BenchmarkingJob, fresh: bool, debug: bool) -> int:
+    """Run all test cases and print the leaderboard."""
+    # Plugins tell the answers of this run from earlier ones' by these; upstream Ianvs sets neither.
+    os.environ["IANVS_RUN_ID"] = run_id = uuid.uuid4().hex
+    if fresh:
+        os.environ["IANVS_FRESH"] = "1"
+    print(f"{job.name}: {job.describe()}", file=sys.stderr, flush=True)
+    controller = job.controller(run_id, debug)
+    with Interrupt(lambda: summary(job, controller)) as interrupt:
+        try:
+            failed = controller.run_testcases()
+        except KeyboardInterrupt:
+            interrupt.say()
+            return EXIT_CODE
+    job.rank.plot()
+    if failed:
+        print(f"{failed} of {len(job.test_cases)} test cases failed; the reasons stand above", file=sys.stderr)
+    return FAILED if failed else OK
+
+
+def summary(job: BenchmarkingJob, controller: TestCaseController) -> str:
+    """One line on what an interrupted run leaves behind."""
+    kept = f"{controller.finished} of {len(job.test_cases)} test cases are on the leaderboard in {job.rank.folder}"
+    current = controller.current
+    if current is not None and current.rows:
+        kept += f"; {current.kept()}"
+    return f"ianvs: interrupted; {kept}; run the same command again to go on"
+
+
+def check_surroundings() -> None:
+    """ConfigError if another distribution owns the import name ``sedna`` too: of two, either one's files may win."""
+    try:
+        other = importlib.metadata.distribution("sedna")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    about = f"the installed distribution 'sedna' {other.version}"
+    if any("kubeedge" in text.lower() for text in other.metadata.get_all("Home-page") or ()):
+        raise ConfigError([
+            f"{about} is KubeEdge Sedna, which this host replaces. Use upstream Ianvs in this environment "
+            "(pip uninstall ianvs-specdec-host), or this host in another one"
+        ])  # fmt: skip
+    raise ConfigError([
+        f"{about} is an unrelated mathematics package of the same import name, not KubeEdge Sedna. "
+        "Remove both and install this host again: pip uninstall sedna ianvs-specdec-host"
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

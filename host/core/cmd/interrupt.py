@@ -1,0 +1,57 @@
+"""Ctrl-C ends a run within two seconds, whatever a plugin is busy with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+EXIT_CODE = 130  # 128 + SIGINT, as shells report it
+GRACE = 1.5  # seconds that modules have for their cleanup
+
+
+class Interrupt:
+    """A context manager around a run. The first Ctrl-C raises KeyboardInterrupt, so that modules can clean up; when
+    that takes longer than GRACE seconds, or at the second Ctrl-C, the process ends at once. ``summary`` is said either
+    way.
+    """
+
+    def __init__(self, summary: Callable[[], str]) -> None:
+        self._summary = summary
+        self._lock = threading.Lock()
+        self._said = False
+        self._timer: threading.Timer | None = None
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        # Once interrupted, the timer stays armed: plugins' threads must not keep the interpreter from ending either.
+        if self._before is not None and self._timer is None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._timer is not None:
+            self._end()
+        self._timer = threading.Timer(GRACE, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+        raise KeyboardInterrupt
+
+    def say(self) -> None:
+        """Print the summary, once."""
+        with self._lock:
+            if not self._said:
+                self._said = True
+                print(f"\n{self._summary()}", file=sys.stderr, flush=True)
+
+    def _end(self) -> None:
+        self.say()
+        os._exit(EXIT_CODE)

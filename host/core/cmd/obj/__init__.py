@@ -1,0 +1,3 @@
+from core.cmd.obj.benchmarkingjob import BenchmarkingJob
+
+__all__ = ["BenchmarkingJob"]

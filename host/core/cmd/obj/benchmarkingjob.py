@@ -1,0 +1,117 @@
+"""A benchmarking job: read strictly from its YAML files, checked whole before anything runs, then run."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from core.common.constant import TestObjectType, words
+from core.common.document import Document, find_file, missing_file
+from core.common.errors import ConfigError, Problems
+from core.storymanager.rank import Rank
+from core.storymanager.rank.config import RankConfig
+from core.storymanager.rank.rank import Columns
+from core.storymanager.story import Story
+from core.testcasecontroller.algorithm import Algorithm
+from core.testcasecontroller.algorithm.algorithm import MISPLACED_MODE
+from core.testcasecontroller.testcase import TestCase
+from core.testcasecontroller.testcasecontroller import TestCaseController
+from core.testenvmanager.testenv import TestEnv
+
+_KNOWN: dict[str, Any] = {"name": str, "workspace": str, "testenv": str, "test_object": dict, "rank": dict}
+_ELSEWHERE = {
+    "hard_example_mining_mode": MISPLACED_MODE,
+    "simulation": "a simulation environment is built by upstream KubeEdge Ianvs only; leave the key out",
+}
+_UNUSABLE_NAME = re.compile(r'[/\\:*?"<>|\x00-\x1f]|^\.+$|^\s|[\s.]$')
+LEADERBOARD_FOLDER = "rank"
+
+
+class BenchmarkingJob:
+    """Reading it is checking it: ConfigError lists all faults that can be told without loading a model."""
+
+    def __init__(self, file: str) -> None:
+        if not os.path.isfile(file):
+            raise ConfigError([f"job file not found: {file}"])
+        self.file, self.doc = file, Document(file)
+        problems = Problems()
+        entries = self.doc.mapping(
+            self.doc.root("benchmarkingjob"), ("benchmarkingjob",), _KNOWN, problems,
+            ("name", "testenv", "test_object", "rank"), _ELSEWHERE,
+        )  # fmt: skip
+        self.name: str = entries.get("name", "")
+        self._check_name(self.name, ("benchmarkingjob", "name"), problems)
+        self.workspace = os.path.join(os.path.expanduser(entries.get("workspace", "./workspace")), self.name)
+        env_doc = self._open(entries.get("testenv"), ("benchmarkingjob", "testenv"), problems)
+        self.env = TestEnv.parse(env_doc, problems) if env_doc else None
+        self.algorithms = self._parse_algorithms(entries.get("test_object"), problems)
+        metrics = [metric.name for metric in self.env.metrics] if self.env else []
+        rank = RankConfig.parse(self.doc, entries.get("rank", {"sort_by": []}), metrics, self.algorithms, problems)
+        problems.raise_if_any()
+        assert self.env is not None
+        self.env.dataset.read(self.env.on_malformed_row, problems)
+        self.env.resolve(problems)
+        for algorithm in self.algorithms:
+            algorithm.resolve(problems)
+        problems.raise_if_any()
+        self.test_cases = [
+            TestCase(algorithm.name, algorithm.paradigm_type, modules, self.env, self.workspace)
+            for algorithm in self.algorithms
+            for modules in algorithm.test_cases()
+        ]
+        self.rank = Rank(rank, self.workspace, self._columns(metrics))
+
+    def _open(self, url: str | None, path: tuple[Any, ...], problems: Problems) -> Document | None:
+        """The YAML file a url leads to; None, and a problem, if there is none."""
+        if url is None:
+            return None
+        file = find_file(url, self.doc)
+        if file is None:
+            problems.add(self.doc.place(*path), missing_file(url, self.doc))
+        elif not os.path.isfile(file) or not file.endswith((".yaml", ".yml")):
+            problems.add(self.doc.place(*path), f"{url} is not a .yaml or .yml file")
+        else:
+            return Document(file)
+        return None
+
+    def _parse_algorithms(self, value: Any, problems: Problems) -> list[Algorithm]:
+        path = ("benchmarkingjob", "test_object")
+        if value is None:
+            return []
+        known = {"type": words(TestObjectType), "algorithms": list}
+        entries = self.doc.mapping(value, path, known, problems, required=("type", "algorithms"))
+        if "algorithms" in entries and not entries["algorithms"]:
+            problems.add(self.doc.place(*path, "algorithms"), "algorithms is empty: nothing would be run")
+        algorithms: list[Algorithm] = []
+        for i, item in enumerate(entries.get("algorithms", [])):
+            here = (*path, "algorithms", i)
+            named = self.doc.mapping(item, here, {"name": str, "url": str}, problems, required=("name", "url"))
+            self._check_name(named.get("name", ""), here, problems)
+            if any(a.name == named.get("name") for a in algorithms):
+                problems.add(self.doc.place(*here), f"a second algorithm of the name {named['name']!r}")
+            doc = self._open(named.get("url"), (*here, "url"), problems)
+            if doc is not None and "name" in named:
+                mode = self.env.mining_mode if self.env else "mining-then-inference"
+                algorithms.append(Algorithm.parse(named["name"], doc, mode, problems))
+        return algorithms
+
+    def _check_name(self, name: str, path: tuple[Any, ...], problems: Problems) -> None:
+        if name and (_UNUSABLE_NAME.search(name) or (len(path) > 2 and name == LEADERBOARD_FOLDER)):
+            problems.add(self.doc.place(*path), f"{name!r} cannot be used: the name becomes a folder of the workspace")
+
+    def _columns(self, metrics: list[str]) -> Columns:
+        modules = [m.type for a in self.algorithms for m in a.modules]
+        hyperparameters = [name for a in self.algorithms for name in a.hyperparameter_names()]
+        return Columns(metrics, list(dict.fromkeys(modules)), list(dict.fromkeys(hyperparameters)))
+
+    def describe(self) -> str:
+        """One line: how much there is to run."""
+        assert self.env is not None
+        dataset = self.env.dataset
+        rows = f"{len(dataset)} rows" + (f" ({dataset.skipped} malformed ones left out)" if dataset.skipped else "")
+        return f"{len(self.test_cases)} test cases, {rows}, {len(self.env.metrics)} metrics"
+
+    def controller(self, run_id: str, debug: bool) -> TestCaseController:
+        """Ready to run the test cases; the leaderboard grows with each that finishes."""
+        return TestCaseController(self.test_cases, Story(self.file, run_id), self.rank, debug)

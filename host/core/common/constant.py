@@ -1,0 +1,60 @@
+"""The words of the configuration files."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class DatasetFormat(Enum):
+    """Formats of data files; this host reads JSONL and JSONFORLLM (``metadata.json`` with ``data.jsonl``)."""
+
+    CSV = "csv"
+    TXT = "txt"
+    JSON = "json"
+    JSONL = "jsonl"
+    JSONFORLLM = "jsonforllm"
+
+
+class ParadigmType(Enum):
+    """Paradigms that Ianvs knows; this host runs JOINT_INFERENCE."""
+
+    SINGLE_TASK_LEARNING = "singletasklearning"
+    INCREMENTAL_LEARNING = "incrementallearning"
+    MULTIEDGE_INFERENCE = "multiedgeinference"
+    LIFELONG_LEARNING = "lifelonglearning"
+    FEDERATED_LEARNING = "federatedlearning"
+    FEDERATED_CLASS_INCREMENTAL_LEARNING = "federatedclassincrementallearning"
+    JOINT_INFERENCE = "jointinference"
+
+
+class ModuleType(Enum):
+    """Module types of joint inference."""
+
+    DATA_PROCESSOR = "dataset_processor"
+    EDGEMODEL = "edgemodel"
+    CLOUDMODEL = "cloudmodel"
+    HARD_EXAMPLE_MINING = "hard_example_mining"
+    DRAFTER = "drafter"
+    VERIFIER = "verifier"
+
+
+class MiningMode(Enum):
+    """Values of ``hard_example_mining_mode``, a key of the test environment."""
+
+    MINING_THEN_INFERENCE = "mining-then-inference"
+    INFERENCE_THEN_MINING = "inference-then-mining"
+    SELF_DESIGN = "self-design"
+    MINING_FREE = "mining-free"
+
+
+class TestObjectType(Enum):
+    """What a job tests."""
+
+    __test__ = False  # not a test class, whatever a test runner thinks of the name
+
+    ALGORITHMS = "algorithms"
+
+
+def words(kind: type[Enum]) -> tuple[str, ...]:
+    """The values of one of the enumerations above, in order."""
+    return tuple(member.value for member in kind)

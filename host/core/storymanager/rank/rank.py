@@ -1,0 +1,180 @@
+"""The leaderboards ``rank/all_rank.csv`` and ``rank/selected_rank.csv``, in the layout of Ianvs.
+
+They are written after every finished test case. A test case that is run again replaces its row; all other rows, of
+earlier runs too, are kept, sorted in with the new ones and renumbered.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from core.common.constant import ModuleType, words
+from core.common.errors import WorkspaceError
+from core.common.files import make_folder, write_atomic, writing
+from core.storymanager.visualization import print_table
+
+if TYPE_CHECKING:
+    from core.storymanager.rank.config import RankConfig
+    from core.testcasecontroller.testcase import TestCase
+
+Row = dict[str, str]
+
+
+@dataclass
+class Columns:
+    """The names of a leaderboard's columns; ``names()`` is their order."""
+
+    metrics: list[str]
+    modules: list[str]
+    hyperparameters: list[str]
+
+    def names(self) -> list[str]:
+        return ["algorithm", *self.metrics, "paradigm", *self.modules, *self.hyperparameters, "time", "url"]
+
+    def extended(self, header: Sequence[str]) -> Columns:
+        """With the further columns that an earlier run's file has."""
+        between = header.index("paradigm") if "paradigm" in header else 0
+        fixed, types = {"rank", "algorithm", "paradigm", "time", "url"}, words(ModuleType)
+        old = Columns([], [], [])
+        for i, name in enumerate(header):
+            if name in fixed:
+                continue
+            if i < between:
+                old.metrics.append(name)
+            elif name in types:
+                old.modules.append(name)
+            else:
+                old.hyperparameters.append(name)
+        return Columns(
+            list(dict.fromkeys([*self.metrics, *old.metrics])),
+            list(dict.fromkeys([*self.modules, *old.modules])),
+            list(dict.fromkeys([*self.hyperparameters, *old.hyperparameters])),
+        )
+
+
+class Rank:
+    """``save()`` puts one test case on the leaderboards, ``plot()`` shows them. ``columns`` are those of this job."""
+
+    def __init__(self, config: RankConfig, workspace: str, columns: Columns) -> None:
+        self.config, self.columns = config, columns
+        self.folder = os.path.join(workspace, "rank")
+        self.all_rank_file = os.path.join(self.folder, "all_rank.csv")
+        self.selected_rank_file = os.path.join(self.folder, "selected_rank.csv")
+
+    def save(self, case: TestCase, time: str) -> None:
+        """Add or replace the test case's row in both files. WorkspaceError if they cannot be read or written."""
+        make_folder(self.folder)
+        row = {
+            "algorithm": case.algorithm,
+            **{name: _cell(value) for name, value in case.values.items()},
+            "paradigm": case.paradigm,
+            **{kind: module.name for kind, module in case.modules.items()},
+            **{f"{m.type}-{name}": str(v) for m in case.modules.values() for name, v in m.hyperparameters.items()},
+            "time": time,
+            "url": case.output_dir,
+        }
+        with self._locked():
+            self._update(row)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Two jobs may share a workspace: reading the files and replacing them must be one act."""
+        lock = FileLock(os.path.join(self.folder, ".lock"), timeout=30)
+        with writing(lock.lock_file):
+            try:
+                lock.acquire()
+            except Timeout as error:
+                raise WorkspaceError(
+                    f"{lock.lock_file} is held by another run for over 30 s; end that run first"
+                ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _update(self, row: Row) -> None:
+        keep_all = self.config.save_mode != "selected_only"
+        header, rows = _read(self.all_rank_file if keep_all else self.selected_rank_file)
+        rows = self._sorted([old for old in rows if old.get("url") != row["url"]] + [row])
+        if keep_all:
+            write_atomic(self.all_rank_file, _csv(self.columns.extended(header).names(), rows))
+        write_atomic(self.selected_rank_file, _csv(self._selected_names(), self._selected(rows)))
+
+    def _sorted(self, rows: list[Row]) -> list[Row]:
+        """By all of ``sort_by``, the first metric counting most; rows without the metric come last."""
+        for metric, direction in reversed(self.config.sort_by):
+            sign = 1 if direction == "ascend" else -1
+
+            def key(row: Row, metric: str = metric, sign: int = sign) -> tuple[bool, float]:
+                number = _number(row.get(metric, ""))
+                return number is None, sign * (number or 0.0)
+
+            rows = sorted(rows, key=key)
+        return rows
+
+    def _selected_names(self) -> list[str]:
+        chosen = self.config.selected
+        return Columns(
+            chosen["metrics"] or self.columns.metrics,
+            chosen["modules"] or self.columns.modules,
+            chosen["hyperparameters"] or self.columns.hyperparameters,
+        ).names()
+
+    def _selected(self, rows: list[Row]) -> list[Row]:
+        """The chosen paradigms' rows; of rows that look alike in all columns but time and url, the first."""
+        names, paradigms = self._selected_names()[:-2], self.config.selected["paradigms"]
+        seen: dict[tuple[str, ...], Row] = {}
+        for row in rows:
+            if not paradigms or row.get("paradigm") in paradigms:
+                seen.setdefault(tuple(row.get(name, "") for name in names), row)
+        return list(seen.values())
+
+    def plot(self) -> None:
+        """Print the selected leaderboard, if there is one yet."""
+        if os.path.isfile(self.selected_rank_file):
+            print_table(self.selected_rank_file)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
+
+
+def _read(file: str) -> tuple[list[str], list[Row]]:
+    """Header and rows of a leaderboard; both empty if there is none yet."""
+    try:
+        with open(file, encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            rows = [{key: value or "" for key, value in row.items() if key} for row in reader]
+            header = list(reader.fieldnames or [])
+    except FileNotFoundError:
+        return [], []
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise WorkspaceError(f"{file} cannot be read ({error}); move it away and run the same command again") from error
+    if header and not {"rank", "algorithm", "url"} <= set(header):
+        raise WorkspaceError(f"{file} is not a leaderboard of Ianvs; move it away and run the same command again")
+    return header, rows
+
+
+def _csv(names: list[str], rows: list[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["rank", *names])
+    writer.writerows([i, *(row.get(name, "") for name in names)] for i, row in enumerate(rows, 1))
+    return text.getvalue()

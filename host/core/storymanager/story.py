@@ -1,0 +1,218 @@
+"""What a run leaves behind beside the leaderboard: per test case a folder with configuration, answers, environment."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TextIO
+
+import yaml
+
+from core.common.files import make_folder, write_atomic, writing
+from core.common.utils import get_local_time
+from core.storymanager.environment import environment
+
+if TYPE_CHECKING:
+    from core.testcasecontroller.testcase import TestCase
+
+REFRESH = 0.2  # seconds between two updates of the progress bar's counts
+
+
+class Story:
+    """One run. ``case()`` opens the story of a test case; a context manager."""
+
+    def __init__(self, job_file: str, run_id: str) -> None:
+        self.job_file, self.run_id = job_file, run_id
+
+    def case(self, test_case: TestCase, title: str) -> CaseStory:
+        return CaseStory(self, test_case, title)
+
+    def now(self) -> str:
+        return get_local_time()
+
+
+class CaseStory:
+    """Writes answers while they come in, shows the progress, and seals the folder when the test case is finished.
+
+    Until then the answers stand in ``answers.<process>.partial.jsonl``: an earlier run's ``answers.jsonl`` is replaced
+    by a complete one or not at all.
+    """
+
+    def __init__(self, story: Story, case: TestCase, title: str) -> None:
+        self._story, self._case, self._title = story, case, title
+        self.rows = self.edge = self.cloud = self.replayed = self.tokens = 0
+        self.seconds = 0.0  # spent on the answers that were made in this run, by the plugin's own clock
+        self._total = 0
+        self._started, self._shown = time.perf_counter(), 0.0
+        self._begun_at = time.time()
+        self._bar: Any = None
+        self._stream: TextIO | None = None
+
+    @property
+    def partial(self) -> str:
+        return os.path.join(self._case.output_dir, f"answers.{os.getpid()}.partial.jsonl")
+
+    def __enter__(self) -> CaseStory:
+        print(f"{self._title} ...", file=sys.stderr, flush=True)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if self._stream is not None:
+            with suppress(OSError):
+                self._stream.close()
+
+    def begin(self, total: int) -> None:
+        """Open the folder; ``total`` rows are expected."""
+        self._total = total
+        make_folder(self._case.output_dir)
+        with writing(self.partial):
+            self._stream = open(self.partial, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, unit="query", leave=False, dynamic_ncols=True)
+
+    def add(self, row: Any) -> None:
+        """Take down one row's result: ``[is_hard, result, edge, cloud]``, or whatever mode self-design returned."""
+        whole = isinstance(row, (list, tuple)) and len(row) == 4
+        is_hard, result, edge, cloud = row if whole else (None, row, None, None)
+        edge_text, cloud_text = to_json(edge), to_json(cloud)
+        # The result is nearly always a copy of the edge's or the cloud's: comparing is cheaper than encoding it again.
+        side, text = (cloud, cloud_text) if cloud is not None else (edge, edge_text)
+        result_text = text if side is not None and _same(result, side) else to_json(result)
+        hard_text = to_json(bool(is_hard) if is_hard is not None else None)
+        assert self._stream is not None
+        with writing(self.partial):
+            self._stream.write(
+                f'{{"index": {self.rows}, "is_hard": {hard_text}, "result": {result_text}, '
+                f'"edge": {edge_text}, "cloud": {cloud_text}}}\n'
+            )
+            self._stream.flush()
+        self.rows += 1
+        if cloud is not None:
+            self.cloud += 1
+        elif edge is not None:
+            self.edge += 1
+        self._count(result)
+        self._show()
+
+    def _count(self, result: Any) -> None:
+        if not isinstance(result, dict):
+            return
+        if result.get("replayed"):
+            self.replayed += 1
+            return
+        usage, perf = result.get("usage"), result.get("perf")
+        tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        latency = perf.get("latency") if isinstance(perf, dict) else None
+        if isinstance(tokens, int) and isinstance(latency, (int, float)) and math.isfinite(latency):
+            self.tokens += tokens
+            self.seconds += latency
+
+    def _show(self) -> None:
+        if self._bar is None:
+            return
+        now = time.perf_counter()
+        if now - self._shown > REFRESH or self.rows == self._total:
+            self._shown = now
+            self._bar.set_postfix_str(self._counts(), refresh=False)
+            self._bar.update(self.rows - self._bar.n)
+
+    def _counts(self) -> str:
+        parts = [f"edge {self.edge}, cloud {self.cloud}"]
+        if self.replayed:
+            parts.append(f"replayed {self.replayed}")
+        if self.seconds > 0:
+            parts.append(f"{self.tokens / self.seconds:,.0f} token/s")
+        return ", ".join(parts)
+
+    def kept(self) -> str:
+        """What there is of an unfinished test case."""
+        return f"{self.rows} of {self._total} answers are kept in {self.partial}"
+
+    def finish(self) -> None:
+        """Seal the folder: the complete answers, the configuration and the environment. WorkspaceError on failure."""
+        assert self._stream is not None
+        folder = self._case.output_dir
+        with writing(self.partial):
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+            self._stream.close()
+        write_atomic(
+            os.path.join(folder, "config.yaml"),
+            yaml.safe_dump(self._case.configuration(), sort_keys=False, allow_unicode=True),
+        )
+        write_atomic(os.path.join(folder, "environment.json"), json.dumps(self._environment(), indent=1) + "\n")
+        with writing(folder):
+            os.replace(self.partial, os.path.join(folder, "answers.jsonl"))
+        self._drop_stale(folder)
+        seconds = time.perf_counter() - self._started
+        print(f"{self._title}: {self.rows} queries, {self._counts()}, {seconds:.1f} s", file=sys.stderr, flush=True)
+
+    def _drop_stale(self, folder: str) -> None:
+        """Partial files of earlier, killed runs: the complete answers have come."""
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            if name.endswith(".partial.jsonl") and os.path.getmtime(path) < self._begun_at:
+                with suppress(OSError):
+                    os.unlink(path)
+
+    def _environment(self) -> dict[str, Any]:
+        run = {
+            "run_id": self._story.run_id,
+            "finished": self._story.now(),
+            "seconds": round(time.perf_counter() - self._started, 3),
+            "queries": self.rows,
+            "edge": self.edge,
+            "cloud": self.cloud,
+            "replayed": self.replayed,
+            "malformed_rows_left_out": self._case.env.dataset.skipped,
+        }
+        seeds = {
+            f"{m.type}-{name}": value
+            for m in self._case.modules.values()
+            for name, value in m.hyperparameters.items()
+            if "seed" in name
+        }
+        return {"run": run, "seeds": seeds, **environment(os.path.dirname(os.path.abspath(self._story.job_file)))}
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # arrays and the like do not compare to one truth value
+        return False
+
+
+def to_json(value: Any) -> str:
+    """JSON of a plugin's result: NaN becomes null, numpy's numbers and arrays plain ones, anything else its text."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
+    except ValueError:
+        pass  # NaN or infinity somewhere
+    except TypeError:
+        return json.dumps(repr(value))
+    try:
+        return json.dumps(_without_nan(value), ensure_ascii=False, default=_plain)
+    except (TypeError, ValueError, RecursionError):
+        return json.dumps(repr(value))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    return value

@@ -1,0 +1,3 @@
+from core.storymanager.visualization.visualization import print_table
+
+__all__ = ["print_table"]

@@ -1,0 +1,3 @@
+from core.testcasecontroller.algorithm.algorithm import Algorithm
+
+__all__ = ["Algorithm"]

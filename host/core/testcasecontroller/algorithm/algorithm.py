@@ -1,0 +1,112 @@
+"""An algorithm file: the paradigm and its modules, whose hyperparameters span a grid of test cases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.common.constant import MiningMode, ModuleType, ParadigmType, words
+from core.common.document import Document
+from core.common.errors import Problems, hint
+from core.testcasecontroller.algorithm.module import Module, ModuleConfig
+from core.testcasecontroller.generation_assistant import get_full_combinations
+from core.testcasecontroller.plugins import PluginError, load
+
+_KNOWN: dict[str, Any] = {
+    "paradigm_type": str,
+    "modules": list,
+    "third_party_packages": list,
+    # Read by Ianvs for other paradigms: accepted here, without effect.
+    "incremental_learning_data_setting": dict,
+    "lifelong_learning_data_setting": dict,
+    "fl_data_setting": dict,
+    "initial_model_url": str,
+    "mode": str,
+    "quantization_type": str,
+    "llama_quantize_path": str,
+}
+MISPLACED_MODE = "hard_example_mining_mode belongs into the testenv file, under 'testenv'; Ianvs ignores it here"
+_ELSEWHERE = {"hard_example_mining_mode": MISPLACED_MODE}
+
+
+@dataclass
+class Algorithm:
+    """``test_cases()`` yields one dict of module type to Module for every point of the grid."""
+
+    name: str
+    doc: Document
+    paradigm_type: str = ""
+    modules: list[ModuleConfig] = field(default_factory=list)
+
+    @classmethod
+    def parse(cls, name: str, doc: Document, mining_mode: str, problems: Problems) -> Algorithm:
+        """Read an algorithm file; what is wrong with it goes to ``problems``."""
+        path = ("algorithm",)
+        entries = doc.mapping(doc.root("algorithm"), path, _KNOWN, problems, ("paradigm_type", "modules"), _ELSEWHERE)
+        algorithm = cls(name, doc, entries.get("paradigm_type", ""))
+        if algorithm.paradigm_type and not algorithm._check_paradigm(problems):
+            return algorithm
+        for i, value in enumerate(entries.get("modules", [])):
+            algorithm.modules.append(ModuleConfig.parse(doc, (*path, "modules", i), value, problems))
+        if "modules" in entries:
+            algorithm._check_types(mining_mode, problems)
+        return algorithm
+
+    def _check_paradigm(self, problems: Problems) -> bool:
+        """Whether this host runs the paradigm."""
+        paradigms, place = words(ParadigmType), self.doc.place("algorithm", "paradigm_type")
+        if self.paradigm_type not in paradigms:
+            problems.add(place, f"unknown paradigm_type {self.paradigm_type!r}.{hint(self.paradigm_type, paradigms)}")
+        elif self.paradigm_type != ParadigmType.JOINT_INFERENCE.value:
+            problems.add(
+                place, f"this host runs jointinference only; {self.paradigm_type} is run by upstream KubeEdge Ianvs"
+            )
+        else:
+            return True
+        return False
+
+    def _check_types(self, mining_mode: str, problems: Problems) -> None:
+        given: list[str] = []
+        for module in self.modules:
+            if module.type in given:
+                problems.add(module.place(), f"a second module of type {module.type}: each type may stand once")
+            given.append(module.type)
+        missing = [name for name in required_modules(mining_mode) if name not in given]
+        # A module whose type is not even readable has its own message already.
+        if missing and "" not in given:
+            message = f"mode {mining_mode} needs a module of type {' and '.join(missing)} in algorithm {self.name}"
+            problems.add(self.doc.place("algorithm", "modules"), message)
+
+    def resolve(self, problems: Problems) -> None:
+        """Import the plugin files and find the classes."""
+        packages = self.doc.root("algorithm").get("third_party_packages", [])
+        for i, value in enumerate(packages):
+            path = ("algorithm", "third_party_packages", i)
+            entries = self.doc.mapping(value, path, {"name": str, "url": str}, problems, required=("name", "url"))
+            try:
+                if "url" in entries:
+                    load(entries["url"])
+            except (PluginError, ImportError) as error:
+                problems.add(self.doc.place(*path), f"cannot be imported: {error}")
+        for module in self.modules:
+            module.resolve(problems)
+
+    def test_cases(self) -> list[dict[str, Module]]:
+        """All combinations of the modules' hyperparameters, the last module's varying fastest."""
+        choices = [
+            (c.type, [Module(c.type, c.name, c.url, point, c.target) for point in c.combinations]) for c in self.modules
+        ]
+        return get_full_combinations(choices)
+
+    def hyperparameter_names(self) -> list[str]:
+        """``<module type>-<name>``, in the order of the file."""
+        names = [f"{c.type}-{name}" for c in self.modules for point in c.combinations for name in point]
+        return list(dict.fromkeys(names))
+
+
+def required_modules(mining_mode: str) -> tuple[str, ...]:
+    """The module types that a mode cannot do without."""
+    if mining_mode == MiningMode.MINING_FREE.value:
+        return (ModuleType.DRAFTER.value, ModuleType.VERIFIER.value)
+    models = (ModuleType.EDGEMODEL.value, ModuleType.CLOUDMODEL.value)
+    return models if mining_mode == MiningMode.SELF_DESIGN.value else (*models, ModuleType.HARD_EXAMPLE_MINING.value)

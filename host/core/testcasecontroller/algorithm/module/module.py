@@ -1,0 +1,203 @@
+"""One module of an algorithm: which class, from which file, with which hyperparameters."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.common.constant import ModuleType, words
+from core.common.document import Document, describe, find_file, missing_file
+from core.common.errors import Problems, explain, hint
+from core.testcasecontroller import plugins
+from core.testcasecontroller.generation_assistant import get_full_combinations
+from sedna.common.class_factory import ClassFactory, ClassType
+from sedna.common.utils import copy_tree
+from sedna.core.joint_inference.joint_inference import DRAFTER_METHODS, VERIFIER_METHODS
+
+ORACLE = "OracleRouter"
+INJECTED = ("edgemodel", "cloudmodel")
+"""A router of the name ORACLE gets the two models as keyword arguments beside its hyperparameters."""
+
+METHODS: dict[str, tuple[str, ...]] = {
+    "dataset_processor": ("__call__",),
+    "edgemodel": ("predict",),
+    "cloudmodel": ("inference",),
+    "hard_example_mining": ("__call__",),
+    "drafter": DRAFTER_METHODS,
+    "verifier": VERIFIER_METHODS,
+}
+"""What a class must define to serve as a module of the type."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of one test case, its hyperparameters fixed."""
+
+    type: str
+    name: str
+    url: str
+    hyperparameters: dict[str, Any]
+    target: Any
+
+    def create(self, **injected: Any) -> Any:
+        """A new instance; the hyperparameters are copied, so that no instance can change another's."""
+        return self.target(**copy_tree(self.hyperparameters), **injected)
+
+
+@dataclass
+class ModuleConfig:
+    """A module as the algorithm file describes it; ``combinations``: one dict of hyperparameters per grid point."""
+
+    doc: Document
+    path: tuple[Any, ...]
+    type: str = ""
+    name: str = ""
+    url: str = ""
+    combinations: list[dict[str, Any]] = field(default_factory=lambda: [{}])
+    places: dict[str, str] = field(default_factory=dict)
+    target: Any = None
+
+    @classmethod
+    def parse(cls, doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> ModuleConfig:
+        """Read an item of ``modules``; what is wrong with it goes to ``problems``."""
+        known = {"type": words(ModuleType), "name": str, "url": str, "hyperparameters": list}
+        entries = doc.mapping(value, path, known, problems, required=("type", "name"))
+        config = cls(doc, path, entries.get("type", ""), entries.get("name", ""), entries.get("url", ""))
+        config._parse_hyperparameters(entries.get("hyperparameters", []), problems)
+        return config
+
+    def place(self, *keys: Any) -> str:
+        return self.doc.place(*self.path, *keys)
+
+    def _parse_hyperparameters(self, items: list[Any], problems: Problems) -> None:
+        grid: list[tuple[str, list[Any]]] = []
+        base: dict[str, Any] = {}
+        for i, item in enumerate(items):
+            path = (*self.path, "hyperparameters", i)
+            if not isinstance(item, dict) or len(item) != 1:
+                problems.add(
+                    self.doc.place(*path),
+                    f"a hyperparameter is written '- NAME: {{values: [...]}}', got {describe(item)}",
+                )
+                continue
+            ((name, body),) = item.items()
+            entries = self.doc.mapping(body, (*path, name), {"values": list}, problems, required=("values",))
+            if "values" not in entries:
+                continue
+            if not entries["values"]:
+                problems.add(self.doc.place(*path, name), f"{name} has no values: nothing would be run")
+            elif name == "other_hyperparameters":
+                base.update(self._other_hyperparameters(entries["values"], (*path, name, "values"), problems))
+            elif any(name == other for other, _ in grid):
+                problems.add(
+                    self.doc.place(*path), f"the hyperparameter {name!r} stands twice in {self.type} {self.name}"
+                )
+            else:
+                grid.append((name, entries["values"]))
+                self.places[name] = self.doc.place(*path)
+        self.combinations = [{**base, **point} for point in get_full_combinations(grid)]
+
+    def _other_hyperparameters(self, urls: list[Any], path: tuple[Any, ...], problems: Problems) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for i, url in enumerate(urls):
+            file = find_file(url, self.doc) if isinstance(url, str) else None
+            if file is None:
+                problems.add(self.doc.place(*path, i), missing_file(str(url), self.doc))
+                continue
+            other = Document(file)
+            if not isinstance(other.data, dict):
+                problems.add(f"{file}:1", "a file of other hyperparameters must be a mapping of names to values")
+                continue
+            for name, value in other.data.items():
+                values[str(name)] = value
+                self.places[str(name)] = other.place(name)
+        return values
+
+    def resolve(self, problems: Problems) -> None:
+        """Import the file and find the class: the first step that runs the plugin's code, and its imports only."""
+        kind = ClassType.HEM if self.type == ModuleType.HARD_EXAMPLE_MINING.value else ClassType.GENERAL
+        if not self.url:
+            self._resolve_built_in(kind, problems)
+            return
+        self.target = resolve_alias(kind, self.name, self.url, self.doc, self.path, problems)
+        if self.target is not None:
+            self._check_names(problems)
+
+    def _resolve_built_in(self, kind: str, problems: Problems) -> None:
+        import sedna.algorithms.hard_example_mining as built_in
+
+        names = [
+            a for t, a, r in ClassFactory.everything() if t == kind == ClassType.HEM and r.module == built_in.__name__
+        ]
+        if self.name in names:
+            found = ClassFactory.registrations(kind, self.name)
+            self.target = next(r.cls for r in found if r.module == built_in.__name__)
+        else:
+            known = hint(self.name, names, "Routers that need none")
+            problems.add(self.place(), f"the key 'url' is missing: in which file is {self.type} {self.name}?{known}")
+
+    def _check_names(self, problems: Problems) -> None:
+        """Names against the constructor's signature, then the class's own ``check_hyperparameters``, if it has one."""
+        if isinstance(self.target, type):
+            defined = {name for base in self.target.__mro__[:-1] for name in vars(base)}
+            missing = [method for method in METHODS[self.type] if method not in defined]
+            if missing:
+                problems.add(self.place("name"), f"{self.type} {self.name} has no method {' and no '.join(missing)}")
+            if self.type == ModuleType.EDGEMODEL.value and "__call__" in defined:
+                problems.add(
+                    self.place("name"), f"{self.name} defines __call__: Sedna would take the model for a factory"
+                )
+        given = sorted({name for point in self.combinations for name in point})
+        named, needed, anything = _parameters(self.target)
+        for name in given:
+            if not anything and name not in named:
+                place = self.places.get(name, self.place())
+                problems.add(place, f"unknown hyperparameter {name!r} of {self.name}.{hint(name, named)}")
+        for name in needed:
+            if name not in given and not (self.name == ORACLE and name in INJECTED):
+                problems.add(self.place(), f"{self.type} {self.name} needs the hyperparameter {name!r}")
+        check = getattr(self.target, "check_hyperparameters", None)
+        if not callable(check):
+            return
+        for point in self.combinations:
+            try:
+                check(copy_tree(point))
+            except Exception as error:
+                key = getattr(error, "key", None)
+                problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(error)}")
+
+
+def resolve_alias(
+    kind: str, name: str, url: str, doc: Document, path: tuple[Any, ...], problems: Problems
+) -> Any | None:
+    """The class or function that the file ``url`` registers as ``name``; None, and a problem, if there is none."""
+    file = find_file(url, doc)
+    if file is None:
+        problems.add(doc.place(*path, "url"), missing_file(url, doc))
+        return None
+    try:
+        module = plugins.load(file)
+    except plugins.PluginError as error:
+        problems.add(doc.place(*path, "url"), str(error))
+        return None
+    except Exception as error:
+        problems.add(doc.place(*path, "url"), f"{os.path.relpath(file)} cannot be imported: {explain(error)}")
+        return None
+    try:
+        return plugins.find(kind, name, module, file)
+    except plugins.PluginError as error:
+        problems.add(doc.place(*path, "name"), str(error))
+        return None
+
+
+def _parameters(target: Any) -> tuple[list[str], list[str], bool]:
+    """Names of a constructor's parameters, those without a default, and whether it takes any other."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return [], [], True
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    needed = [p.name for p in named if p.default is p.empty]
+    return [p.name for p in named], needed, any(p.kind is p.VAR_KEYWORD for p in parameters)

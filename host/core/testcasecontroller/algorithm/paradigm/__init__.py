@@ -1,0 +1,3 @@
+from core.testcasecontroller.algorithm.paradigm.joint_inference import JointInference
+
+__all__ = ["JointInference"]

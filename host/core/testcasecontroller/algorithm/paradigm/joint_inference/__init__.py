@@ -1,0 +1,3 @@
+from core.testcasecontroller.algorithm.paradigm.joint_inference.joint_inference import JointInference, Stage
+
+__all__ = ["JointInference", "Stage"]

@@ -1,0 +1,94 @@
+"""One test case of joint inference: build the modules, load, answer row after row, clean up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from core.common.constant import MiningMode, ModuleType
+from core.testcasecontroller.algorithm.module import Module
+from core.testcasecontroller.algorithm.module.module import INJECTED, ORACLE
+from sedna.core.joint_inference import JointInference as Job
+from sedna.datasources import BaseDataSource
+
+
+class Stage:
+    """Where a test case is, in words: what a message about its failure begins with."""
+
+    def __init__(self) -> None:
+        self.text = "starting"
+
+
+class JointInference:
+    """``prepare()`` gives the processed dataset, ``run()`` the rows, ``cleanup()`` releases what the modules hold.
+
+    ``dataset`` is called once, after the modules have been built, as Ianvs does it.
+    """
+
+    def __init__(
+        self, modules: dict[str, Module], mining_mode: str, dataset: Callable[[], BaseDataSource], stage: Stage
+    ) -> None:
+        self.modules, self.mining_mode, self.stage = modules, mining_mode, stage
+        self._load_dataset = dataset
+        self._instances: dict[str, Any] = {}
+        self._router: Any = None
+
+    def prepare(self) -> Any:
+        """Build the modules in the order of the file, load the data, process it. Plugins' errors pass through."""
+        for kind, module in self.modules.items():
+            if kind != ModuleType.HARD_EXAMPLE_MINING.value:  # the router is built last, it may need the loaded models
+                self.stage.text = f"building {kind} {module.name}"
+                self._instances[kind] = module.create()
+        dataset: Any = self._load_dataset()
+        processor = self._instances.get(ModuleType.DATA_PROCESSOR.value)
+        if processor is not None:
+            self.stage.text = f"{ModuleType.DATA_PROCESSOR.value} {self._name(ModuleType.DATA_PROCESSOR)}"
+            dataset = processor(dataset)
+            if not hasattr(dataset, "x"):
+                raise TypeError(
+                    f"a dataset processor must return the dataset, with .x; it returned {type(dataset).__name__}"
+                )
+            if not len(dataset.x):
+                raise ValueError("the dataset processor left no rows")
+        return dataset
+
+    def run(self, dataset: Any) -> Iterator[Any]:
+        """Load the models, build the router, and yield each row's result."""
+        free = self.mining_mode == MiningMode.MINING_FREE.value
+        job = self._build_job(free)
+        for i, data in enumerate(dataset.x):
+            self.stage.text = f"row {i + 1} of {len(dataset.x)}"
+            yield job.inference(data, mining_mode=self.mining_mode)
+
+    def _build_job(self, free: bool) -> Job:
+        first = ModuleType.DRAFTER if free else ModuleType.EDGEMODEL
+        self.stage.text = f"loading {first.value} {self._name(first)}"
+        if free:
+            get = self._instances.get
+            return Job(drafter=get(ModuleType.DRAFTER.value), verifier=get(ModuleType.VERIFIER.value))
+        job = Job(estimator=self._instances[INJECTED[0]], cloud=self._instances[INJECTED[1]])
+        router = self.modules.get(ModuleType.HARD_EXAMPLE_MINING.value)
+        if router is not None:
+            self.stage.text = f"building {router.type} {router.name}"
+            models = {name: self._instances[name] for name in INJECTED} if router.name == ORACLE else {}
+            self._router = job.hard_example_mining_algorithm = router.create(**models)
+        return job
+
+    def cleanup(self) -> list[tuple[str, Exception]]:
+        """Call ``cleanup()`` of every module that has one, then of the router. One that raises does not keep the others
+        from theirs; the failures are returned with the module they belong to."""
+        failures: list[tuple[str, Exception]] = []
+        instances = [*self._instances.items(), (ModuleType.HARD_EXAMPLE_MINING.value, self._router)]
+        for kind, instance in instances:
+            if not hasattr(instance, "cleanup"):
+                continue
+            try:
+                instance.cleanup()
+            except Exception as error:
+                failures.append((f"cleanup of {kind} {self.modules[kind].name}", error))
+        self._instances.clear()
+        self._router = None
+        return failures
+
+    def _name(self, kind: ModuleType) -> str:
+        return self.modules[kind.value].name

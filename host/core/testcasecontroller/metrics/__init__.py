@@ -1,0 +1,3 @@
+from core.testcasecontroller.metrics.metrics import Metric
+
+__all__ = ["Metric"]

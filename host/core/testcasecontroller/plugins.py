@@ -1,0 +1,168 @@
+"""Plugin files, loaded under private names.
+
+Ianvs puts a plugin's folder in front of ``sys.path`` and imports the bare file name, so of two folders with a
+``model.py`` each only the first one's code ever runs. Here every folder becomes a private package: its files are
+``<package>.model``, and an ``import models`` inside it, at the top of a file or later in a function, finds the folder's
+own ``models``.
+
+That works without touching the interpreter's import for anybody else: the modules of a plugin folder get a
+``__builtins__`` of their own, whose ``__import__`` looks into the folder first.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import CodeType, ModuleType
+from typing import Any
+
+from core.common.errors import hint
+from sedna.common.class_factory import PLUGIN_MARK, ClassFactory, ClassType, Registration
+
+_PREFIX = "_ianvs_plugin_"
+_RESERVED = frozenset({"core", "sedna"})  # a plugin's import of these always means the host
+
+
+class PluginError(Exception):
+    """A plugin file or alias that cannot be used; the message lacks only the place in the YAML file."""
+
+
+class _Loader(SourceFileLoader):
+    """Gives the module its folder's import before its code runs."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        root = module.__name__.partition(".")[0]
+        module.__dict__["__builtins__"] = _builtins_of(root)
+        module.__dict__[PLUGIN_MARK] = root
+        super().exec_module(module)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        # Nothing is written beside the user's files, byte code included.
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+class _Finder:
+    """On ``sys.meta_path``: modules of plugin folders get the loader above."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(_PREFIX):
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(fullname, spec.loader.path)
+        return spec
+
+
+_builtins: dict[str, dict[str, Any]] = {}
+
+
+def _builtins_of(root: str) -> dict[str, Any]:
+    if root not in _builtins:
+        _builtins[root] = {**vars(builtins), "__import__": _import_for(root)}
+    return _builtins[root]
+
+
+def _import_for(root: str) -> Any:
+    siblings: dict[str, bool] = {}
+
+    def is_sibling(head: str) -> bool:
+        if head not in siblings:
+            spec = None
+            if head not in _RESERVED and head not in sys.builtin_module_names:
+                spec = PathFinder.find_spec(head, list(sys.modules[root].__path__))
+            # A mere folder, without code of its own, gives way to an installed package, as it does on sys.path.
+            siblings[head] = spec is not None and (spec.loader is not None or importlib.util.find_spec(head) is None)
+        return siblings[head]
+
+    def private_import(
+        name: str,
+        globals: Mapping[str, object] | None = None,
+        locals: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        if level or not is_sibling(name.partition(".")[0]):
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        if fromlist:
+            return builtins.__import__(f"{root}.{name}", globals, locals, fromlist, 0)
+        importlib.import_module(f"{root}.{name}")
+        return sys.modules[f"{root}.{name.partition('.')[0]}"]
+
+    return private_import
+
+
+def _package_of(folder: str) -> str:
+    """The private package of a folder, created at first use."""
+    root = _PREFIX + hashlib.sha256(os.path.normcase(os.path.realpath(folder)).encode()).hexdigest()[:12]
+    if root not in sys.modules:
+        spec = ModuleSpec(root, None, is_package=True)
+        spec.submodule_search_locations = [folder]
+        sys.modules[root] = importlib.util.module_from_spec(spec)
+        if _Finder not in sys.meta_path:
+            sys.meta_path.insert(0, _Finder)
+    return root
+
+
+def load(file: str) -> str:
+    """Import a plugin file (or package folder); the private module name. Its own exceptions pass through."""
+    folder, base = os.path.split(os.path.abspath(file))
+    stem, extension = os.path.splitext(base)
+    if os.path.isdir(file):
+        stem, extension = base, ".py"
+    if extension != ".py" or "." in stem:
+        raise PluginError(f"{file} is not a Python file with a plain name")
+    importlib.invalidate_caches()
+    name = f"{_package_of(folder)}.{stem}"
+    importlib.import_module(name)
+    return name
+
+
+def find(type_name: str, alias: str, module: str, file: str) -> Any:
+    """The class or function that a plugin module registered under an alias. PluginError if none or several did.
+
+    The file itself comes first, then files of its folder that it imported, then installed libraries.
+    """
+    root = module.partition(".")[0]
+    found = ClassFactory.registrations(type_name, alias)
+    for tier in (
+        [r for r in found if module in (r.owner, r.module)],
+        [r for r in found if r.owner.partition(".")[0] == root],
+        [r for r in found if not r.module.startswith(_PREFIX)][-1:],
+    ):
+        distinct = {id(r.cls): r for r in tier}
+        if len(distinct) > 1:
+            places = " and ".join(_short(r) for r in distinct.values())
+            raise PluginError(f"the alias {alias!r} is registered twice: at {places}. Rename one of them")
+        if tier:
+            return tier[0].cls
+    near = [
+        (t, a)
+        for t, a, r in ClassFactory.everything()
+        if root in (r.owner.partition(".")[0], r.module.partition(".")[0])
+    ]
+    for other_type, other_alias in near:
+        if other_alias == alias:
+            wanted, given = _type_word(type_name), _type_word(other_type)
+            raise PluginError(
+                f"{alias!r} in {file} is registered as ClassType.{given}, but this needs ClassType.{wanted}"
+            )
+    names = [a for t, a in near if t == type_name]
+    raise PluginError(f"{file} registers nothing as {alias!r}.{hint(alias, names, 'Registered there')}")
+
+
+def _short(registration: Registration) -> str:
+    return f"{os.path.relpath(registration.file)}:{registration.line}"
+
+
+def _type_word(type_name: str) -> str:
+    return next((word for word, value in vars(ClassType).items() if value == type_name), type_name)

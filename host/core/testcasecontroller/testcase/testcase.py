@@ -1,0 +1,134 @@
+"""A test case: one algorithm, its hyperparameters fixed, in the test environment."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.common.errors import WorkspaceError, explain
+from core.common.files import make_folder
+from core.storymanager.story import CaseStory
+from core.testcasecontroller.algorithm.module import Module
+from core.testcasecontroller.algorithm.paradigm import JointInference
+from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
+from core.testenvmanager.dataset.dataset import aligned_labels
+from core.testenvmanager.testenv import TestEnv
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something a plugin did wrong, in words. The exception is not kept: its traceback would hold on to the models."""
+
+    where: str
+    message: str
+    trace: str
+
+    @classmethod
+    def of(cls, where: str, error: Exception) -> Failure:
+        return cls(where, explain(error), "".join(traceback.format_exception(error)))
+
+
+@dataclass
+class TestCase:
+    """``id`` depends on what is tested and nothing else, so the same test case has the same folder in every run."""
+
+    __test__ = False  # not a test class, whatever a test runner thinks of the name
+
+    algorithm: str
+    paradigm: str
+    modules: dict[str, Module]
+    env: TestEnv
+    workspace: str
+    values: dict[str, Any] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        text = json.dumps(self.configuration(), sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def output_dir(self) -> str:
+        return os.path.join(self.workspace, self.algorithm, self.id)
+
+    def label(self) -> str:
+        """A short name for the screen: the algorithm and, of each module, what tells test cases apart."""
+        router = self.modules.get("hard_example_mining")
+        return f"{self.algorithm} {router.name}" if router else self.algorithm
+
+    def configuration(self) -> dict[str, Any]:
+        """The resolved configuration, as plain data."""
+        return {
+            "algorithm": self.algorithm,
+            "paradigm_type": self.paradigm,
+            "hard_example_mining_mode": self.env.mining_mode,
+            "dataset": self.env.dataset.url,
+            "on_malformed_row": self.env.on_malformed_row,
+            "modules": [
+                {"type": m.type, "name": m.name, "url": m.url, "hyperparameters": m.hyperparameters}
+                for m in self.modules.values()
+            ],
+        }
+
+    def run(self, story: CaseStory) -> bool:
+        """Run the test case; whether it has ``values`` for the leaderboard. ``failures`` holds what went wrong.
+
+        Plugin exceptions end here; WorkspaceError and KeyboardInterrupt pass through.
+        """
+        stage = Stage()
+        with _environment():
+            result_folder = os.path.join(self.workspace, self.algorithm)
+            make_folder(result_folder)
+            os.environ["RESULT_SAVED_URL"] = result_folder
+            paradigm = JointInference(self.modules, self.env.mining_mode, self.env.dataset.fresh, stage)
+            try:
+                labels, results = self._answer(paradigm, story)
+            except WorkspaceError:
+                raise
+            except Exception as error:
+                self.failures.append(Failure.of(stage.text, error))
+                labels = results = None
+            finally:
+                failures = [Failure.of(where, error) for where, error in paradigm.cleanup()]
+                gc.collect()  # models hold cycles: the next test case's must not meet them in memory
+            self.failures += failures
+            if results is not None:
+                self._compute_metrics(labels, results)
+        return results is not None
+
+    def _answer(self, paradigm: JointInference, story: CaseStory) -> tuple[Any, list[Any]]:
+        dataset = paradigm.prepare()
+        labels = aligned_labels(dataset, self.env.dataset.labels)
+        results = []
+        story.begin(len(dataset.x))
+        for result in paradigm.run(dataset):
+            story.add(result)
+            results.append(result)
+        return labels, results
+
+    def _compute_metrics(self, labels: Any, results: list[Any]) -> None:
+        for metric in self.env.metrics:
+            try:
+                self.values[metric.name] = metric.compute(labels, results)
+            except Exception as error:
+                self.values[metric.name] = None
+                self.failures.append(Failure.of(f"metric {metric.name}", error))
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Environment variables that plugins set for themselves end with the test case."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        os.environ.update(before)

@@ -1,0 +1,3 @@
+from core.testenvmanager.dataset.dataset import Dataset
+
+__all__ = ["Dataset"]

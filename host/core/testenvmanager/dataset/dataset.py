@@ -1,0 +1,131 @@
+"""The test data: found, checked row by row before anything is run, and handed out anew for each test case."""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from core.common.constant import DatasetFormat
+from core.common.document import Document, find_file, missing_file
+from core.common.errors import Problems
+from core.common.log import LOGGER
+from core.common.utils import get_file_format
+from sedna.common.utils import copy_tree
+from sedna.datasources import BaseDataSource, JsonlDataParse, JSONMetaDataParse, MalformedRow, object_array
+
+_TEST_KEYS = ("test_index", "test_data", "test_data_info")  # in the order in which Ianvs looks for them
+_TRAIN_KEYS = ("train_index", "train_data", "train_data_info")
+_KNOWN: dict[str, Any] = dict.fromkeys((*_TEST_KEYS, *_TRAIN_KEYS, "train_url", "test_url"), str) | {"label": object}
+_SUPPORTED = (
+    "joint inference reads test_data: a .jsonl file, or test_data_info: a metadata.json with data.jsonl beside it"
+)
+
+
+@dataclass
+class Dataset:
+    """``url`` is the test file as written in the YAML, ``file`` where it was found."""
+
+    doc: Document
+    key: str = ""
+    url: str = ""
+    file: str = ""
+    _source: Any = None
+
+    @classmethod
+    def parse(cls, doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> Dataset:
+        """Read the key ``dataset`` of a test environment; what is wrong with it goes to ``problems``."""
+        dataset = cls(doc)
+        entries = doc.mapping(value, path, _KNOWN, problems)
+        if not isinstance(value, dict):
+            return dataset
+        for key in _TRAIN_KEYS:
+            if key in entries and find_file(entries[key], doc) is None:
+                LOGGER.warning("%s: %s is not there; joint inference does without", doc.place(*path, key), entries[key])
+        dataset.key = next((key for key in _TEST_KEYS if key in entries), "")
+        if not dataset.key:
+            if not any(key in value for key in _TEST_KEYS):
+                problems.add(doc.place(*path), f"the test data is missing: {_SUPPORTED}")
+            return dataset
+        dataset.url = entries[dataset.key]
+        place, found = doc.place(*path, dataset.key), find_file(dataset.url, doc)
+        wanted = {"test_data": DatasetFormat.JSONL.value, "test_data_info": DatasetFormat.JSONFORLLM.value}.get(
+            dataset.key
+        )
+        if wanted != get_file_format(dataset.url):
+            problems.add(place, f"{dataset.key}: {dataset.url} cannot be read here; {_SUPPORTED}")
+        elif found is None:
+            problems.add(place, missing_file(dataset.url, doc))
+        else:
+            dataset.file = found
+            rows = os.path.join(os.path.dirname(found), "data.jsonl")
+            if dataset.key == "test_data_info" and not os.path.isfile(rows):
+                problems.add(place, f"file not found: {rows}, which belongs to {found}")
+        return dataset
+
+    def read(self, on_malformed_row: str, problems: Problems) -> None:
+        """Parse every row. The first malformed one goes to ``problems``; with "skip" all are counted and reported."""
+        source = (JsonlDataParse if self.key == "test_data" else JSONMetaDataParse)("test")
+        try:
+            source.parse(self.file, on_malformed_row=on_malformed_row)
+        except MalformedRow as error:
+            problems.add(
+                error.place, f"{error.reason} (on_malformed_row: skip in {self.doc.file} leaves such rows out)"
+            )
+            return
+        except OSError as error:
+            problems.add(self.file, f"cannot be read: {error.strerror}")
+            return
+        if source.malformed:
+            shown = "; ".join(source.malformed[:3])
+            LOGGER.warning(
+                "%d malformed rows left out: %s%s", len(source.malformed), shown, " ..." * (len(source.malformed) > 3)
+            )
+        if not len(source.x):
+            problems.add(self.file, "the dataset has no rows" + ", all are malformed" * bool(source.malformed))
+        self._source = source
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    @property
+    def skipped(self) -> int:
+        """How many malformed rows were left out."""
+        return len(self._source.malformed)
+
+    @property
+    def labels(self) -> Any:
+        """The raw labels, as an object array."""
+        return self._source.y
+
+    def fresh(self) -> BaseDataSource:
+        """A data source for one test case: a processor may change it and its rows at will."""
+        source = copy.copy(self._source)
+        source.x = object_array([copy_tree(row) for row in self._source.x])
+        source.y = self._source.y.copy()
+        return source
+
+
+def aligned_labels(processed: Any, raw: Any) -> Any:
+    """The labels that belong to the rows of a processed dataset.
+
+    Ianvs always takes the raw file's, so a processor that filters or reorders rows shifts every label. Here the
+    processor's own labels count if they are some of the raw ones; labels that it rewrote for its own use leave the raw
+    ones in force. ValueError if neither fits.
+    """
+    count, own = len(processed.x), processed.y
+    if own is not None and len(own) == count:
+        known = {_key(label) for label in raw}
+        if all(_key(label) in known for label in own):
+            return own if hasattr(own, "dtype") and own.dtype == object else object_array(list(own))
+    if count == len(raw):
+        return raw
+    raise ValueError(
+        f"the dataset processor made {count} rows of {len(raw)} and changed the labels, which cannot be matched now: "
+        "filter dataset.y together with dataset.x, and leave the labels as they are"
+    )
+
+
+def _key(label: Any) -> str:
+    return label if isinstance(label, str) else repr(label)

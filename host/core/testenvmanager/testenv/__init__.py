@@ -1,0 +1,3 @@
+from core.testenvmanager.testenv.testenv import TestEnv
+
+__all__ = ["TestEnv"]

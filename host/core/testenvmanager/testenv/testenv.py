@@ -1,0 +1,73 @@
+"""The test environment file: data, metrics, and how joint inference divides the work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.common.constant import MiningMode, words
+from core.common.document import Document
+from core.common.errors import Problems
+from core.testcasecontroller.algorithm.module.module import resolve_alias
+from core.testcasecontroller.metrics import Metric
+from core.testenvmanager.dataset import Dataset
+from sedna.common.class_factory import ClassType
+
+_KNOWN: dict[str, Any] = {
+    "dataset": dict,
+    "metrics": list,
+    "hard_example_mining_mode": words(MiningMode),
+    "on_malformed_row": ("stop", "skip"),
+    # Read by Ianvs for other paradigms: accepted here, without effect.
+    "model_eval": dict,
+    "incremental_rounds": int,
+    "round": int,
+    "client_number": int,
+    "use_gpu": bool,
+}
+
+
+@dataclass
+class TestEnv:
+    """``mining_mode``: one of the four modes; ``on_malformed_row``: whether a bad row stops the job or is left out."""
+
+    __test__ = False  # not a test class, whatever a test runner thinks of the name
+
+    doc: Document
+    dataset: Dataset
+    metrics: list[Metric] = field(default_factory=list)
+    mining_mode: str = MiningMode.MINING_THEN_INFERENCE.value
+    on_malformed_row: str = "stop"
+
+    @classmethod
+    def parse(cls, doc: Document, problems: Problems) -> TestEnv:
+        """Read a test environment file; what is wrong with it goes to ``problems``."""
+        path = ("testenv",)
+        entries = doc.mapping(doc.root("testenv"), path, _KNOWN, problems, required=("dataset", "metrics"))
+        env = cls(doc, Dataset(doc))
+        if "dataset" in entries:
+            env.dataset = Dataset.parse(doc, (*path, "dataset"), entries["dataset"], problems)
+        env.mining_mode = entries.get("hard_example_mining_mode", env.mining_mode)
+        env.on_malformed_row = entries.get("on_malformed_row", env.on_malformed_row)
+        if entries.get("incremental_rounds", 2) < 2:
+            problems.add(doc.place(*path, "incremental_rounds"), "incremental_rounds must be 2 or more")
+        if "metrics" in entries and not entries["metrics"]:
+            problems.add(doc.place(*path, "metrics"), "metrics is empty: nothing would be on the leaderboard")
+        for i, value in enumerate(entries.get("metrics", [])):
+            env._parse_metric((*path, "metrics", i), value, problems)
+        return env
+
+    def _parse_metric(self, path: tuple[Any, ...], value: Any, problems: Problems) -> None:
+        entries = self.doc.mapping(value, path, {"name": str, "url": str}, problems, required=("name", "url"))
+        if any(metric.name == entries.get("name") for metric in self.metrics):
+            problems.add(self.doc.place(*path), f"the metric {entries['name']!r} stands twice")
+        elif "name" in entries:
+            self.metrics.append(Metric(entries["name"], entries.get("url", ""), path))
+
+    def resolve(self, problems: Problems) -> None:
+        """Import the metric files and find the functions."""
+        for metric in self.metrics:
+            function = resolve_alias(ClassType.GENERAL, metric.name, metric.url, self.doc, metric.path, problems)
+            if function is not None and not callable(function):
+                problems.add(self.doc.place(*metric.path), f"{metric.name!r} in {metric.url} is not a function")
+            metric.function = function

@@ -1,0 +1,1 @@
+"""Algorithms that Sedna brings along."""

@@ -1,0 +1,164 @@
+"""Joint inference: one query, answered on the edge, in the cloud, or by both together.
+
+Sedna puts the edge model into a back end named by the environment variable BACKEND_TYPE, which copies local model
+folders and, for TORCH, swallows the errors of ``load``. Here the edge model is called as it is and its errors reach the
+caller.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from sedna.common.class_factory import ClassFactory, ClassType
+from sedna.common.config import Context
+from sedna.common.utils import accepted, copy_tree
+
+__all__ = ("JointInference",)
+
+DRAFTER_METHODS = ("inference", "start_session", "step", "close_session")
+VERIFIER_METHODS = ("inference", "start_session", "verify", "close_session")
+MINING_MODES = ("mining-then-inference", "inference-then-mining", "self-design", "mining-free")
+
+
+class JointInference:
+    """Loads the edge model (or drafter and verifier), builds the router, and answers queries.
+
+    Parameters
+    ----------
+    estimator : the edge model: ``load(**kw)`` (optional), ``predict(data, **kw)``.
+    cloud : the cloud model: ``inference(data, post_process=None, mining_mode=...)``.
+    drafter, verifier : the two sides of mode mining-free.
+    hard_example_mining : ``{"method": alias or class, "param": {...}}``, the router.
+    LCReporter_enable : accepted for Sedna's sake; nothing is reported anywhere.
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        cloud: Any = None,
+        drafter: Any = None,
+        verifier: Any = None,
+        hard_example_mining: dict[str, Any] | None = None,
+        LCReporter_enable: bool = False,
+    ) -> None:
+        self.estimator = estimator() if isinstance(estimator, type) else estimator
+        self.cloud, self.drafter, self.verifier = cloud, drafter, verifier
+        self.hard_example_mining_algorithm: Any = None
+        self._accepted: dict[tuple[int, str, tuple[str, ...]], tuple[str, ...]] = {}
+        if drafter is not None and verifier is not None:
+            for side in (drafter, verifier):
+                if hasattr(side, "load"):
+                    side.load()
+        elif self.estimator is not None and hasattr(self.estimator, "load"):
+            # Sedna's TORCH back end calls load() bare; the others pass the path that the model put in the environment.
+            torch = os.getenv("BACKEND_TYPE", "").upper() == "TORCH"
+            self._call(
+                self.estimator, "load", **({} if torch else {"model_url": Context.get_parameters("model_path", "")})
+            )
+        if hard_example_mining:
+            method = hard_example_mining.get("method", "IBT")
+            router = ClassFactory.get_cls(ClassType.HEM, method) if isinstance(method, str) else method
+            self.hard_example_mining_algorithm = router(**hard_example_mining.get("param") or {})
+
+    def inference(self, data: Any = None, post_process: Callable[..., Any] | str | None = None, **kwargs: Any) -> Any:
+        """``[is_hard, result, edge_result | None, cloud_result | None]``; in mode self-design what the edge returns.
+
+        ``kwargs["mining_mode"]`` is one of MINING_MODES (default inference-then-mining) and, like all of ``kwargs``,
+        is handed to the models that accept it. ``result`` is a copy, so that changing it leaves the models' own alone.
+        """
+        callback = (
+            ClassFactory.get_cls(ClassType.CALLBACK, post_process) if isinstance(post_process, str) else post_process
+        )
+        mode = kwargs.get("mining_mode", "inference-then-mining")
+        edge_result = cloud_result = None
+        if mode == "mining-then-inference":
+            is_hard = self._is_hard(data)
+            if is_hard:
+                result, cloud_result = self._cloud_result(data, post_process, kwargs)
+            else:
+                result, edge_result = self._edge_result(data, callback, kwargs)
+        elif mode == "inference-then-mining":
+            result, edge_result = self._edge_result(data, callback, kwargs)
+            is_hard = self._is_hard(result)
+            if is_hard:
+                result, cloud_result = self._cloud_result(data, post_process, kwargs)
+        elif mode == "self-design":
+            result = self._call(self.estimator, "predict", data, **kwargs)
+            return callback(result) if callback else result
+        elif mode == "mining-free":
+            return self._mining_free(data, callback, kwargs)
+        else:
+            raise ValueError(f"mining_mode must be one of {', '.join(MINING_MODES)}, got {mode!r}")
+        return [is_hard, result, edge_result, cloud_result]
+
+    def _call(self, target: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a plugin's method with those keyword arguments that its signature takes."""
+        function = getattr(target, method)
+        key = (id(target), method, tuple(kwargs))
+        if key not in self._accepted:
+            self._accepted[key] = accepted(function, tuple(kwargs))
+        names = self._accepted[key]
+        return function(*args, **{name: value for name, value in kwargs.items() if name in names})
+
+    def _is_hard(self, item: Any) -> Any:
+        if self.hard_example_mining_algorithm is None:
+            raise ValueError("this mining mode needs a router: a module of type hard_example_mining")
+        return self.hard_example_mining_algorithm(item)
+
+    def _edge_result(self, data: Any, callback: Callable[..., Any] | None, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        edge_result = self._call(self.estimator, "predict", data, **kwargs)
+        result = copy_tree(edge_result)
+        return (callback(result) if callback else result), edge_result
+
+    def _cloud_result(self, data: Any, post_process: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        cloud_result = self._call(self.cloud, "inference", data, post_process=post_process, **kwargs)
+        return copy_tree(cloud_result), cloud_result
+
+    def _mining_free(self, data: Any, callback: Callable[..., Any] | None, kwargs: dict[str, Any]) -> list[Any]:
+        mode = kwargs.get("inference_mode", getattr(self.drafter, "inference_mode", "collaboration"))
+        if mode == "edge-only":
+            edge_result = self._call(self.drafter, "inference", data=data, **kwargs)
+            return [False, callback(edge_result) if callback else edge_result, edge_result, None]
+        if mode == "cloud-only":
+            cloud_result = self._call(self.verifier, "inference", data=data, **kwargs)
+            return [False, callback(cloud_result) if callback else cloud_result, None, cloud_result]
+        if mode != "collaboration":
+            raise ValueError(f"inference_mode must be collaboration, cloud-only or edge-only, got {mode!r}")
+        result = self._collaborate(data, kwargs)
+        return [False, callback(result) if callback else result, None, None]
+
+    def _collaborate(self, data: Any, kwargs: dict[str, Any]) -> Any:
+        """One session: the drafter proposes, the verifier decides, until the verifier says ``stop``.
+
+        ``verify`` returns a dict: ``stop``, ``feedback`` (handed to the next ``step``), and optionally ``progress``
+        (False: nothing moved, which ends the session as an error) and ``result`` (in place of the drafter's).
+        """
+        draft = self._call(self.drafter, "start_session", data=data, **kwargs)
+        request = draft.get("request", data) if isinstance(draft, dict) else data
+        verification = feedback = result = None
+        try:
+            verification = self._call(self.verifier, "start_session", data=data, draft_session=draft, **kwargs)
+            while True:
+                proposal = self._call(self.drafter, "step", draft, feedback=feedback, **kwargs)
+                verdict = self._call(self.verifier, "verify", verification, draft_output=proposal, **kwargs) or {}
+                feedback = verdict.get("feedback")
+                result = verdict.get("result", result)
+                if isinstance(draft, dict):
+                    # The last feedback meets no further step: drafters pick it up here when the session is closed.
+                    draft["_pending_feedback"] = feedback
+                if not verdict.get("progress", True):
+                    raise RuntimeError("the drafter and the verifier made no progress: neither proposed nor stopped")
+                if verdict.get("stop", False):
+                    break
+        finally:
+            try:
+                closed = self._call(self.drafter, "close_session", draft, request=request)
+            finally:
+                if verification is not None:
+                    self._call(self.verifier, "close_session", verification, request=request)
+        result = closed if result is None else result
+        if result is None:
+            raise RuntimeError("the session ended without a result: neither verify() nor close_session() returned one")
+        return result
