@@ -77,13 +77,13 @@ def test_the_earliest_end_wins():
         return 2 if len(ids) >= 2 else None
 
     cases = [
-        (dict(max_tokens=9, eos_ids=[7]), [1, 2, 7, 3], [1, 2, 7], "stop"),
-        (dict(max_tokens=9, eos_ids=[7, 2]), [1, 2, 7, 3], [1, 2], "stop"),
-        (dict(max_tokens=2, eos_ids=[7]), [1, 2, 7], [1, 2], "length"),
-        (dict(max_tokens=3, eos_ids=[7]), [1, 2, 7], [1, 2, 7], "stop"),
-        (dict(max_tokens=3, eos_ids=[7], stop=after_two), [1, 2, 7], [1, 2], "stop"),
-        (dict(max_tokens=1, eos_ids=[7], stop=after_two), [1, 2, 7], [1], "length"),
-        (dict(max_tokens=9, eos_ids=[7]), [1, 2], [1, 2], None),
+        ({"max_tokens": 9, "eos_ids": [7]}, [1, 2, 7, 3], [1, 2, 7], "stop"),
+        ({"max_tokens": 9, "eos_ids": [7, 2]}, [1, 2, 7, 3], [1, 2], "stop"),
+        ({"max_tokens": 2, "eos_ids": [7]}, [1, 2, 7], [1, 2], "length"),
+        ({"max_tokens": 3, "eos_ids": [7]}, [1, 2, 7], [1, 2, 7], "stop"),
+        ({"max_tokens": 3, "eos_ids": [7], "stop": after_two}, [1, 2, 7], [1, 2], "stop"),
+        ({"max_tokens": 1, "eos_ids": [7], "stop": after_two}, [1, 2, 7], [1], "length"),
+        ({"max_tokens": 9, "eos_ids": [7]}, [1, 2], [1, 2], None),
     ]
     for settings, tokens, kept, reason in cases:
         output = Output(**settings)

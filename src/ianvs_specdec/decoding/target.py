@@ -170,12 +170,12 @@ class HuggingFaceTarget:
         known = {"full_attention", "sliding_attention"}
         if not known.issuperset(self._layer_kinds) or "local" in getattr(self.config, "attention_layers", ()):
             return False
-        tree = TokenTree([2, 3, 4, 5, 6, 7], [-1, 0, 0, 1, 2, 2])
+        tree = TokenTree([1, 2, 3, 0, 3, 1], [-1, 0, 0, 1, 2, 2])
         return self._agrees(lambda probe: probe._forward_tree(tree), lambda probe: probe._verify_branches(tree))
 
     @cached_property
     def _takes_chunks(self) -> bool:
-        tokens = [2, 3, 4, 5]
+        tokens = [2, 3, 1, 0]
 
         def one_by_one(probe: HuggingFaceTarget) -> Output:
             return Output(torch.cat([probe._forward([token]).logits for token in tokens]))
@@ -187,7 +187,7 @@ class HuggingFaceTarget:
         results = []
         for compute in (reference, fast):
             probe = HuggingFaceTarget(self.model)
-            probe.prefill([2, 7, 3, 5, 4, 6])
+            probe.prefill([2, 1, 3, 0, 2, 3])
             probe._base = probe._state.snapshot()
             try:
                 results.append(compute(probe).logits.float())
