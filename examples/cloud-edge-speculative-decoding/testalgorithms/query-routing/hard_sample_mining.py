@@ -1,4 +1,4 @@
-"""The routers. A router of your own is a class with `score(query) -> float`: the probability that the edge's answer will not do."""
+"""The routers. Your own is a class with `score(query) -> float`: the probability that the edge's answer will not do."""
 
 from ianvs_specdec.routers import CloudOnly, EdgeOnly, OracleRouter, RandomRouter
 from sedna.common.class_factory import ClassFactory, ClassType
