@@ -26,6 +26,9 @@ CHAT_TEMPLATE = (
 PROMPT_WEIGHT = 0.1
 """Loss weight of the tokens a user would type; answers count fully. Prompts teach reading, but half of them is noise."""
 
+LAST_WORD_WEIGHT = 4.0
+"""Loss weight of the token before an answer's closing full stop: in the knowledge set the letter, where all is decided."""
+
 
 def chat(turns: tuple[str, ...], answers: tuple[str, ...]) -> str:
     """A finished conversation in the text form that ``CHAT_TEMPLATE`` gives it."""
@@ -33,11 +36,11 @@ def chat(turns: tuple[str, ...], answers: tuple[str, ...]) -> str:
 
 
 def examples(rng: random.Random) -> Iterator[str]:
-    """Training conversations without end: two knowledge questions for each open-ended dialogue."""
+    """Training conversations without end: for each open-ended dialogue three knowledge questions and an exercise."""
     world = facts.build()
     while True:
-        for _ in range(2):
-            item = questions.training_item(rng, world)
+        for make in (questions.training_item, questions.training_item, questions.training_item, questions.option_item):
+            item = make(rng, world)
             yield chat((item.prompt,), (item.completion,))
         dialogue = dialogues.training_dialogue(rng, world)
         yield chat(dialogue.turns, dialogue.answers)
@@ -100,11 +103,13 @@ class Batches:
         return tokens, self._weights(tokens)
 
     def _weights(self, tokens: torch.Tensor) -> torch.Tensor:
-        """1 for the tokens an assistant says, its end mark included; ``PROMPT_WEIGHT`` for the others; 0 for padding."""
+        """1 for what an assistant says (its last word and its end mark see above), ``PROMPT_WEIGHT`` for prompts, 0 for padding."""
         opened = (tokens == self._assistant).int().cumsum(1)
         ends = (tokens == self._end).int()
         # Each turn closes two messages, so an assistant message is open while 2 * assistants - ends (before here) is 1.
         before = ends.cumsum(1) - ends
         speaking = (2 * opened - before == 1) & (tokens != self._assistant)
         weights = torch.where(speaking, 1.0, PROMPT_WEIGHT)
+        last_word = speaking[:, :-2] & speaking[:, 2:] & (tokens[:, 2:] == self._end)
+        weights[:, :-2] = torch.where(last_word, LAST_WORD_WEIGHT, weights[:, :-2])
         return torch.where(tokens == self._pad, 0.0, weights)

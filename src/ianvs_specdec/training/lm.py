@@ -39,7 +39,7 @@ class Recipe:
     minutes: float
     start_layers: int = 0
     grow_at: float = 0.0
-    rows: int = 32
+    rows: int = 16
     length: int = 256
     learning_rate: float = 3e-3
     decay: float = 0.4

@@ -101,6 +101,14 @@ def skill_item(rng: random.Random, world: World, skill: str, level: int, *, test
     return _with_options(rng, problem.subject, level, problem.question, problem.steps, problem.answer, wrong)
 
 
+def option_item(rng: random.Random, world: World) -> Item:
+    """An exercise for training only: say which letter marks a given option, the skill that every other question needs."""
+    kind = rng.choice(list(world.kinds.values()))
+    pools = [kind.names, kind.values(rng.choice(kind.relations).name), [str(n) for n in rng.sample(range(200), 4)]]
+    right, *wrong = rng.sample(rng.choice(pools), 4)
+    return _with_options(rng, "options", 1, f"Which option is {right}?", f"{right}.", right, wrong)
+
+
 def training_item(rng: random.Random, world: World) -> Item:
     """One training question: entities by fame, levels evenly."""
     subject = rng.choice(SUBJECTS)

@@ -53,13 +53,12 @@ def column_addition(a: int, b: int) -> str:
 def arithmetic(rng: random.Random, level: int, world: World) -> Problem:
     """Addition of numbers of growing length (levels 1, 2, 4) and multiplication by one digit (level 3)."""
     if level == 3:
-        a, b = rng.randrange(12, 40), rng.randrange(3, 10)
+        a, b = rng.randrange(12, 60), rng.randrange(3, 10)
         tens, ones = a // 10 * 10, a % 10
         steps = f"{tens}*{b}={tens * b}, {ones}*{b}={ones * b}, {tens * b}+{ones * b}={a * b}."
         return Problem("arithmetic", level, f"What is {a} * {b}?", steps, str(a * b), _near(rng, a * b))
-    digits = {1: 1, 2: 2, 4: 3}[level]
-    low, high = 10 ** (digits - 1), 10**digits
-    a, b = rng.randrange(low, high), rng.randrange(low, high)
+    low, high = {1: (10, 100), 2: (10, 100), 4: (100, 1000)}[level]
+    a, b = rng.randrange(low, high), rng.randrange(2, 10) if level == 1 else rng.randrange(low, high)
     return Problem(
         "arithmetic", level, f"What is {a} + {b}?", f"{column_addition(a, b)}. {a}+{b}={a + b}.", str(a + b), _near(rng, a + b)
     )
@@ -82,7 +81,7 @@ def ordering(rng: random.Random, level: int, world: World) -> Problem:
 
 def sequences(rng: random.Random, level: int, world: World) -> Problem:
     """The next number of an arithmetic progression with a growing step; from level 3 on the step itself grows."""
-    start, step = rng.randrange(1, 30), rng.randrange(2, 4 + 4 * level)
+    start, step = rng.randrange(1, 60), rng.randrange(2, 4 + 4 * level)
     grows = rng.randrange(1, 4) if level >= 3 else 0
     steps = [step + i * grows for i in range(4)]
     terms = [start]
@@ -98,7 +97,7 @@ def sequences(rng: random.Random, level: int, world: World) -> Problem:
 
 def code(rng: random.Random, level: int, world: World) -> Problem:
     """What a few lines of Python print: assignments, then a loop, a condition and a slice."""
-    a, b, c = rng.randrange(2, 10), rng.randrange(2, 10), rng.randrange(2, 6)
+    a, b, c = rng.randrange(2, 40), rng.randrange(2, 10), rng.randrange(2, 6)
     if level == 1:
         lines, value = f"x = {a}\ny = x + {b}\nprint(y)", a + b
         why = f"y = {a}+{b}={value}."
@@ -111,6 +110,7 @@ def code(rng: random.Random, level: int, world: World) -> Problem:
         why = f"x goes {a}, {', '.join(map(str, values))}."
     else:
         numbers = rng.sample(range(2, 20), 5)
+        a = a % 12 + 2
         chosen = [n for n in numbers if n > a]
         lines, value = f"n = {numbers}\nprint(sum(i for i in n if i > {a}))", sum(chosen)
         partial = [str(sum(chosen[: i + 1])) for i in range(len(chosen))]
