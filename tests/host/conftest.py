@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+
 from core.cmd.benchmarking import main
 
-EDGE = '''
+EDGE = """
 import os
 from sedna.common.class_factory import ClassFactory, ClassType
 from answers import answer
@@ -37,9 +38,9 @@ class EdgeModel:
     def cleanup(self):
         if self.fail == "cleanup":
             raise ValueError("already closed")
-'''
+"""
 
-CLOUD = '''
+CLOUD = """
 from sedna.common.class_factory import ClassFactory, ClassType
 from answers import answer
 
@@ -50,17 +51,17 @@ class CloudModel:
 
     def inference(self, data, post_process=None, mining_mode=None, **kwargs):
         return answer("cloud", data)
-'''
+"""
 
-ANSWERS = '''
+ANSWERS = """
 def answer(who, data):
     data = data["query"] if isinstance(data, dict) else data
     return {"completion": f"{who}:{data}", "prediction": data[-1],
             "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
             "perf": {"time_to_first_token": 0.1, "latency": 0.2}}
-'''
+"""
 
-ROUTERS = '''
+ROUTERS = """
 from sedna.common.class_factory import ClassFactory, ClassType
 
 @ClassFactory.register(ClassType.HEM, alias="EdgeOnly")
@@ -91,9 +92,9 @@ class Longer:
 
     def cleanup(self):
         print("router cleaned up")
-'''
+"""
 
-METRICS = '''
+METRICS = """
 import math
 from sedna.common.class_factory import ClassFactory, ClassType
 
@@ -117,7 +118,7 @@ def broken(y_true, y_pred):
 @ClassFactory.register(ClassType.GENERAL, alias="Several")
 def several(y_true, y_pred):
     return [1, 2]
-'''
+"""
 
 
 class Job:

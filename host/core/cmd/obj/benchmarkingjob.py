@@ -56,7 +56,7 @@ class BenchmarkingJob:
             algorithm.resolve(problems)
         problems.raise_if_any()
         self.test_cases = [
-            TestCase(algorithm.name, algorithm.paradigm_type, modules, self.env, self.workspace)
+            TestCase(algorithm.name, algorithm.paradigm_type, modules, self.env, self.workspace, algorithm.varied())
             for algorithm in self.algorithms
             for modules in algorithm.test_cases()
         ]

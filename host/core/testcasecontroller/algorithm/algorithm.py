@@ -103,6 +103,15 @@ class Algorithm:
         names = [f"{c.type}-{name}" for c in self.modules for point in c.combinations for name in point]
         return list(dict.fromkeys(names))
 
+    def varied(self) -> tuple[str, ...]:
+        """The names of the hyperparameters that have more than one value."""
+        seen: dict[str, set[str]] = {}
+        for c in self.modules:
+            for point in c.combinations:
+                for name, value in point.items():
+                    seen.setdefault(f"{c.type}-{name}", set()).add(repr(value))
+        return tuple(name for name, values in seen.items() if len(values) > 1)
+
 
 def required_modules(mining_mode: str) -> tuple[str, ...]:
     """The module types that a mode cannot do without."""

@@ -37,7 +37,11 @@ class Failure:
 
 @dataclass
 class TestCase:
-    """``id`` depends on what is tested and nothing else, so the same test case has the same folder in every run."""
+    """``id`` depends on what is tested and nothing else, so the same test case has the same folder in every run.
+
+    ``varied`` names the hyperparameters (``<module type>-<name>``) in which the algorithm's test cases differ. ``values``
+    and ``failures`` are filled by ``run()``.
+    """
 
     __test__ = False  # not a test class, whatever a test runner thinks of the name
 
@@ -46,6 +50,7 @@ class TestCase:
     modules: dict[str, Module]
     env: TestEnv
     workspace: str
+    varied: tuple[str, ...] = ()
     values: dict[str, Any] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
@@ -59,9 +64,9 @@ class TestCase:
         return os.path.join(self.workspace, self.algorithm, self.id)
 
     def label(self) -> str:
-        """A short name for the screen: the algorithm and, of each module, what tells test cases apart."""
-        router = self.modules.get("hard_example_mining")
-        return f"{self.algorithm} {router.name}" if router else self.algorithm
+        """A short name for the screen: the algorithm, and what tells its test cases apart."""
+        by_name = {f"{m.type}-{name}": value for m in self.modules.values() for name, value in m.hyperparameters.items()}
+        return " ".join([self.algorithm, *(f"{name}={by_name.get(name)}" for name in self.varied)])
 
     def configuration(self) -> dict[str, Any]:
         """The resolved configuration, as plain data."""

@@ -1,0 +1,417 @@
+"""Runs that succeed: the four modes, the grid, what plugins see, and what is left in the workspace."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import Job
+
+from core.cmd.benchmarking import main
+
+UPSTREAM_COLUMNS = ["rank", "algorithm", "Accuracy", "Edge Ratio", "paradigm", "edgemodel", "cloudmodel", "hard_example_mining"]  # fmt: skip
+
+
+def answers(job: Job, row: int = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job.case_folder(row) / "answers.jsonl").read_text().splitlines()]
+
+
+def test_leaderboards_have_the_layout_of_ianvs(job: Job) -> None:
+    job.hyperparameters(0, tag=["edge"])
+    job.job["rank"]["selected_dataitem"] = {
+        "paradigms": ["all"], "modules": ["hard_example_mining"], "hyperparameters": ["edgemodel-tag"], "metrics": ["Accuracy"],
+    }  # fmt: skip
+    assert job.run() == 0
+    (row,) = job.leaderboard()
+    assert list(row) == [*UPSTREAM_COLUMNS, "edgemodel-tag", "time", "url"]
+    assert (row["rank"], row["Accuracy"], row["Edge Ratio"]) == ("1", "50.0", "1.0")
+    assert (row["algorithm"], row["paradigm"], row["edgemodel-tag"]) == ("routing", "jointinference", "edge")
+    (selected,) = job.leaderboard("selected")
+    assert list(selected) == [
+        "rank",
+        "algorithm",
+        "Accuracy",
+        "paradigm",
+        "hard_example_mining",
+        "edgemodel-tag",
+        "time",
+        "url",
+    ]
+
+
+def test_the_folder_of_a_test_case(job: Job) -> None:
+    job.hyperparameters(0, seed=[7])
+    assert job.run() == 0
+    folder = job.case_folder()
+    assert folder.parent == job.folder / "workspace" / "job" / "routing"
+    assert sorted(p.name for p in folder.iterdir()) == ["answers.jsonl", "config.yaml", "environment.json"]
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["modules"][0]["hyperparameters"] == {"seed": 7}
+    assert config["hard_example_mining_mode"] == "mining-then-inference"
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["seeds"] == {"edgemodel-seed": 7}
+    assert environment["versions"].keys() >= {"python", "numpy"}
+    assert environment["run"]["queries"] == environment["run"]["edge"] == 10
+    rows = answers(job)
+    assert [row["index"] for row in rows] == list(range(10))
+    assert rows[0]["result"] == rows[0]["edge"] == {**rows[0]["edge"], "completion": "edge:question 0 A"}
+    assert rows[0]["cloud"] is None
+    assert rows[0]["is_hard"] is False
+
+
+def test_the_grid_is_a_product_within_and_across_modules(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.hyperparameters(0, tag=["a", "b"], seed=[1, 2])
+    job.hyperparameters(1, size=[10, 20])
+    assert job.run() == 0
+    points = [(row["edgemodel-tag"], row["edgemodel-seed"], row["cloudmodel-size"]) for row in job.leaderboard()]
+    assert sorted(points) == sorted((a, b, c) for a in "ab" for b in "12" for c in ("10", "20"))
+    assert "[8/8] routing edgemodel-tag=b edgemodel-seed=2 cloudmodel-size=20: 10 queries" in capfd.readouterr().err
+
+
+def test_other_hyperparameters_lie_underneath(job: Job) -> None:
+    job.write("base.yaml", {"tag": "base", "seed": 5})
+    job.modules[0]["hyperparameters"] = [
+        {"other_hyperparameters": {"values": ["base.yaml"]}},
+        {"tag": {"values": ["own"]}},
+    ]
+    assert job.run() == 0
+    (row,) = job.leaderboard()
+    assert (row["edgemodel-tag"], row["edgemodel-seed"]) == ("own", "5")
+
+
+def test_mode_mining_then_inference(job: Job) -> None:
+    job.modules[2]["name"] = "CloudOnly"
+    assert job.run() == 0
+    row = answers(job)[3]
+    assert (row["is_hard"], row["edge"], row["cloud"]["completion"]) == (True, None, "cloud:question 3 B")
+
+
+def test_mode_inference_then_mining_asks_the_edge_first(job: Job) -> None:
+    job.env["hard_example_mining_mode"] = "inference-then-mining"
+    job.plugin(
+        "algo/picky.py",
+        """
+        from sedna.common.class_factory import ClassFactory, ClassType
+        @ClassFactory.register(ClassType.HEM, alias="Picky")
+        class Picky:
+            def __call__(self, result=None):
+                hard = result["prediction"] == "B"
+                result["completion"] = "spoilt by the router"
+                return hard
+        """,
+    )
+    job.modules[2].update(name="Picky", url="algo/picky.py")
+    assert job.run() == 0
+    easy, hard = answers(job)[:2]
+    assert (easy["is_hard"], easy["cloud"]) == (False, None)
+    assert easy["edge"]["completion"] == "edge:question 0 A", "the result must be a deep copy of the edge's"
+    assert easy["result"]["completion"] == "spoilt by the router"
+    assert hard["edge"]["completion"] == "edge:question 1 B"
+    assert hard["result"] == hard["cloud"]
+
+
+def test_mode_self_design_gives_the_edge_models_own_rows(job: Job) -> None:
+    job.env["hard_example_mining_mode"] = "self-design"
+    del job.modules[2]
+    job.env["metrics"] = [{"name": "Count", "url": "env/count.py"}]
+    job.job["rank"]["sort_by"] = [{"Count": "descend"}]
+    job.plugin(
+        "env/count.py",
+        """
+        from sedna.common.class_factory import ClassFactory, ClassType
+        @ClassFactory.register(ClassType.GENERAL, alias="Count")
+        def count(y_true, y_pred):
+            return sum(row["completion"].startswith("edge:") for row in y_pred)
+        """,
+    )
+    assert job.run() == 0
+    assert job.leaderboard()[0]["Count"] == "10"
+    assert answers(job)[0]["result"]["completion"] == "edge:question 0 A"
+
+
+SIDES = """
+from sedna.common.class_factory import ClassFactory, ClassType
+
+LOG = []
+
+@ClassFactory.register(ClassType.GENERAL, alias="Drafter")
+class Drafter:
+    def __init__(self, inference_mode="collaboration"):
+        self.inference_mode = inference_mode
+    def load(self):
+        LOG.append("load drafter")
+    def inference(self, data=None):
+        return {"completion": "edge alone"}
+    def start_session(self, data=None, mining_mode=None):
+        return {"request": {"query": data}, "text": []}
+    def step(self, session, feedback=None):
+        session["text"] += [] if feedback is None else [feedback]
+        return {"draft_ids": [len(session["text"])]}
+    def close_session(self, session, request=None):
+        session["text"].append(session["_pending_feedback"])
+        LOG.append("close drafter")
+        return {"completion": " ".join(map(str, session["text"])), "request": request, "log": list(LOG)}
+
+@ClassFactory.register(ClassType.GENERAL, alias="Verifier")
+class Verifier:
+    def __init__(self, fail=False):
+        self.fail = fail
+    def load(self):
+        LOG.append("load verifier")
+    def inference(self, data=None):
+        return {"completion": "cloud alone"}
+    def start_session(self, data=None, draft_session=None):
+        assert draft_session["request"] == {"query": data}
+        return {"round": 0}
+    def verify(self, session, draft_output=None):
+        if self.fail:
+            return {"progress": False}
+        session["round"] += 1
+        return {"stop": session["round"] == 3, "feedback": draft_output["draft_ids"][0]}
+    def close_session(self, session, request=None):
+        LOG.append("close verifier")
+"""
+
+
+@pytest.fixture
+def sides(job: Job) -> Job:
+    """A job in mode mining-free."""
+    job.env["hard_example_mining_mode"] = "mining-free"
+    job.plugin("algo/sides.py", SIDES)
+    job.env["metrics"] = [{"name": "Rows", "url": "env/rows.py"}]
+    job.job["rank"]["sort_by"] = [{"Rows": "descend"}]
+    job.plugin(
+        "env/rows.py",
+        """
+        from sedna.common.class_factory import ClassFactory, ClassType
+        ClassFactory.register(ClassType.GENERAL, alias="Rows")(lambda y_true, y_pred: len(y_pred))
+        """,
+    )
+    job.modules[:] = [{"type": kind.lower(), "name": kind, "url": "algo/sides.py"} for kind in ("Drafter", "Verifier")]
+    return job
+
+
+def test_mode_mining_free_runs_sessions(sides: Job) -> None:
+    assert sides.run() == 0
+    first = answers(sides)[0]
+    assert (first["is_hard"], first["edge"], first["cloud"]) == (False, None, None)
+    assert first["result"]["completion"] == "0 1 2"
+    assert first["result"]["request"] == {"query": "question 0 A"}
+    assert first["result"]["log"] == ["load drafter", "load verifier", "close drafter"]
+    assert answers(sides)[1]["result"]["log"][-2:] == ["close verifier", "close drafter"]
+
+
+@pytest.mark.parametrize(("mode", "side"), [("edge-only", "edge"), ("cloud-only", "cloud")])
+def test_mode_mining_free_with_one_side_alone(sides: Job, mode: str, side: str) -> None:
+    sides.hyperparameters(0, inference_mode=[mode])
+    assert sides.run() == 0
+    row = answers(sides)[0]
+    assert row[side] == row["result"] == {"completion": f"{side} alone"}
+    assert row["cloud" if side == "edge" else "edge"] is None
+
+
+def test_mode_mining_free_ends_when_nothing_moves(sides: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    sides.hyperparameters(1, fail=[True])
+    assert sides.run() == 1
+    assert "made no progress" in capfd.readouterr().err
+
+
+def test_the_oracle_gets_both_models(job: Job) -> None:
+    job.modules[2]["name"] = "OracleRouter"
+    job.plugin("algo/cloud_model.py", CLOUD_RIGHT)
+    assert job.run() == 0
+    assert job.leaderboard()[0]["Accuracy"] == "100.0"
+    assert job.leaderboard()[0]["Edge Ratio"] == "0.5"
+
+
+CLOUD_RIGHT = """
+from sedna.common.class_factory import ClassFactory, ClassType
+from answers import answer
+@ClassFactory.register(ClassType.GENERAL, alias="CloudModel")
+class CloudModel:
+    def inference(self, data, **kwargs):
+        return {**answer("cloud", data), "prediction": "A"}
+"""
+
+PROCESSORS = """
+from sedna.common.class_factory import ClassFactory, ClassType
+
+@ClassFactory.register(ClassType.GENERAL, alias="Pairs")
+class Pairs:
+    def __call__(self, dataset):
+        dataset.x = [{"query": x, "gold": y} for x, y in zip(dataset.x, dataset.y)]
+        return dataset
+
+@ClassFactory.register(ClassType.GENERAL, alias="Reversed")
+class Reversed:
+    def __call__(self, dataset):
+        dataset.x, dataset.y = dataset.x[::-1], dataset.y[::-1]
+        return dataset
+
+@ClassFactory.register(ClassType.GENERAL, alias="OnlyA")
+class OnlyA:
+    def __call__(self, dataset):
+        keep = [i for i, x in enumerate(dataset.x) if x.endswith("A")]
+        dataset.x, dataset.y = [dataset.x[i] for i in keep], [dataset.y[i] for i in keep]
+        return dataset
+
+@ClassFactory.register(ClassType.GENERAL, alias="Careless")
+class Careless:
+    def __call__(self, dataset):
+        dataset.x = dataset.x[:3]
+        return dataset
+
+@ClassFactory.register(ClassType.GENERAL, alias="Nothing")
+class Nothing:
+    def __call__(self, dataset):
+        dataset.x, dataset.y = [], []
+        return dataset
+"""
+
+
+def with_processor(job: Job, name: str) -> Job:
+    job.plugin("algo/processors.py", PROCESSORS)
+    job.modules.insert(0, {"type": "dataset_processor", "name": name, "url": "algo/processors.py"})
+    job.rows([{"question": f"question {i} {c}", "answer": c} for i, c in enumerate("ABCABDAAB")])
+    return job
+
+
+@pytest.mark.parametrize(("name", "rows"), [("Pairs", 9), ("Reversed", 9), ("OnlyA", 4)])
+def test_labels_stay_with_their_rows(job: Job, name: str, rows: int) -> None:
+    assert with_processor(job, name).run() == 0
+    assert job.leaderboard()[0]["Accuracy"] == "100.0"
+    assert len(answers(job)) == rows
+
+
+@pytest.mark.parametrize(("name", "message"), [("Careless", "cannot be matched"), ("Nothing", "left no rows")])
+def test_a_processor_that_loses_labels_or_rows(
+    job: Job, name: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert with_processor(job, name).run() == 1
+    assert message in capfd.readouterr().err
+
+
+def test_plugins_find_their_environment(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IANVS_FRESH", raising=False)
+    monkeypatch.setenv("IANVS_RUN_ID", "stale")
+    monkeypatch.setenv("RESULT_SAVED_URL", "stale")
+    job.plugin(
+        "algo/edge_model.py",
+        """
+        import os
+        from sedna.common.class_factory import ClassFactory, ClassType
+        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+        class EdgeModel:
+            def __init__(self):
+                os.environ["model_path"] = "of this test case only"
+                self.at_start = os.environ["RESULT_SAVED_URL"]
+            def predict(self, data):
+                names = ("RESULT_SAVED_URL", "IANVS_RUN_ID", "IANVS_FRESH")
+                return {"prediction": "A", "start": self.at_start, "env": {n: os.environ.get(n) for n in names}}
+        """,
+    )
+    assert job.run() == 0
+    result = answers(job)[0]["result"]
+    assert result["start"] == result["env"]["RESULT_SAVED_URL"] == os.path.join("workspace", "job", "routing")
+    assert os.path.isdir(result["start"])
+    first = result["env"]["IANVS_RUN_ID"]
+    assert first != "stale"
+    assert result["env"]["IANVS_FRESH"] is None
+    assert "model_path" not in os.environ
+    assert job.run("--fresh") == 0
+    again = answers(job)[0]["result"]["env"]
+    assert again["IANVS_FRESH"] == "1"
+    assert again["IANVS_RUN_ID"] != first
+
+
+def test_cleanup_runs_in_module_order_and_the_routers_last(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.modules[2]["name"] = "Longer"
+    assert job.run() == 0
+    assert "router cleaned up" in capfd.readouterr().out
+
+
+def test_metadata_format(job: Job) -> None:
+    folder = job.folder / "set"
+    folder.mkdir()
+    described = {"dataset": "d", "description": "", "level_1_dim": "1", "level_2_dim": "2"}
+    (folder / "metadata.json").write_text(json.dumps(described))
+    row = {
+        "prompt": "Answer with a letter. ",
+        "query": "really A",
+        "response": "A",
+        "level_3_dim": "3",
+        "level_4_dim": "4",
+    }
+    (folder / "data.jsonl").write_text(json.dumps(row) + "\n")
+    job.env["dataset"] = {"test_data_info": "set/metadata.json"}
+    assert job.run() == 0
+    assert answers(job)[0]["result"]["completion"] == "edge:Answer with a letter. really A"
+
+
+def test_urls_may_be_relative_to_the_yaml_file(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job.save()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert main(["-f", "../job.yaml"]) == 0
+    assert (elsewhere / "workspace" / "job" / "rank" / "all_rank.csv").exists(), (
+        "the workspace belongs to the current directory"
+    )
+
+
+def test_check_validates_and_writes_nothing(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.hyperparameters(0, tag=["a", "b"])
+    job.hyperparameters(1, fail=["load"])
+    assert main(["check", "-f", job.save()]) == 0
+    assert "2 test cases, 10 rows, 2 metrics" in capfd.readouterr().out
+    assert not (job.folder / "workspace").exists()
+
+
+def test_replayed_answers_are_counted_and_kept_out_of_the_speed(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.plugin(
+        "algo/answers.py",
+        """
+        def answer(who, data):
+            replayed = data.endswith("B")
+            return {"prediction": "A", "replayed": replayed, "usage": {"completion_tokens": 1000 if replayed else 2},
+                    "perf": {"latency": 0.5}}
+        """,
+    )
+    assert job.run() == 0
+    assert "10 queries, edge 10, cloud 0, replayed 5, 4 token/s" in capfd.readouterr().err
+
+
+def test_answers_that_json_cannot_hold_as_they_are(job: Job) -> None:
+    job.plugin(
+        "algo/answers.py",
+        """
+        import math
+        import numpy as np
+        def answer(who, data):
+            return {"prediction": data[-1], "nan": math.nan, "number": np.float32(0.5), "array": np.arange(2), "odd": "\\ud800"}
+        """,
+    )
+    assert job.run() == 0
+    row = answers(job)[0]["result"]
+    assert (row["nan"], row["number"], row["array"], row["odd"]) == (None, 0.5, [0, 1], "\ud800")
+
+
+def test_version(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["-v"])
+    assert stop.value.code == 0
+    assert capfd.readouterr().out.strip()
+
+
+def test_the_table_on_the_screen(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.hyperparameters(0, tag=["a", "b"])
+    assert job.run() == 0
+    lines = capfd.readouterr().out.splitlines()
+    header = next(csv.reader([", ".join(lines[0].split())]))
+    assert header[0] == "rank"
+    assert sum(line.startswith(("1 ", "2 ")) for line in lines) == 2
