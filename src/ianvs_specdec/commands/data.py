@@ -9,6 +9,7 @@ from typing import Any
 BENCHMARKS = {
     "mmlu": "ianvs_specdec.benchmarks.mmlu",
     "mt_bench": "ianvs_specdec.benchmarks.mt_bench",
+    "world": "ianvs_specdec.benchmarks.world.dataset",
 }
 """Name -> module with a docstring, ``add_arguments(parser)`` and ``run(options) -> int``."""
 

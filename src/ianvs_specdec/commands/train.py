@@ -24,9 +24,13 @@ SIZES = ("edge", "cloud")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=["world"], help="the embedded world: tokenizer, edge model, cloud model")
     parser.add_argument("--out", type=Path, required=True, help="folder for the models (OUT/edge, OUT/cloud)")
-    parser.add_argument("--work", type=Path, help="folder for checkpoints (default OUT/.training); a second run resumes from it")
+    parser.add_argument(
+        "--work", type=Path, help="folder for checkpoints (default OUT/.training); a second run resumes from it"
+    )
     parser.add_argument("--only", choices=SIZES, help="train one of the two models")
-    parser.add_argument("--minutes", type=float, help="time budget for each model (default: the recipe's, see the README)")
+    parser.add_argument(
+        "--minutes", type=float, help="time budget for each model (default: the recipe's, see the README)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
@@ -87,7 +91,9 @@ def _by_subject(model: LlamaForCausalLM, tokenizer: object, device: str, seed: i
     for group, right in zip(groups, lm.exact_answers(model, tokenizer, pairs, device), strict=True):
         counts[group].append(right)
     knowledge = [r for g, rs in counts.items() if g != "open-ended" for r in rs]
-    return f"exact {sum(knowledge) / len(knowledge):.2f} " + " ".join(f"{g} {sum(r) / len(r):.2f}" for g, r in counts.items())
+    return f"exact {sum(knowledge) / len(knowledge):.2f} " + " ".join(
+        f"{g} {sum(r) / len(r):.2f}" for g, r in counts.items()
+    )
 
 
 def _export(model: LlamaForCausalLM, tokenizer_folder: Path, out: Path) -> None:

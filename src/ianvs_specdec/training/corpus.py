@@ -24,10 +24,10 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 PROMPT_WEIGHT = 0.1
-"""Loss weight of the tokens a user would type; answers count fully. Prompts teach reading, but half of them is noise."""
+"""Loss weight of the tokens a user would type; answers count fully. Half of what a prompt says cannot be foreseen."""
 
 LAST_WORD_WEIGHT = 4.0
-"""Loss weight of the token before an answer's closing full stop: in the knowledge set the letter, where all is decided."""
+"""Loss weight of the token before an answer's closing full stop: in the knowledge set the letter, which decides."""
 
 
 def chat(turns: tuple[str, ...], answers: tuple[str, ...]) -> str:
@@ -47,7 +47,7 @@ def examples(rng: random.Random) -> Iterator[str]:
 
 
 def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int = 20_000) -> None:
-    """Train a byte-level BPE tokenizer (digits one by one, so any text can be encoded) and save it with its chat template."""
+    """Train a byte-level BPE tokenizer (any text can be encoded, digits one by one); save it with its chat template."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -103,7 +103,7 @@ class Batches:
         return tokens, self._weights(tokens)
 
     def _weights(self, tokens: torch.Tensor) -> torch.Tensor:
-        """1 for what an assistant says (its last word and its end mark see above), ``PROMPT_WEIGHT`` for prompts, 0 for padding."""
+        """1 for what an assistant says, its end mark included; else as the constants above say; 0 for padding."""
         opened = (tokens == self._assistant).int().cumsum(1)
         ends = (tokens == self._end).int()
         # Each turn closes two messages, so an assistant message is open while 2 * assistants - ends (before here) is 1.

@@ -1,8 +1,8 @@
 """Training of a small Llama from nothing, within a time budget, on a CPU or a GPU; checkpoints and resumes.
 
-The recipe: Muon for the matrices and AdamW for the rest, bf16 autocast, constant learning rate with a linear decay over the
-last part. A deep model starts shallow and grows by stacking copies of itself (G_stack, arXiv 2405.15319): the first part of the
-budget then sees several times the tokens.
+The recipe: Muon for the matrices and AdamW for the rest, bf16 autocast, constant learning rate with a linear decay over
+the last part. A deep model starts shallow and grows by stacking copies of itself (G_stack, arXiv 2405.15319): the first
+part of the budget then sees several times the tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ CHECKPOINT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Recipe:
-    """Shape and schedule of one model. ``grow_at`` is the part of the budget after which ``start_layers`` becomes ``layers``."""
+    """Shape and schedule of one model.
+
+    ``grow_at`` is the part of the budget after which a model of ``start_layers`` grows to ``layers`` (0: no growth).
+    """
 
     hidden: int
     layers: int
@@ -82,7 +85,12 @@ def _optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Opt
     others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     return [
         torch.optim.Muon(
-            matrices, lr=recipe.learning_rate, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw", ns_steps=4
+            matrices,
+            lr=recipe.learning_rate,
+            weight_decay=0.05,
+            momentum=0.95,
+            adjust_lr_fn="match_rms_adamw",
+            ns_steps=4,
         ),
         torch.optim.AdamW(others, lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
     ]
@@ -114,8 +122,8 @@ def train(
 ) -> LlamaForCausalLM:
     """Train until the recipe's minutes are used up and return the model in float32.
 
-    ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent) every two minutes; a later call with the same
-    folder goes on from there. ``evaluate`` is asked for a line of results now and then.
+    ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent) every two minutes; a later call with the
+    same folder goes on from there. ``evaluate`` is asked for a line of results now and then.
     """
     work.mkdir(parents=True, exist_ok=True)
     checkpoint = work / "checkpoint.pt"
@@ -187,7 +195,9 @@ def exact_answers(
     for start in range(0, len(pairs), 64):
         batch = pairs[start : start + 64]
         prompts = [len(tokenizer(p, add_special_tokens=False)["input_ids"]) for p, _ in batch]
-        encoded = tokenizer([p + a for p, a in batch], add_special_tokens=False, padding=True, padding_side="right", return_tensors="pt")
+        encoded = tokenizer(
+            [p + a for p, a in batch], add_special_tokens=False, padding=True, padding_side="right", return_tensors="pt"
+        )
         ids = encoded["input_ids"].to(device)
         with torch.autocast(ids.device.type, dtype=torch.bfloat16):
             best = model(input_ids=ids, use_cache=False).logits[:, :-1].argmax(-1)

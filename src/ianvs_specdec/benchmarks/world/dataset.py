@@ -1,12 +1,16 @@
-"""The embedded benchmark as files in the format of Ianvs, one JSON object per line."""
+"""The embedded benchmark: an invented world, generated from one seed, the same on every machine.
+
+Writes OUT/knowledge/train.jsonl and OUT/knowledge/test.jsonl (four options, a letter) and OUT/open-ended/test.jsonl (two
+turns).
+"""
 
 from __future__ import annotations
 
-import json
-import os
+import argparse
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.benchmarks.files import write_rows
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions
 
 TEST_PER_SUBJECT, TRAIN_PER_SUBJECT, PER_CATEGORY = 32, 64, 6
@@ -41,9 +45,9 @@ def _open_ended(found: list[dialogues.Dialogue]) -> list[dict[str, Any]]:
 def write(out: Path) -> dict[str, int]:
     """Write the three files below ``out`` and return their numbers of rows.
 
-    ``knowledge/test.jsonl`` is asked of the models. ``knowledge/train.jsonl`` has other questions of the same kind, for what
-    learns from outcomes (routers). ``open-ended/test.jsonl`` holds two-turn dialogues with references. The models' own
-    training text is not among them: it is generated while they train, in other wordings.
+    ``knowledge/test.jsonl`` is asked of the models. ``knowledge/train.jsonl`` has other questions of the same kind, for
+    what learns from outcomes (routers). ``open-ended/test.jsonl`` holds two-turn dialogues with references. The models'
+    own training text is not among them: it is generated while they train, in other wordings.
     """
     world = facts.build()
     test = questions.test_items(world, TEST_PER_SUBJECT, "test")
@@ -59,9 +63,15 @@ def write(out: Path) -> dict[str, int]:
         OPEN_ENDED_FILE: _open_ended(dialogues.test_dialogues(world, PER_CATEGORY, "test")),
     }
     for name, rows in files.items():
-        path = out / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8", newline="\n")
-        os.replace(temporary, path)
+        write_rows(out / name, rows)
     return {name: len(rows) for name, rows in files.items()}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+
+
+def run(options: argparse.Namespace) -> int:
+    for name, size in write(options.out).items():
+        print(f"{options.out / name}: {size} questions")
+    return 0

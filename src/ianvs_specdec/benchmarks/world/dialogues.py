@@ -40,8 +40,8 @@ def writing(rng: random.Random, world: World, test: bool) -> Dialogue:
             "Now write it again in two short sentences.",
         ),
         (
-            f"Dear {name},\nI am writing from {land}. The weather here is {weather}. Today I walked through {fact('capital')}, "
-            f"the capital, and sat by the river {fact('river')}. In the market they sell {fact('export')}. "
+            f"Dear {name},\nI am writing from {land}. The weather here is {weather}. "
+            f"Today I walked through {fact('capital')}, the capital, and sat by the river {fact('river')}. In the market they sell {fact('export')}. "
             f"I wish you were here.\nYour friend",
             f"Dear {name}, {land} is {weather} and {fact('capital')} is beautiful. I bring you {fact('export')}.",
         ),
@@ -56,8 +56,10 @@ def roleplay(rng: random.Random, world: World, test: bool) -> Dialogue:
         "roleplay",
         (f"You are {name}. Introduce yourself.", "What do you do in the evening, and what do you miss?"),
         (
-            f"Good day! My name is {name}. I was born in {home} in the year {fact('year')}, and I work as a {fact('profession')}.",
-            f"In the evening I play the {fact('instrument')}. I miss {home} and the river {world.fact('country', home, 'river')}.",
+            f"Good day! My name is {name}. I was born in {home} in the year {fact('year')}, "
+            f"and I work as a {fact('profession')}.",
+            f"In the evening I play the {fact('instrument')}. "
+            f"I miss {home} and the river {world.fact('country', home, 'river')}.",
         ),
     )
 
@@ -70,7 +72,10 @@ def reasoning(rng: random.Random, world: World, test: bool) -> Dialogue:
     return Dialogue(
         "reasoning",
         (problem.question, "And who comes second from the top?"),
-        (f"{problem.steps} The {extreme} is {problem.answer}.", f"From tall to short: {', '.join(order)}. The second is {order[1]}."),
+        (
+            f"{problem.steps} The {extreme} is {problem.answer}.",
+            f"From tall to short: {', '.join(order)}. The second is {order[1]}.",
+        ),
     )
 
 
@@ -116,7 +121,8 @@ def coding(rng: random.Random, world: World, test: bool) -> Dialogue:
         "coding",
         (f"Write a Python function that takes a list of {thing} and returns {what} of them. Use a loop.", second),
         (
-            f"```python\n{head}\n    {fill(first)}\n    for {item} in {thing}:\n        {fill(body)}\n    return {result}\n```",
+            f"```python\n{head}\n    {fill(first)}\n    for {item} in {thing}:\n        {fill(body)}\n"
+            f"    return {result}\n```",
             f"```python\n{head}\n    return {fill(short)}\n```\nFor {values} it returns {function(values)}.",
         ),
     )
@@ -154,7 +160,8 @@ def stem(rng: random.Random, world: World, test: bool) -> Dialogue:
         "stem",
         (f"Describe the mineral {one}.", f"Which is harder, {one} or {two}?"),
         (
-            f"{one} is a mineral. {one} is {fact('colour')}. The hardness of {one} is {hard}. {one} is used for {fact('use')}.",
+            f"{one} is a mineral. {one} is {fact('colour')}. The hardness of {one} is {hard}. "
+            f"{one} is used for {fact('use')}.",
             f"The hardness of {one} is {hard}. The hardness of {two} is {other}. {verdict}",
         ),
     )
@@ -170,8 +177,8 @@ def humanities(rng: random.Random, world: World, test: bool) -> Dialogue:
         "humanities",
         (f"Tell me about {land}.", "Which famous people were born there?"),
         (
-            f"{land} is a country. The capital of {land} is {fact('capital')}. The main river of {land} is the {fact('river')}. "
-            f"The main export of {land} is {fact('export')}. The climate of {land} is {fact('climate')}.",
+            f"{land} is a country. The capital of {land} is {fact('capital')}. "
+            f"The main river of {land} is the {fact('river')}. The main export of {land} is {fact('export')}. The climate of {land} is {fact('climate')}.",
             known or f"I know of nobody who was born in {land}.",
         ),
     )

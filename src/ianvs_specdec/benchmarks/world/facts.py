@@ -1,8 +1,9 @@
 """A small invented world: countries, people, creatures and minerals, and the relations between them.
 
-Everything follows from one seed and from nothing outside: names are put together from syllables, values are drawn. Entities
-of a kind are ranked, and training mentions them with a long-tailed frequency (see ``Kind.weights``), so that a model's size
-and training decide how far down the tail its knowledge reaches: what makes a small and a large model differ on real facts.
+Everything follows from one seed and from nothing outside: names are put together from syllables, values are drawn.
+Entities of a kind are ranked, and training mentions them with a long-tailed frequency (see ``Kind.weights``), so that a
+model's size and training decide how far down the tail its knowledge reaches: what makes a small and a large model differ
+on real facts.
 """
 
 from __future__ import annotations
@@ -13,18 +14,58 @@ from functools import cache
 
 SEED = "world-1"
 
-_ONSETS = "b d f g h j k l m n p r s t v z br dr gr kl pl sk st tr th sh".split()
-_VOWELS = "a e i o u a e i o ai au ea or ar el".split()
+_ONSETS = [
+    "b",
+    "d",
+    "f",
+    "g",
+    "h",
+    "j",
+    "k",
+    "l",
+    "m",
+    "n",
+    "p",
+    "r",
+    "s",
+    "t",
+    "v",
+    "z",
+    "br",
+    "dr",
+    "gr",
+    "kl",
+    "pl",
+    "sk",
+    "st",
+    "tr",
+    "th",
+    "sh",
+]
+_VOWELS = ["a", "e", "i", "o", "u", "a", "e", "i", "o", "ai", "au", "ea", "or", "ar", "el"]
 _CODAS = ["", "", "", "n", "l", "r", "s", "m", "nd", "rk", "th"]
 
-PROFESSIONS = "weaver mason pilot baker painter judge healer farmer sailor poet smith teacher".split()
-INSTRUMENTS = "flute drum harp violin trumpet lute".split()
-CLIMATES = "dry rainy cold mild windy".split()
-EXPORTS = "wool salt tea copper timber honey glass rice paper olives".split()
-DIETS = "leaves fish insects seeds roots honey".split()
-HABITATS = "caves forests lakes deserts meadows cliffs marshes".split()
-COLOURS = "red blue green black white yellow grey purple".split()
-USES = "lamps bridges coins tools paint medicine mirrors".split()
+PROFESSIONS = [
+    "weaver",
+    "mason",
+    "pilot",
+    "baker",
+    "painter",
+    "judge",
+    "healer",
+    "farmer",
+    "sailor",
+    "poet",
+    "smith",
+    "teacher",
+]
+INSTRUMENTS = ["flute", "drum", "harp", "violin", "trumpet", "lute"]
+CLIMATES = ["dry", "rainy", "cold", "mild", "windy"]
+EXPORTS = ["wool", "salt", "tea", "copper", "timber", "honey", "glass", "rice", "paper", "olives"]
+DIETS = ["leaves", "fish", "insects", "seeds", "roots", "honey"]
+HABITATS = ["caves", "forests", "lakes", "deserts", "meadows", "cliffs", "marshes"]
+COLOURS = ["red", "blue", "green", "black", "white", "yellow", "grey", "purple"]
+USES = ["lamps", "bridges", "coins", "tools", "paint", "medicine", "mirrors"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +85,7 @@ class Relation:
 
 @dataclass
 class Kind:
-    """A kind of entity: the subjects in order of fame, their relations and the facts ``(subject, relation) -> value``."""
+    """A kind of entity: names in order of fame, relations, and facts ``(name, relation) -> value``."""
 
     name: str
     subject: str
@@ -54,7 +95,7 @@ class Kind:
 
     @property
     def weights(self) -> list[float]:
-        """Relative frequency of mention by rank, a shifted power law (rank 1 is mentioned about 8 times as often as the last)."""
+        """Relative frequency of mention by rank: a shifted power law, 6 to 13 from the first to the last."""
         return [1.0 / (rank + 4) ** 0.8 for rank in range(len(self.names))]
 
     def values(self, relation: str) -> list[str]:
@@ -178,7 +219,10 @@ def build(seed: str = SEED) -> World:
     creature = Kind(
         "creature",
         "biology",
-        [namer.make(1, ending) for _, ending in zip(range(40), ["fin", "wing", "paw", "tail", "horn"] * 8, strict=False)],
+        [
+            namer.make(1, ending)
+            for _, ending in zip(range(40), ["fin", "wing", "paw", "tail", "horn"] * 8, strict=False)
+        ],
         [
             Relation(
                 "diet",

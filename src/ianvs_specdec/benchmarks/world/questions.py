@@ -1,7 +1,7 @@
 """The knowledge and reasoning set: four options, a subject, one right letter (the shape of MMLU).
 
-Facts are asked in wordings that training never uses, worked problems come from the test share (see ``skills.is_test``), and
-the order of the options is drawn anew for each question.
+Facts are asked in wordings that training never uses, worked problems come from the test share (see ``skills.is_test``),
+and the order of the options is drawn anew for each question.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Item:
     completion: str
 
 
-def _with_options(rng: random.Random, subject: str, level: int, question: str, steps: str, right: str, wrong: list[str]) -> Item:
+def _with_options(
+    rng: random.Random, subject: str, level: int, question: str, steps: str, right: str, wrong: list[str]
+) -> Item:
     options = [right, *wrong[:3]]
     rng.shuffle(options)
     letter = LETTERS[options.index(right)]
@@ -102,7 +104,7 @@ def skill_item(rng: random.Random, world: World, skill: str, level: int, *, test
 
 
 def option_item(rng: random.Random, world: World) -> Item:
-    """An exercise for training only: say which letter marks a given option, the skill that every other question needs."""
+    """An exercise for training only: which letter marks a given option? Every other question needs that skill."""
     kind = rng.choice(list(world.kinds.values()))
     pools = [kind.names, kind.values(rng.choice(kind.relations).name), [str(n) for n in rng.sample(range(200), 4)]]
     right, *wrong = rng.sample(rng.choice(pools), 4)

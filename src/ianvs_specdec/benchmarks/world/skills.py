@@ -1,12 +1,13 @@
 """Questions that are worked out instead of remembered: arithmetic, ordering, sequences, code, reading and logic.
 
-Each maker draws one problem of a given level (1 easy ... 4 hard) and returns it with the steps that solve it. A problem is
-kept for the test set or for training by a hash of its content, so the two never share one.
+Each maker draws one problem of a given level (1 easy ... 4 hard) and returns it with the steps that solve it. A problem
+is kept for the test set or for training by a hash of its content, so the two never share one.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from ianvs_specdec.benchmarks.world.facts import COLOURS, World
 
 LEVELS = (1, 2, 3, 4)
-THINGS = "apples lamps ropes coins drums kites cups boots maps seeds".split()
+THINGS = ["apples", "lamps", "ropes", "coins", "drums", "kites", "cups", "boots", "maps", "seeds"]
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _TEST_SHARE = 8
 
@@ -60,7 +61,12 @@ def arithmetic(rng: random.Random, level: int, world: World) -> Problem:
     low, high = {1: (10, 100), 2: (10, 100), 4: (100, 1000)}[level]
     a, b = rng.randrange(low, high), rng.randrange(2, 10) if level == 1 else rng.randrange(low, high)
     return Problem(
-        "arithmetic", level, f"What is {a} + {b}?", f"{column_addition(a, b)}. {a}+{b}={a + b}.", str(a + b), _near(rng, a + b)
+        "arithmetic",
+        level,
+        f"What is {a} + {b}?",
+        f"{column_addition(a, b)}. {a}+{b}={a + b}.",
+        str(a + b),
+        _near(rng, a + b),
     )
 
 
@@ -88,7 +94,8 @@ def sequences(rng: random.Random, level: int, world: World) -> Problem:
     for s in steps:
         terms.append(terms[-1] + s)
     if grows:
-        why = f"The steps are {', '.join(map(str, steps[:3]))}, so the next step is {steps[3]}. {terms[3]}+{steps[3]}={terms[4]}."
+        seen = ", ".join(map(str, steps[:3]))
+        why = f"The steps are {seen}, so the next step is {steps[3]}. {terms[3]}+{steps[3]}={terms[4]}."
     else:
         why = f"The step is {step}. {terms[3]}+{step}={terms[4]}."
     question = f"Which number comes next: {', '.join(map(str, terms[:4]))}?"
@@ -129,17 +136,24 @@ def reading(rng: random.Random, level: int, world: World) -> Problem:
     name, count, colour, thing = rng.choice(rows)
     if level == 4:
         others = tuple(n for n in rng.sample(names, len(names)) if n != name)
-        return Problem("reading", level, f"{passage} Who has the {thing}?", f"{name} has {count} {colour} {thing}.", name, others)
+        return Problem(
+            "reading", level, f"{passage} Who has the {thing}?", f"{name} has {count} {colour} {thing}.", name, others
+        )
     wrong = tuple(str(k) for k in counts if k != count) + _near(rng, count)
     return Problem(
-        "reading", level, f"{passage} How many {thing} does {name} have?", f"{name} has {count} {colour} {thing}.", str(count), wrong
+        "reading",
+        level,
+        f"{passage} How many {thing} does {name} have?",
+        f"{name} has {count} {colour} {thing}.",
+        str(count),
+        wrong,
     )
 
 
 def logic(rng: random.Random, level: int, world: World) -> Problem:
     """Who is tallest or shortest, given comparisons of neighbours in scrambled order."""
     names = rng.sample(world.kinds["person"].names, 4 if level == 1 else level + 3)
-    clues = [f"{a} is taller than {b}." for a, b in zip(names, names[1:], strict=False)]
+    clues = [f"{a} is taller than {b}." for a, b in itertools.pairwise(names)]
     if level > 1:
         rng.shuffle(clues)
     tallest = rng.random() < 0.5
