@@ -33,7 +33,7 @@ DRAFT[0, PROMPT[-1]] = torch.tensor([0.6, 0.1, 0.1, 0.1, 0.1]).log()
 
 @dataclass(frozen=True)
 class Shape:
-    """How a draft is made: ``width`` children per node, ``depth`` levels, drawn from the draft table or its best ones."""
+    """How a draft is made: ``width`` children per node, ``depth`` levels, drawn from the draft table or its best."""
 
     width: int
     depth: int

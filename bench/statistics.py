@@ -1,0 +1,81 @@
+"""Medians over repeats, ratios of sums over prompts, and their 95 % bootstrap intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from bench.contestants import Run
+
+RESAMPLES = 2000
+
+
+@dataclass
+class Estimate:
+    value: float
+    low: float
+    high: float
+
+
+@dataclass
+class Summary:
+    """One contestant: ``tau`` is output tokens per target forward, the prefill pass included; ``same_output`` the share
+    of prompts with the reference output, ``near_tie`` the share that differs from it first at a near-tie."""
+
+    name: str
+    tokens: int
+    tokens_per_second: Estimate
+    tau: float
+    same_output: float
+    near_tie: float
+
+
+def bootstrap(statistic: Callable[[np.ndarray], float], prompts: int, seed: int = 0) -> Estimate:
+    """``statistic`` of the prompt indices, with a 95 % percentile interval over resampled prompts."""
+    generator = np.random.default_rng(seed)
+    draws = [statistic(generator.integers(0, prompts, prompts)) for _ in range(RESAMPLES)]
+    low, high = np.percentile(draws, [2.5, 97.5])
+    return Estimate(float(statistic(np.arange(prompts))), float(low), float(high))
+
+
+def speed(runs: list[list[Run]]) -> tuple[np.ndarray, np.ndarray]:
+    """Per prompt: new tokens, and the median seconds over the repeats."""
+    tokens = np.array([len(repeats[0].token_ids) for repeats in runs], dtype=float)
+    return tokens, np.array([median(run.seconds for run in repeats) for repeats in runs])
+
+
+def summarise(name: str, runs: list[list[Run]], reference: list[list[Run]], near_ties: list[set[int]]) -> Summary:
+    tokens, seconds = speed(runs)
+    differences = [
+        first_difference(repeats[0].token_ids, expected[0].token_ids)
+        for repeats, expected in zip(runs, reference, strict=True)
+    ]
+    at_ties = [position in ties for position, ties in zip(differences, near_ties, strict=True)]
+    return Summary(
+        name=name,
+        tokens=int(tokens.sum()),
+        tokens_per_second=bootstrap(lambda i: tokens[i].sum() / seconds[i].sum(), len(tokens)),
+        tau=float(tokens.sum() / sum(repeats[0].forwards for repeats in runs)),
+        same_output=differences.count(None) / len(differences),
+        near_tie=sum(at_ties) / len(at_ties),
+    )
+
+
+def speed_ratio(runs: list[list[Run]], baseline: list[list[Run]]) -> Estimate:
+    """Token/s of ``runs`` over token/s of ``baseline``, paired by prompt."""
+    tokens, seconds = speed(runs)
+    base_tokens, base_seconds = speed(baseline)
+    return bootstrap(
+        lambda i: (tokens[i].sum() / seconds[i].sum()) / (base_tokens[i].sum() / base_seconds[i].sum()), len(tokens)
+    )
+
+
+def first_difference(got: list[int], expected: list[int]) -> int | None:
+    """The first position at which two outputs differ, None if they are equal."""
+    if got == expected:
+        return None
+    pairs = enumerate(zip(got, expected, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(got), len(expected)))
