@@ -145,6 +145,7 @@ class Journal:
     def record(self, record_id: str) -> dict[str, Any] | None:
         """A configuration or machine by its id: ``{"value": ..., ...}``; None if its line is missing or damaged."""
         with self._mutex:
+            self._scan()
             place = self._records.get(record_id)
             if place is None:
                 return None
@@ -198,7 +199,7 @@ class Journal:
         self._scanned = offset
 
     def _index(self, line: bytes, offset: int) -> None:
-        if (match := _ANSWER.match(line)) and line.endswith(b"}}\n"):
+        if (match := _ANSWER.match(line)) and line.endswith(b"}}}\n"):
             key, config, prompt, run, _ = match.groups()
             replayed = run.decode() != self.run
             if replayed and self.fresh:
@@ -233,6 +234,7 @@ class Journal:
         hardware_id = digest(hardware)[:ID_DIGITS]
         lines = []
         with self._mutex:
+            self._scan()
             if configuration.id not in self._records:
                 record = {"config_id": configuration.id, "model": configuration.model, "value": configuration.value}
                 lines.append(_line(record))

@@ -1,0 +1,387 @@
+"""Edge and cloud models on a tiny real model: back ends agree, the journal answers, losslessness is compared, errors are told."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.journal import Journal
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.models import CloudModel, EdgeModel
+from ianvs_specdec.types import Trace
+
+from .conftest import StubServer, build_model
+
+Start = Callable[..., None]
+TWO_TURNS = {
+    "query": {"turns": ["ab ab ab", "and again"], "id": "q1", "group": "g", "scorer": "none"},
+    "gold": {},
+    "index": 0,
+}
+
+
+def row(text: str, gold: str = "B", index: int = 0) -> dict[str, Any]:
+    return {"query": text, "gold": gold, "index": index}
+
+
+def edge(model: Path, **hyperparameters: Any) -> EdgeModel:
+    return EdgeModel(
+        **{"model": str(model), "backend": "specdec", "dtype": "float32", "max_tokens": 12, **hyperparameters}
+    )
+
+
+@pytest.mark.parametrize("backend", ["specdec", "PromptLookup", "huggingface"])
+def test_a_response_keeps_the_contract_and_counts_tokens(job: Path, tiny_model: Path, backend: str) -> None:
+    model = edge(tiny_model, backend=backend)
+    model.load()
+    response = model.predict(TWO_TURNS)
+    assert (
+        response["usage"]["total_tokens"] == response["usage"]["prompt_tokens"] + response["usage"]["completion_tokens"]
+    )
+    assert response["usage"]["completion_tokens"] == sum(len(turn["token_ids"]) for turn in response["turns"])
+    for turn in response["turns"]:
+        trace = Trace.from_json(turn["trace"])
+        assert trace.tokens == len(turn["token_ids"]) == turn["usage"]["completion_tokens"]
+        assert [seconds for seconds, _ in trace.chunks] == sorted(seconds for seconds, _ in trace.chunks)
+        if backend != "huggingface":
+            assert sum(step.emitted for step in trace.steps) + 1 == trace.tokens
+    assert response["perf"]["latency"] > response["perf"]["time_to_first_token"] > 0
+    assert (response["side"], response["backend"], response["query_id"], response["group"]) == (
+        "edge",
+        backend,
+        "q1",
+        "g",
+    )
+    assert json.loads(json.dumps(response))["usage"] == response["usage"]
+    model.cleanup()
+
+
+def test_all_back_ends_give_the_same_tokens_and_the_second_turn_sees_the_first_answer(
+    job: Path, tiny_model: Path
+) -> None:
+    responses = {
+        name: edge(tiny_model, backend=name).predict(TWO_TURNS) for name in ("specdec", "PromptLookup", "huggingface")
+    }
+    ids = {name: [turn["token_ids"] for turn in response["turns"]] for name, response in responses.items()}
+    assert ids["specdec"] == ids["PromptLookup"] == ids["huggingface"]
+    first, second = responses["specdec"]["turns"]
+    chat = f"<user>ab ab ab<assistant>{first['completion']}<user>and again<assistant>"
+    assert abs(second["usage"]["prompt_tokens"] - len(chat.encode())) == 0
+    for name in ("PromptLookup", "huggingface", "specdec"):
+        for turn in responses[name]["turns"]:
+            assert turn["baseline"]["identical"] is True
+            assert turn["baseline"]["latency"] > 0
+
+
+def test_a_baseline_is_known_only_once_it_has_been_run(job: Path, tiny_model: Path) -> None:
+    first = edge(tiny_model, backend="PromptLookup").predict(row("x"))
+    assert first["turns"][0]["baseline"] is None
+    edge(tiny_model).predict(row("x"))
+    again = edge(tiny_model, backend="PromptLookup").predict(row("x"))
+    assert again["cached"]
+    assert again["turns"][0]["baseline"]["identical"] is True
+
+
+def test_a_difference_to_the_baseline_is_found_and_near_ties_are_told_apart(job: Path, tiny_model: Path) -> None:
+    edge(tiny_model).predict(row("x"))
+    path = job / "journal.jsonl"
+    for ties, expected in (([[2, 0.0004]], True), ([[1, 0.0004]], False)):
+        lines = path.read_text().splitlines()
+        record = json.loads(lines[-1])
+        record["answer"]["token_ids"][2] += 1
+        record["answer"]["trace"]["near_ties"] = ties
+        path.write_text("\n".join([*lines[:-1], json.dumps(record, separators=(",", ":"))]) + "\n")
+        Journal._open.clear()
+        response = edge(tiny_model, backend="PromptLookup").predict(row("x"))
+        baseline = response["turns"][0]["baseline"]
+        assert (baseline["identical"], baseline["difference"], baseline["near_tie"]) == (False, 2, expected)
+        record["answer"]["token_ids"][2] -= 1
+        path.write_text("\n".join([*lines[:-1], json.dumps(record, separators=(",", ":"))]) + "\n")
+        Journal._open.clear()
+
+
+def test_cached_within_a_run_replayed_across_runs_and_asked_again_when_fresh(
+    job: Path, tiny_model: Path, new_run: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = edge(tiny_model).predict(row("x"))
+    assert (first["cached"], first["replayed"]) == (False, False)
+    again = edge(tiny_model).predict(row("x"))
+    assert (again["cached"], again["replayed"]) == (True, False)
+    assert again["turns"][0]["trace"] == first["turns"][0]["trace"]
+    new_run()
+    third = edge(tiny_model).predict(row("x"))
+    assert (third["cached"], third["replayed"]) == (False, True)
+    new_run(fresh=True)
+    fourth = edge(tiny_model).predict(row("x"))
+    assert (fourth["cached"], fourth["replayed"]) == (False, False)
+    assert fourth["turns"][0]["token_ids"] == first["turns"][0]["token_ids"]
+    assert edge(tiny_model).predict(row("x"))["cached"]
+
+
+def test_without_use_cache_it_is_asked_again_but_still_written(job: Path, tiny_model: Path, new_run: Start) -> None:
+    edge(tiny_model, use_cache=False).predict(row("x"))
+    assert not edge(tiny_model, use_cache=False).predict(row("x"))["cached"]
+    assert edge(tiny_model).predict(row("x"))["cached"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"temperature": 0.7}, {"max_tokens": 11}, {"dtype": "bfloat16"}, {"seed": 1}, {"stop": ["zz"]}, {"threads": 1}],
+)
+def test_every_setting_that_matters_is_part_of_the_key(
+    job: Path, tiny_model: Path, new_run: Start, change: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    edge(tiny_model).predict(row("x"))
+    new_run()
+    with caplog.at_level(logging.WARNING):
+        assert not edge(tiny_model, **change).predict(row("x"))["replayed"]
+    warnings = [record.getMessage() for record in caplog.records if "do not match" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "1 earlier answers" in warnings[0]
+    assert next(iter(change)) in warnings[0]
+
+
+def test_changed_model_files_are_noticed_whatever_they_are_called(
+    job: Path, tiny_model: Path, tmp_path: Path, new_run: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "own" / "model"
+    shutil.copytree(tiny_model, folder)
+    edge(folder).predict(row("x"))
+    moved = tmp_path / "moved"
+    folder.rename(moved)
+    new_run()
+    assert edge(moved).predict(row("x"))["replayed"]
+    build_model(moved, seed=1)
+    new_run()
+    with caplog.at_level(logging.WARNING):
+        assert not edge(moved).predict(row("x"))["replayed"]
+    assert "model" in caplog.text
+
+
+def test_sampling_is_reproducible_and_depends_on_the_seed(job: Path, tiny_model: Path) -> None:
+    def ids(**changes: Any) -> Any:
+        return edge(tiny_model, temperature=1.0, use_cache=False, **changes).predict(row("x"))["turns"][0]["token_ids"]
+
+    assert ids() == ids()
+    assert ids() != ids(seed=5)
+    assert ids(backend="huggingface") == ids(backend="huggingface")
+
+
+def test_stop_strings_end_the_text_on_every_back_end(job: Path, tiny_model: Path) -> None:
+    whole = edge(tiny_model).predict(row("x"))["completion"]
+    stop = whole[5:7]
+    expected = whole[: whole.index(stop)]
+    for backend in ("specdec", "PromptLookup", "huggingface"):
+        response = edge(tiny_model, backend=backend, stop=[stop]).predict(row("x"))
+        assert response["completion"] == expected
+        assert response["turns"][0]["finish_reason"] == "stop"
+
+
+def test_a_stream_of_text_adds_up_to_the_answer(tiny_model: Path) -> None:
+    from ianvs_specdec.llm import SpecDecLLM
+    from ianvs_specdec.types import Sampling
+
+    for stop in ((), ("e",)):
+        pieces: list[tuple[str, int]] = []
+        with SpecDecLLM(str(tiny_model), dtype="float32") as llm:
+            answer = llm.generate(
+                [{"role": "user", "content": "x"}],
+                Sampling(max_tokens=24, stop=stop),
+                on_chunk=lambda text, tokens, pieces=pieces: pieces.append((text, tokens)),
+            )
+        assert "".join(text for text, _ in pieces) == answer.text
+        assert sum(tokens for _, tokens in pieces) == answer.completion_tokens
+
+
+def test_a_prompt_that_is_too_long_loses_its_oldest_tokens_and_says_so(job: Path, tmp_path: Path) -> None:
+    small = build_model(tmp_path / "small", window=64)
+    for backend in ("specdec", "huggingface"):
+        response = edge(small, backend=backend, max_tokens=16).predict(row("y" * 500))
+        turn = response["turns"][0]
+        assert turn["usage"]["prompt_tokens"] == 48
+        assert turn["truncated"] == len("<user>" + "y" * 500 + "<assistant>") - 48
+        assert turn["usage"]["completion_tokens"] <= 16
+
+
+def test_a_model_without_a_chat_template_gets_a_transcript(job: Path, tmp_path: Path) -> None:
+    plain = build_model(tmp_path / "plain", chat_template=None)
+    response = edge(plain).predict(row("hi"))
+    assert response["usage"]["prompt_tokens"] == len("User: hi\n\nAssistant:")
+
+
+def test_the_cloud_can_follow_the_edge(job: Path, tiny_model: Path) -> None:
+    cloud = CloudModel(model=str(tiny_model), backend="same-as-edge", dtype="float32", max_tokens=12)
+    front = edge(tiny_model, backend="PromptLookup")
+    response = cloud.inference(row("x"))
+    assert (response["backend"], response["side"]) == ("PromptLookup", "cloud")
+    assert front.predict(row("x"))["cached"]
+    with pytest.raises(UserError, match="same-as-edge"):
+        EdgeModel(model=str(tiny_model), backend="same-as-edge")
+
+
+def test_cost_comes_from_the_prices(job: Path, tiny_model: Path) -> None:
+    usage = (response := edge(tiny_model, price_prompt=2.0, price_completion=10).predict(row("x")))["usage"]
+    assert response["cost"] == pytest.approx((usage["prompt_tokens"] * 2 + usage["completion_tokens"] * 10) / 1e6)
+    assert edge(tiny_model).predict(row("x"))["cost"] is None
+
+
+def test_a_deep_copy_is_equal_and_independent(job: Path, tiny_model: Path) -> None:
+    response = edge(tiny_model).predict(TWO_TURNS)
+    twin = copy.deepcopy(response)
+    assert twin == response
+    twin["turns"][0]["usage"]["prompt_tokens"] = -1
+    twin["turns"].append({})
+    assert response["turns"][0]["usage"]["prompt_tokens"] > 0
+    assert len(response["turns"]) == 2
+
+
+REPLAY = """
+import sys
+from ianvs_specdec.models import EdgeModel
+model = EdgeModel(model=sys.argv[1], backend="specdec", dtype="float32", max_tokens=12)
+model.load()
+assert model.predict({"query": "x", "gold": "B", "index": 0})["replayed"]
+model.cleanup()
+heavy = {"torch", "transformers", "openai", "pandas", "sacrebleu"} & set(sys.modules)
+sys.exit(f"imported {heavy}" if heavy else 0)
+"""
+
+
+def test_replaying_imports_no_heavy_library(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edge(tiny_model).predict(row("x"))
+    monkeypatch.setenv("IANVS_RUN_ID", "run-2")
+    subprocess.run([sys.executable, "-c", REPLAY, str(tiny_model)], check=True, timeout=60)
+
+
+def test_the_journal_is_tried_before_the_model_works(
+    job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job / "journal.jsonl.lock").mkdir(parents=True)
+    monkeypatch.setattr("ianvs_specdec.llm.local.LocalLLM.load", lambda self: pytest.fail("the model was loaded"))
+    with pytest.raises(UserError, match="cannot write the journal"):
+        edge(tiny_model).predict(row("x"))
+
+
+def test_a_cloud_that_dies_after_six_answers_loses_none_and_the_next_run_goes_on(
+    job: Path, stub: StubServer, new_run: Start
+) -> None:
+    def cloud() -> CloudModel:
+        return CloudModel(model="stub", backend="api", api_base_url=stub.url, api_retries=1, api_key_env="NO_KEY")
+
+    stub.script = ["ok"] * 6 + ["die"]
+    model, answered = cloud(), 0
+    with pytest.raises(UserError, match="gave no answer"):
+        for index in range(10):
+            model.inference(row(f"question {index}", index=index))
+            answered += 1
+    assert answered == 6
+    new_run()
+    asked, stub.script = len(stub.requests), ["ok"]
+    responses = [cloud().inference(row(f"question {index}", index=index)) for index in range(10)]
+    assert [response["replayed"] for response in responses] == [True] * 6 + [False] * 4
+    assert len(stub.requests) == asked + 4
+    assert responses[0]["prediction"] == "B"
+    assert responses[0]["turns"][0]["baseline"] is None
+
+
+def test_no_secret_is_written_anywhere(
+    job: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret, password = "sk-do-not-tell-4711", "pa55word"
+    monkeypatch.setenv("STUB_KEY", secret)
+    monkeypatch.setenv("STUB_URL", stub.url.replace("http://", f"http://user:{password}@"))
+    stub.script = ["ok", 500, "ok", 401]
+    model = CloudModel(model="stub", backend="api", api_base_url="STUB_URL", api_key_env="STUB_KEY")
+    with caplog.at_level(logging.DEBUG):
+        outputs = [json.dumps(model.inference(row(text))) for text in ("a", "b")]
+        with pytest.raises(UserError) as error:
+            model.inference(row("c"))
+    written = "".join(path.read_text() for path in job.rglob("*") if path.is_file())
+    for place in (*outputs, written, caplog.text, str(error.value)):
+        assert secret not in place
+    assert password not in written
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "key", "message"),
+    [
+        ({"modle": "x"}, "modle", "Did you mean 'model'"),
+        ({"backend": "huggingfase"}, "backend", "Did you mean 'huggingface'"),
+        ({"model": "./no/such/folder"}, "model", "no model folder"),
+        ({"model": "a/b/c"}, "model", "no model folder"),
+        ({"temperature": "warm"}, "temperature", "a number"),
+        ({"temperature": -1}, "temperature", "0 (greedy) or more"),
+        ({"top_p": 0}, "top_p", "in (0, 1]"),
+        ({"max_tokens": 0}, "max_tokens", "at least 1"),
+        ({"max_tokens": 1.5}, "max_tokens", "a whole number"),
+        ({"use_cache": "yes"}, "use_cache", "true or false"),
+        ({"stop": [1]}, "stop", "a list of texts"),
+        ({"dtype": "float23"}, "dtype", "Did you mean 'float32'"),
+        ({"threads": 0}, "threads", "a whole number from 1"),
+        ({"price_prompt": -1}, "price_prompt", "0 or more"),
+        ({"backend": "PromptLookup", "length": "fixd:3"}, "length", "Did you mean 'fixed'"),
+    ],
+)
+def test_wrong_hyperparameters_name_their_key_before_anything_is_loaded(
+    tiny_model: Path, hyperparameters: dict[str, Any], key: str, message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        EdgeModel.check_hyperparameters({"model": str(tiny_model), "backend": "specdec", **hyperparameters})
+    assert error.value.key == key
+    assert message in str(error.value)
+
+
+def test_a_missing_model_is_told() -> None:
+    with pytest.raises(UserError, match="model is missing"):
+        CloudModel.check_hyperparameters({"backend": "api"})
+
+
+def test_options_of_other_back_ends_are_accepted_and_not_part_of_the_key(
+    job: Path, tiny_model: Path, new_run: Start
+) -> None:
+    edge(tiny_model).predict(row("x"))
+    assert edge(tiny_model, max_ngram=2, api_retries=2).predict(row("x"))["cached"]
+    assert not edge(tiny_model, backend="PromptLookup", max_ngram=2).predict(row("x"))["cached"]
+    assert not edge(tiny_model, backend="PromptLookup").predict(row("x"))["cached"]
+
+
+def test_a_broken_model_folder_is_one_message(job: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    with pytest.raises(UserError, match=r"no config\.json"):
+        edge(tmp_path / "broken")
+    (tmp_path / "broken" / "config.json").write_text('{"model_type": "llama"}')
+    model = edge(tmp_path / "broken")
+    model.load()
+    with pytest.raises(UserError, match="cannot load the model"):
+        model.predict(row("x"))
+
+
+@pytest.mark.parametrize(
+    "query", [{"turns": []}, {"turns": "x"}, {"turn": ["x"]}, 7, {"turns": ["x"], "scorer": "letter"}]
+)
+def test_a_malformed_question_names_its_row(job: Path, tiny_model: Path, query: Any) -> None:
+    with pytest.raises(UserError, match="data row 4"):
+        edge(tiny_model).predict({"query": query, "gold": "", "index": 3})
+
+
+def test_an_exception_of_the_model_surfaces_unchanged(
+    job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: LLM, *_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("inside")
+
+    model = edge(tiny_model)
+    monkeypatch.setattr("ianvs_specdec.llm.specdec.SpecDecLLM._decode", fail)
+    with pytest.raises(ZeroDivisionError, match="inside"):
+        model.predict(row("x"))
+    assert not (job / "journal.jsonl").exists() or not (job / "journal.jsonl").read_text()
