@@ -33,22 +33,26 @@ class Document:
         self._lines: dict[tuple[Any, ...], int] = {(): 1}
         try:
             with open(file, "rb") as stream:
-                loader = _Loader(stream.read())
+                content = stream.read()
         except OSError as error:
             raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
-        except yaml.YAMLError as error:
-            raise ConfigError([f"{file}:1: not a YAML text file: {str(error).splitlines()[0]}"]) from error
         try:
-            node = loader.get_single_node()
-            if node is not None:
-                self._walk(node, (), ())
-            self.data = loader.construct_document(node) if node is not None else None
+            self.data = self._parse(content)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = mark.line + 1 if mark else 1
             raise ConfigError([f"{file}:{line}: not valid YAML: {error.problem or error.context}"]) from error
         except (yaml.YAMLError, ValueError) as error:
-            raise ConfigError([f"{file}:1: not valid YAML: {error}"]) from error
+            raise ConfigError([f"{file}:1: not valid YAML: {str(error).splitlines()[0]}"]) from error
+
+    def _parse(self, content: bytes) -> Any:
+        loader = _Loader(content)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            self._walk(node, (), ())  # before the data is built: that drops duplicate keys
+            return loader.construct_document(node)
         finally:
             loader.dispose()
 

@@ -65,7 +65,9 @@ class TestCase:
 
     def label(self) -> str:
         """A short name for the screen: the algorithm, and what tells its test cases apart."""
-        by_name = {f"{m.type}-{name}": value for m in self.modules.values() for name, value in m.hyperparameters.items()}
+        by_name = {
+            f"{m.type}-{name}": value for m in self.modules.values() for name, value in m.hyperparameters.items()
+        }
         return " ".join([self.algorithm, *(f"{name}={by_name.get(name)}" for name in self.varied)])
 
     def configuration(self) -> dict[str, Any]:
@@ -134,6 +136,8 @@ def _environment() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in set(os.environ) - set(before):
-            del os.environ[name]
-        os.environ.update(before)
+        for name, value in dict(os.environ).items():
+            if name not in before:
+                del os.environ[name]
+            elif value != before[name]:
+                os.environ[name] = before[name]

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.common.constant import DatasetFormat
 from core.common.document import Document, find_file, missing_file
-from core.common.errors import Problems
+from core.common.errors import Problems, nearest
 from core.common.log import LOGGER
 from core.common.utils import get_file_format
 from sedna.common.utils import copy_tree
@@ -45,7 +45,8 @@ class Dataset:
                 LOGGER.warning("%s: %s is not there; joint inference does without", doc.place(*path, key), entries[key])
         dataset.key = next((key for key in _TEST_KEYS if key in entries), "")
         if not dataset.key:
-            if not any(key in value for key in _TEST_KEYS):
+            meant = [key for key in value if key in _TEST_KEYS or (key not in _KNOWN and nearest(key, _TEST_KEYS))]
+            if not meant:  # a misspelt key has its own message already
                 problems.add(doc.place(*path), f"the test data is missing: {_SUPPORTED}")
             return dataset
         dataset.url = entries[dataset.key]

@@ -1,0 +1,137 @@
+"""Data rows: every kind of malformed one, both policies, and rows as objects."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from conftest import Job
+from sedna.datasources import JsonlDataParse, JSONMetaDataParse, MalformedRow
+
+GOOD = {"question": "q A", "answer": "A"}
+MALFORMED = [
+    ("not JSON", '{"question": "q"', "not JSON"),
+    ("no object", '["q", "a"]', "a row must be a JSON object, this is list"),
+    ("missing key", '{"question": "q"}', "the key 'answer' is missing"),
+    ("misspelt key", '{"qestion": "q", "answer": "A"}', "the key 'question' is missing"),
+    ("blank line", "", "blank line"),
+    ("number for a question", '{"question": 3, "answer": "A"}', "'question' must be a text or an object, this is 3"),
+    ("empty question", '{"question": "", "answer": "A"}', "'question' is empty"),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), [m[1:] for m in MALFORMED], ids=[m[0] for m in MALFORMED])
+def test_a_malformed_row_stops_the_job_before_it_starts(
+    job: Job, capfd: pytest.CaptureFixture[str], row: str, reason: str
+) -> None:
+    job.rows([GOOD, GOOD, row, GOOD])
+    assert job.run() == 2
+    error = capfd.readouterr().err
+    assert f"data.jsonl:3: {reason}" in error
+    assert "on_malformed_row: skip" in error
+    assert "Traceback" not in error
+    assert not (job.folder / "workspace").exists()
+
+
+@pytest.mark.parametrize(("row", "reason"), [m[1:] for m in MALFORMED], ids=[m[0] for m in MALFORMED])
+def test_or_is_left_out_and_counted(job: Job, capfd: pytest.CaptureFixture[str], row: str, reason: str) -> None:
+    job.rows([GOOD, row, GOOD, row, GOOD])
+    job.env["on_malformed_row"] = "skip"
+    assert job.run() == 0
+    error = capfd.readouterr().err
+    assert "2 malformed rows left out: data.jsonl:2: " in error
+    assert reason in error
+    environment = json.loads((job.case_folder() / "environment.json").read_text())
+    assert (environment["run"]["queries"], environment["run"]["malformed_rows_left_out"]) == (3, 2)
+
+
+def test_blank_lines_at_the_end_are_none_of_a_fault(job: Job) -> None:
+    (job.folder / "data.jsonl").write_text(json.dumps(GOOD) + "\n\n  \n")
+    assert job.run() == 0
+
+
+def test_bytes_that_are_no_text(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    (job.folder / "data.jsonl").write_bytes(
+        b"\xef\xbb\xbf" + json.dumps(GOOD).encode() + b"\r\n" + b'{"question": "\xff"}\n'
+    )
+    assert job.run() == 2
+    assert "data.jsonl:2: not UTF-8 text (byte 15 of the line)" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_an_empty_file(job: Job, capfd: pytest.CaptureFixture[str], content: str) -> None:
+    (job.folder / "data.jsonl").write_text(content)
+    assert job.run() == 2
+    assert "data.jsonl: the dataset has no rows" in capfd.readouterr().err
+
+
+def test_a_file_of_malformed_rows_only(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.rows(["x", "y"])
+    job.env["on_malformed_row"] = "skip"
+    assert job.run() == 2
+    assert "no rows, all are malformed" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("described", "message"),
+    [
+        ('{"dataset": "d"}', "metadata.json:1: the key 'description', 'level_1_dim', 'level_2_dim' is missing"),
+        ("{\n", "metadata.json:2: not JSON"),
+    ],
+)
+def test_metadata_that_says_too_little(
+    job: Job, capfd: pytest.CaptureFixture[str], described: str, message: str
+) -> None:
+    (job.folder / "metadata.json").write_text(described)
+    job.env["dataset"] = {"test_data_info": "metadata.json"}
+    assert job.run() == 2
+    assert message in capfd.readouterr().err
+
+
+def test_metadata_without_its_data(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = job.folder / "alone"
+    folder.mkdir()
+    (folder / "metadata.json").write_text("{}")
+    job.env["dataset"] = {"test_data_info": "alone/metadata.json"}
+    assert job.run() == 2
+    assert "data.jsonl, which belongs to alone/metadata.json" in capfd.readouterr().err.replace("\\", "/")
+
+
+def test_rows_of_metadata_sets_need_their_keys(tmp_path, capfd: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    described = dict.fromkeys(JSONMetaDataParse.described, "")
+    (tmp_path / "metadata.json").write_text(json.dumps(described))
+    (tmp_path / "data.jsonl").write_text(json.dumps({"query": "q", "response": "r", "level_3_dim": ""}))
+    with pytest.raises(MalformedRow, match=r"data\.jsonl:1: the key 'level_4_dim' is missing"):
+        JSONMetaDataParse("test").parse(str(tmp_path / "metadata.json"))
+
+
+def test_rows_stay_objects(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """One long row must not widen the others, and rows of lists must not become a matrix."""
+    file = tmp_path / "rows.jsonl"
+    rows = [{"question": ["a", "b"], "answer": {"k": 1}}, {"question": "x" * 100_000, "answer": "A"}]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    source = JsonlDataParse("test")
+    source.parse(str(file))
+    assert source.x.dtype == source.y.dtype == np.dtype(object)
+    assert [list(source.x), list(source.y)] == [[r["question"] for r in rows], [r["answer"] for r in rows]]
+    assert len(source) == 2
+
+
+def test_a_test_case_cannot_spoil_the_next_ones_rows(job: Job) -> None:
+    job.rows([{"question": {"turns": ["A"]}, "answer": "A"}] * 2)
+    job.plugin(
+        "algo/edge_model.py",
+        """
+        from sedna.common.class_factory import ClassFactory, ClassType
+        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+        class EdgeModel:
+            def __init__(self, tag=""):
+                pass
+            def predict(self, data):
+                return {"prediction": data["turns"].pop()}
+        """,
+    )
+    job.hyperparameters(0, tag=["first", "second"])
+    assert job.run() == 0
+    assert [row["Accuracy"] for row in job.leaderboard()] == ["100.0", "100.0"]

@@ -1,0 +1,266 @@
+"""What fails at run time: test cases do not take each other along, nothing that was made is lost, one message each."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Job
+from core.common import files
+
+
+def test_a_failing_test_case_leaves_the_others_alone(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.hyperparameters(0, fail=["load", "predict", ""])
+    assert job.run() == 1
+    (row,) = job.leaderboard()
+    assert row["edgemodel-fail"] == ""
+    error = capfd.readouterr().err
+    assert (
+        "failed: loading edgemodel EdgeModel: OSError: no such model (algo/edge_model.py:15 in load)"
+        in error.replace("\\", "/")
+    )
+    assert "failed: row 1 of 10: RuntimeError: out of memory (algo/edge_model.py:20 in predict)" in error.replace(
+        "\\", "/"
+    )
+    assert "2 of 3 test cases failed" in error
+    assert "Traceback" not in error
+
+
+def test_debug_shows_a_plugins_traceback(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.hyperparameters(0, fail=["predict"])
+    assert job.run("--debug") == 1
+    assert 'raise RuntimeError("out of memory")' in capfd.readouterr().err
+
+
+def test_answers_before_a_failure_are_kept(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.hyperparameters(0, fail=["predict"], at=[6])
+    assert job.run() == 1
+    error = capfd.readouterr().err
+    assert "6 of 10 answers are kept in workspace" in error
+    assert "failed: row 7 of 10: RuntimeError: out of memory" in error
+    (partial,) = (job.folder / "workspace").rglob("*.partial.jsonl")
+    assert [json.loads(line)["index"] for line in partial.read_text().splitlines()] == list(range(6))
+    assert not job.leaderboard()
+
+
+def test_a_finished_run_clears_the_partial_answers_of_earlier_ones(job: Job) -> None:
+    assert job.run() == 0
+    stale = job.case_folder() / "answers.1.partial.jsonl"
+    stale.write_text("{}\n")
+    os.utime(stale, (1, 1))
+    assert job.run() == 0
+    assert not stale.exists()
+
+
+def test_a_cleanup_that_raises_costs_no_result(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.hyperparameters(0, fail=["cleanup"])
+    job.modules[2]["name"] = "Longer"
+    assert job.run() == 1
+    captured = capfd.readouterr()
+    assert (
+        "failed: cleanup of edgemodel EdgeModel: ValueError: already closed (algo/edge_model.py:25 in cleanup)"
+        in captured.err.replace("\\", "/")
+    )
+    assert "router cleaned up" in captured.out, "the other modules must still be cleaned up"
+    assert len(job.leaderboard()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Broken", "metric Broken: ZeroDivisionError: division by zero (env/metrics.py:20 in broken)"),
+        ("Several", "metric Several: TypeError: a metric must return one number, 'Several' returned list"),
+    ],
+)
+def test_a_metric_that_fails_leaves_its_cell_empty(
+    job: Job, capfd: pytest.CaptureFixture[str], name: str, message: str
+) -> None:
+    job.env["metrics"].append({"name": name, "url": "env/metrics.py"})
+    assert job.run() == 1
+    (row,) = job.leaderboard()
+    assert (row["Accuracy"], row[name]) == ("50.0", "")
+    assert message in capfd.readouterr().err.replace("\\", "/")
+
+
+def test_the_original_error_of_a_chain_is_told(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.plugin(
+        "algo/cloud_model.py",
+        """
+        from sedna.common.class_factory import ClassFactory, ClassType
+        @ClassFactory.register(ClassType.GENERAL, alias="CloudModel")
+        class CloudModel:
+            def inference(self, data, **kwargs):
+                try:
+                    raise ConnectionError("503 from the server")
+                except Exception as error:
+                    raise RuntimeError("Inference failed.") from error
+        """,
+    )
+    job.modules[2]["name"] = "CloudOnly"
+    assert job.run() == 1
+    error = capfd.readouterr().err.replace("\\", "/")
+    assert (
+        "RuntimeError: Inference failed. - caused by ConnectionError: 503 from the server (algo/cloud_model.py:7 in inference)"
+        in error
+    )
+
+
+def test_an_error_written_for_the_user_is_passed_on_as_it_is(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.plugin(
+        "algo/cloud_model.py",
+        """
+        from sedna.common.class_factory import ClassFactory, ClassType
+        class UserError(Exception):
+            key = None
+        @ClassFactory.register(ClassType.GENERAL, alias="CloudModel")
+        class CloudModel:
+            def __init__(self):
+                raise UserError("set OPENAI_API_KEY")
+            def inference(self, data):
+                pass
+        """,
+    )
+    assert job.run() == 1
+    assert "failed: building cloudmodel CloudModel: set OPENAI_API_KEY\n" in capfd.readouterr().err
+
+
+def test_a_router_that_raises(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.plugin(
+        "algo/bad.py",
+        """
+        from sedna.common.class_factory import ClassFactory, ClassType
+        @ClassFactory.register(ClassType.HEM, alias="Bad")
+        class Bad:
+            def __init__(self, when=""):
+                if when == "init":
+                    raise ValueError("no threshold")
+            def __call__(self, data=None):
+                raise KeyError("score")
+        """,
+    )
+    job.modules[2].update(name="Bad", url="algo/bad.py")
+    job.hyperparameters(2, when=["init", "call"])
+    assert job.run() == 1
+    error = capfd.readouterr().err
+    assert "building hard_example_mining Bad: ValueError: no threshold" in error
+    assert "row 1 of 10: KeyError: 'score'" in error
+
+
+def test_a_workspace_that_cannot_be_made(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    (job.folder / "workspace").write_text("a file is in the way")
+    assert job.run() == 1
+    error = capfd.readouterr().err
+    assert "ianvs: cannot write workspace" in error
+    assert "name another workspace in the job file" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.skipif(
+    os.name == "nt" or getattr(os, "geteuid", lambda: 0)() == 0, reason="permissions do not bind the superuser"
+)
+def test_a_read_only_workspace(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    (job.folder / "workspace").mkdir(mode=0o555)
+    assert job.run() == 1
+    assert "no permission: name another workspace" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_leaderboard_that_cannot_be_written_keeps_the_old_one(
+    job: Job, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    assert job.run() == 0
+    before = job.leaderboard()
+    folder = job.case_folder()
+    job.hyperparameters(0, tag=["other"])
+
+    def full(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    assert job.run() == 1
+    error = capfd.readouterr().err
+    assert "ianvs: cannot write " in error
+    assert "then run the same command again" in error
+    assert ("free some space" in error) == (code == errno.ENOSPC)
+    assert "Traceback" not in error
+    assert job.leaderboard() == before
+    assert len((folder / "answers.jsonl").read_text().splitlines()) == 10
+    assert not list((job.folder / "workspace").rglob("*.tmp"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a device without room")
+def test_a_disk_that_fills_up_under_the_answers(
+    job: Job, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from core.storymanager.story import CaseStory
+
+    monkeypatch.setattr(CaseStory, "partial", property(lambda self: "/dev/full"))
+    assert job.run() == 1
+    error = capfd.readouterr().err
+    assert "cannot write /dev/full: the disk is full: free some space" in error
+    assert "Traceback" not in error
+
+
+def test_a_leaderboard_that_is_none(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    rank = job.folder / "workspace" / "job" / "rank"
+    rank.mkdir(parents=True)
+    (rank / "all_rank.csv").write_text("my,own,table\n1,2,3\n")
+    assert job.run() == 1
+    assert "is not a leaderboard of Ianvs; move it away" in capfd.readouterr().err
+    assert (rank / "all_rank.csv").read_text() == "my,own,table\n1,2,3\n"
+
+
+SLEEPER = """
+import time
+from sedna.common.class_factory import ClassFactory, ClassType
+@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+class EdgeModel:
+    def __init__(self, stubborn=False, quick=False):
+        self.stubborn, self.quick, self.seen = stubborn, quick, 0
+    def predict(self, data):
+        self.seen += 1
+        if self.quick or self.seen < 4:
+            return {"prediction": "A"}
+        print("ready", flush=True)
+        while True:
+            try:
+                time.sleep(60)
+            except BaseException:
+                if not self.stubborn:
+                    raise
+    def cleanup(self):
+        print("cleaned up", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT to one process")
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_ctrl_c(job: Job, stubborn: bool) -> None:
+    """The time limit is the interruption's own: a plugin that swallows it is ended by the watchdog, not by this test."""
+    job.plugin("algo/edge_model.py", SLEEPER)
+    job.modules[0]["hyperparameters"] = [{"quick": {"values": [True, False]}}, {"stubborn": {"values": [stubborn]}}]
+    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    assert process.stdout is not None
+    while "ready" not in process.stdout.readline():
+        assert process.poll() is None, process.communicate()
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    seconds = time.monotonic() - started
+    assert process.returncode == 130
+    last = err.strip().splitlines()[-1].replace("\\", "/")
+    assert last.startswith(
+        "ianvs: interrupted; 1 of 2 test cases are on the leaderboard in workspace/job/rank; 3 of 10 answers are kept in"
+    )
+    assert "Traceback" not in err
+    assert ("cleaned up" in out) is not stubborn
+    assert len(job.leaderboard()) == 1
+    assert seconds < 20, "the process must not wait for the plugin"

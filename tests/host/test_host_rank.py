@@ -1,0 +1,174 @@
+"""The leaderboards over several runs: rows replaced, kept, sorted, renumbered."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from conftest import Job
+
+SCORES = """
+from sedna.common.class_factory import ClassFactory, ClassType
+import math
+
+def register(name):
+    @ClassFactory.register(ClassType.GENERAL, alias=name)
+    def metric(y_true, y_pred):
+        return y_pred[0][1][name]
+
+for name in ("Accuracy", "Latency"):
+    register(name)
+"""
+
+MODEL = """
+from sedna.common.class_factory import ClassFactory, ClassType
+@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+class EdgeModel:
+    def __init__(self, score=0.0, latency=0.0, fail=False):
+        self.score, self.latency, self.fail = score, latency, fail
+    def load(self):
+        if self.fail:
+            raise ValueError("no")
+    def predict(self, data):
+        nan = float("nan")
+        return {"Accuracy": nan if self.score is None else self.score, "Latency": self.latency}
+"""
+
+
+def scored(job: Job, *points: tuple[float | None, float]) -> Job:
+    """A job whose test cases have these values of Accuracy and Latency, one algorithm each."""
+    job.plugin("algo/edge_model.py", MODEL)
+    job.plugin("env/scores.py", SCORES)
+    job.env["metrics"] = [{"name": name, "url": "env/scores.py"} for name in ("Accuracy", "Latency")]
+    job.job["test_object"]["algorithms"] = []
+    for i, (score, latency) in enumerate(points):
+        modules = [dict(module) for module in job.modules]
+        modules[0]["hyperparameters"] = [{"score": {"values": [score]}}, {"latency": {"values": [latency]}}]
+        job.add_algorithm(f"a{i}", modules)
+    return job
+
+
+def order(job: Job) -> list[str]:
+    rows = job.leaderboard()
+    assert [row["rank"] for row in rows] == [str(i + 1) for i in range(len(rows))]
+    return [row["algorithm"] for row in rows]
+
+
+def test_sorted_by_several_metrics_undefined_last(job: Job) -> None:
+    scored(job, (None, 1.0), (0.5, 2.0), (0.5, 1.0), (9.0, 3.0), (10.0, 3.0))
+    job.job["rank"]["sort_by"] = [{"Accuracy": "descend"}, {"Latency": "ascend"}]
+    assert job.run() == 0
+    assert order(job) == ["a4", "a3", "a2", "a1", "a0"]
+    assert job.leaderboard()[-1]["Accuracy"] == ""
+    job.job["rank"]["sort_by"] = [{"Accuracy": "ascend"}]
+    assert job.run() == 0
+    assert order(job)[-1] == "a0", "undefined values come last in either direction"
+
+
+def test_a_rerun_replaces_its_row_and_keeps_the_others(job: Job) -> None:
+    scored(job, (1.0, 0.0), (2.0, 0.0))
+    assert job.run() == 0
+    before = {row["algorithm"]: row for row in job.leaderboard()}
+    scored(job, (1.0, 0.0))
+    assert job.run() == 0
+    assert order(job) == ["a1", "a0"]
+    after = {row["algorithm"]: row for row in job.leaderboard()}
+    assert after["a1"] == before["a1"]
+    assert after["a0"]["url"] == before["a0"]["url"]
+
+
+def test_other_hyperparameters_metrics_and_columns_of_earlier_runs_are_kept(job: Job) -> None:
+    scored(job, (1.0, 0.5))
+    assert job.run() == 0
+    job.env["metrics"] = [{"name": "Accuracy", "url": "env/scores.py"}]
+    modules = [dict(module) for module in job.modules]
+    modules[0]["hyperparameters"] = [{"score": {"values": [3.0]}}, {"fail": {"values": [False]}}]
+    job.job["test_object"]["algorithms"] = []
+    job.add_algorithm("b", modules)
+    assert job.run() == 0
+    new, old = job.leaderboard()
+    assert list(new) == [
+        "rank", "algorithm", "Accuracy", "Latency", "paradigm", "edgemodel", "cloudmodel", "hard_example_mining",
+        "edgemodel-score", "edgemodel-fail", "edgemodel-latency", "time", "url",
+    ]  # fmt: skip
+    assert (new["algorithm"], new["Latency"], new["edgemodel-fail"]) == ("b", "", "False")
+    assert (old["algorithm"], old["Latency"], old["edgemodel-fail"], old["edgemodel-latency"]) == (
+        "a0",
+        "0.5",
+        "",
+        "0.5",
+    )
+
+
+def test_a_finished_test_case_is_on_the_leaderboard_at_once(job: Job) -> None:
+    scored(job, (1.0, 0.0), (2.0, 0.0))
+    job.plugin(
+        "algo/edge_model.py",
+        MODEL + "        and 0\n".replace("        and 0\n", "") + "    def cleanup(self):\n        import os, shutil\n"
+        "        file = 'workspace/job/rank/all_rank.csv'\n"
+        "        if os.path.exists(file):\n            shutil.copy(file, 'seen.csv')\n",
+    )
+    assert job.run() == 0
+    assert "a0" in (job.folder / "seen.csv").read_text(), "while the second ran, the first stood there"
+
+
+def test_selected_only_writes_one_file_and_keeps_its_rows(job: Job) -> None:
+    scored(job, (1.0, 0.0), (2.0, 0.0))
+    job.job["rank"]["save_mode"] = "selected_only"
+    job.job["rank"]["selected_dataitem"] = {"metrics": ["Accuracy"], "modules": ["edgemodel"]}
+    assert job.run() == 0
+    scored(job, (3.0, 0.0))
+    assert job.run() == 0
+    assert job.leaderboard() == []
+    assert [row["Accuracy"] for row in job.leaderboard("selected")] == ["3.0", "2.0", "1.0"]
+    assert list(job.leaderboard("selected")[0]) == [
+        "rank", "algorithm", "Accuracy", "paradigm", "edgemodel", "edgemodel-score", "edgemodel-latency", "time", "url",
+    ]  # fmt: skip
+
+
+def test_of_rows_that_look_alike_the_selected_leaderboard_shows_one(job: Job) -> None:
+    job.hyperparameters(0, tag=["a", "b"])
+    job.job["rank"]["selected_dataitem"] = {"hyperparameters": ["edgemodel-tag"], "metrics": ["Accuracy"]}
+    assert job.run() == 0
+    assert len(job.leaderboard("selected")) == 2
+    job.hyperparameters(0, tag=["a", "b"], size=[1, 2])
+    assert job.run() == 0
+    assert len(job.leaderboard("all")) == 6
+    assert len(job.leaderboard("selected")) == 2
+
+
+def test_paradigms_can_be_selected(job: Job) -> None:
+    job.job["rank"]["selected_dataitem"] = {"paradigms": ["singletasklearning"]}
+    assert job.run() == 0
+    assert job.leaderboard("selected") == []
+
+
+def test_two_jobs_that_share_a_workspace_lose_no_row(job: Job) -> None:
+    scored(job, *[(float(i), 0.0) for i in range(6)])
+    algorithms = job.job["test_object"]["algorithms"]
+    job.save()
+    processes = []
+    for i, part in enumerate((algorithms[:3], algorithms[3:])):
+        job.job["test_object"]["algorithms"] = part
+        job.write(f"job{i}.yaml", {"benchmarkingjob": job.job})
+        command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", f"job{i}.yaml"]
+        processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    assert [process.wait(timeout=60) for process in processes] == [0, 0]
+    assert order(job) == [f"a{i}" for i in reversed(range(6))]
+
+
+def test_the_id_of_a_test_case_depends_on_its_configuration_only(job: Job) -> None:
+    job.hyperparameters(0, tag=["a"])
+    assert job.run() == 0
+    first = job.leaderboard()[0]["url"]
+    os.rename("workspace/job", "workspace/old")
+    assert job.run() == 0
+    assert job.leaderboard()[0]["url"] == first
+    for change in ({"hard_example_mining_mode": "inference-then-mining"}, {"dataset": {"test_data": "./data.jsonl"}}):
+        job.env.update(change)
+        assert job.run() == 0
+    assert len({row["url"] for row in job.leaderboard()}) == 3
+    configuration = json.loads((job.case_folder() / "environment.json").read_text())
+    assert configuration["run"]["run_id"]
