@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.errors import UserError
+
+
+@pytest.mark.parametrize("name", drafters.METHODS)
+def test_every_entry_names_a_class_that_takes_its_options(name):
+    method = drafters.METHODS[name]
+    module, _, cls = method.drafter.partition(":")
+    signature = inspect.signature(getattr(importlib.import_module(module), cls))
+    assert set(signature.parameters) == set(method.options)
+    lengths.create(drafters.default_length(name))
+    assert drafters.BACKENDS[method.backend] == name
+
+
+def test_create_applies_options_and_passes_length_over():
+    assert drafters.create("prompt_lookup", {"max_ngram": 2, "length": "fixed:3"})._max_ngram == 2
+    assert drafters.create("none").features == ()
+
+
+def test_unknown_names_are_told_with_the_nearest_one():
+    with pytest.raises(UserError, match=r"'prompt_lokup'. Did you mean 'prompt_lookup'"):
+        drafters.create("prompt_lokup")
+    with pytest.raises(UserError, match=r"'max_gram'. Did you mean 'max_ngram'") as caught:
+        drafters.create("prompt_lookup", {"max_gram": 2})
+    assert caught.value.key == "max_gram"
+    with pytest.raises(UserError, match=r"'length'"):
+        drafters.create("none", {"length": "fixed:3"})
+
+
+def test_names_options_and_lengths_are_known_without_importing_torch():
+    code = (
+        "import sys; from ianvs_specdec import drafters, lengths; drafters.options('prompt_lookup');"
+        "lengths.create('fixed:3'); sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
