@@ -82,8 +82,9 @@ def new_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 class StubServer(ThreadingHTTPServer):
     """Answers chat completions by a script: one action per request, the last one for all further requests.
 
-    Actions: "ok"; an HTTP status; "hang"; "die" (drops the connection in mid-stream); "truncate" (ends the stream politely, but
-    without a finish reason); "no usage"; "slow" (a piece every 50 ms); "continuous" (usage with every chunk).
+    Actions: "ok"; an HTTP status; "hang"; "die" (drops the connection in mid-stream); "truncate" (ends the stream
+    politely, but without a finish reason); "no usage"; "slow" (a piece every 50 ms); "continuous" (usage with every
+    chunk).
     """
 
     daemon_threads = True

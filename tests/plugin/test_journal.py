@@ -158,8 +158,9 @@ sys.path.insert(0, {tests!r})
 from test_journal import configuration, completion, messages, HARDWARE
 from ianvs_specdec.journal import Journal
 journal = Journal(Path(sys.argv[1]) / "journal.jsonl", sys.argv[2])
+writer = configuration(writer=sys.argv[2])
 for number in range(500):
-    journal.put(configuration(writer=sys.argv[2]), messages(number), completion(sys.argv[2]), side="edge", hardware=HARDWARE)
+    journal.put(writer, messages(number), completion(sys.argv[2]), side="edge", hardware=HARDWARE)
 """
 
 
@@ -201,7 +202,10 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: p
 
     for raises in (False, True):
         monkeypatch.setattr(
-            journal_module, "open", lambda *a, raises=raises, **k: Full(open(*a, **k), raises), raising=False
+            journal_module,
+            "open",
+            lambda *a, raises=raises, **k: Full(open(*a, **k), raises),  # noqa: SIM115 - Full closes it
+            raising=False,
         )
         with pytest.raises(UserError, match=r"cannot write the journal .*(disk is full|No space).*kept"):
             journal.put(configuration(), messages(2), completion(), side="edge", hardware=HARDWARE)

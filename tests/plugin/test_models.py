@@ -1,4 +1,4 @@
-"""Edge and cloud models on a tiny real model: back ends agree, the journal answers, losslessness is compared, errors are told."""
+"""Edge and cloud models on a tiny real model: back ends agree, the journal answers, errors are told."""
 
 from __future__ import annotations
 
@@ -279,12 +279,11 @@ def test_a_cloud_that_dies_after_six_answers_loses_none_and_the_next_run_goes_on
         return CloudModel(model="stub", backend="api", api_base_url=stub.url, api_retries=1, api_key_env="NO_KEY")
 
     stub.script = ["ok"] * 6 + ["die"]
-    model, answered = cloud(), 0
+    model = cloud()
+    for index in range(6):
+        model.inference(row(f"question {index}", index=index))
     with pytest.raises(UserError, match="gave no answer"):
-        for index in range(10):
-            model.inference(row(f"question {index}", index=index))
-            answered += 1
-    assert answered == 6
+        model.inference(row("question 6", index=6))
     new_run()
     asked, stub.script = len(stub.requests), ["ok"]
     responses = [cloud().inference(row(f"question {index}", index=index)) for index in range(10)]

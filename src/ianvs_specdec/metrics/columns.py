@@ -87,7 +87,8 @@ def _until_difference(table: Table, name: str, combine: np.ufunc) -> Column:
     counted = ~_after_difference(table)
     index, values = table.turn("query").astype(np.intp)[counted], table.turn(name)[counted]
     result = np.full(len(table), 1.0 if combine is np.minimum else 0.0)
-    combine.at(result, index, values)
+    with np.errstate(invalid="ignore"):
+        combine.at(result, index, values)
     result[np.setdiff1d(np.arange(len(table)), index)] = NAN
     return result
 

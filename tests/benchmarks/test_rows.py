@@ -1,0 +1,71 @@
+"""Rows of data files as queries, and the dataset processor."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.benchmarks.processor import DatasetProcessor
+from ianvs_specdec.benchmarks.rows import query_of, query_of_row
+from ianvs_specdec.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("gold", "scorer"),
+    [("B", "choice"), ("J", "choice"), ("K", "text"), ("b", "text"), ("Paris", "text"), ("", "text")],
+)
+def test_a_plain_question(gold: str, scorer: str) -> None:
+    query = query_of("why?", gold, 3)
+    assert (query.turns, query.scorer, query.id) == (("why?",), scorer, "3")
+
+
+def test_an_object_keeps_what_it_says() -> None:
+    query = query_of({"turns": ["a", "b"], "id": 7, "group": "g", "scorer": "none", "system": "s"}, "B", 3)
+    assert (query.turns, query.id, query.group, query.scorer, query.system) == (("a", "b"), "7", "g", "none", "s")
+    assert query_of({"turns": ["a"]}, "B", 3).scorer == "choice"
+
+
+def test_numpy_strings_of_upstream_are_texts() -> None:
+    gold = np.array(["B"])[0]
+    query = query_of_row({"query": np.array(["why?"])[0], "gold": gold, "index": 0})
+    assert type(query.turns[0]) is str
+    assert query.scorer == "choice"
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (None, "must be a string or an object"),
+        ({"turns": []}, "at least one string"),
+        ({"turns": ["a", 1]}, "at least one string"),
+        ({"turn": ["a"]}, "Did you mean 'turns'"),
+        ({"turns": ["a"], "scorer": "lettr"}, "unknown scorer"),
+    ],
+)
+def test_a_malformed_question_names_row_and_reason(question: Any, message: str) -> None:
+    with pytest.raises(UserError, match="data row 5") as error:
+        query_of(question, "", 4)
+    assert message in str(error.value)
+
+
+def test_the_processor_keeps_order_and_number() -> None:
+    dataset = DatasetProcessor(slo_ttft=0.5)(SimpleNamespace(x=np.array(["a", "b"]), y=np.array(["A", "B"])))
+    assert [(row["query"], row["gold"], row["index"]) for row in dataset.x] == [("a", "A", 0), ("b", "B", 1)]
+    assert dataset.x[0]["slo"] == {"ttft": 0.5}
+    plain = DatasetProcessor()(SimpleNamespace(x=["a"], y=["A"]))
+    assert "slo" not in plain.x[0]
+
+
+def test_the_processor_finds_malformed_rows_before_any_is_answered() -> None:
+    with pytest.raises(UserError, match="data row 2"):
+        DatasetProcessor()(SimpleNamespace(x=["a", {"turns": 3}], y=["A", "B"]))
+
+
+@pytest.mark.parametrize("limit", [0, -1, "fast", True])
+def test_a_limit_that_makes_no_sense(limit: Any) -> None:
+    with pytest.raises(UserError, match="slo_itl") as error:
+        DatasetProcessor.check_hyperparameters({"slo_itl": limit})
+    assert error.value.key == "slo_itl"
