@@ -1,4 +1,6 @@
-"""Every fault of the configuration is told before a model is loaded: exit code 2, file, line, key, the nearest valid name."""
+"""Every fault of the configuration is told before a model is loaded: exit code 2, file, line, key, nearest valid name."""
+
+# ruff: noqa: E501 - the tables below read best with one case per line
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Job
+
 from core.cmd.benchmarking import main
 
 Change = Callable[[Job], Any]

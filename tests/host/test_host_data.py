@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from conftest import Job
+
 from sedna.datasources import JsonlDataParse, JSONMetaDataParse, MalformedRow
 
 GOOD = {"question": "q A", "answer": "A"}

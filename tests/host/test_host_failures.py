@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Job
+
 from core.common import files
 
 
@@ -107,8 +108,8 @@ def test_the_original_error_of_a_chain_is_told(job: Job, capfd: pytest.CaptureFi
     assert job.run() == 1
     error = capfd.readouterr().err.replace("\\", "/")
     assert (
-        "RuntimeError: Inference failed. - caused by ConnectionError: 503 from the server (algo/cloud_model.py:7 in inference)"
-        in error
+        "RuntimeError: Inference failed. - caused by ConnectionError: 503 from the server "
+        "(algo/cloud_model.py:7 in inference)" in error
     )
 
 
@@ -228,9 +229,9 @@ class EdgeModel:
         self.seen += 1
         if self.quick or self.seen < 4:
             return {"prediction": "A"}
-        print("ready", flush=True)
         while True:
             try:
+                print("ready", flush=True)
                 time.sleep(60)
             except BaseException:
                 if not self.stubborn:
@@ -243,7 +244,7 @@ class EdgeModel:
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT to one process")
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_ctrl_c(job: Job, stubborn: bool) -> None:
-    """The time limit is the interruption's own: a plugin that swallows it is ended by the watchdog, not by this test."""
+    """The time limit is the interruption's own: a plugin that swallows it is ended by the watchdog."""
     job.plugin("algo/edge_model.py", SLEEPER)
     job.modules[0]["hyperparameters"] = [{"quick": {"values": [True, False]}}, {"stubborn": {"values": [stubborn]}}]
     command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
@@ -258,9 +259,58 @@ def test_ctrl_c(job: Job, stubborn: bool) -> None:
     assert process.returncode == 130
     last = err.strip().splitlines()[-1].replace("\\", "/")
     assert last.startswith(
-        "ianvs: interrupted; 1 of 2 test cases are on the leaderboard in workspace/job/rank; 3 of 10 answers are kept in"
+        "ianvs: interrupted; 1 of 2 test cases are on the leaderboard in workspace/job/rank; "
+        "3 of 10 answers are kept in"
     )
     assert "Traceback" not in err
     assert ("cleaned up" in out) is not stubborn
     assert len(job.leaderboard()) == 1
     assert seconds < 20, "the process must not wait for the plugin"
+
+
+def test_a_plugin_that_calls_exit_ends_its_test_case_only(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.plugin(
+        "algo/edge_model.py",
+        """
+        import sys
+        from sedna.common.class_factory import ClassFactory, ClassType
+        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+        class EdgeModel:
+            def __init__(self, give_up):
+                self.give_up = give_up
+            def predict(self, data):
+                if self.give_up:
+                    sys.exit("no accelerator")
+                return {"prediction": "A"}
+        """,
+    )
+    job.hyperparameters(0, give_up=[True, False])
+    assert job.run() == 1
+    assert "row 1 of 10: SystemExit: no accelerator" in capfd.readouterr().err
+    assert len(job.leaderboard()) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_the_progress_bar_on_a_terminal(job: Job) -> None:
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    job.plugin("algo/edge_model.py", SLEEPER.replace("time.sleep(60)", "return {'prediction': 'B', 'replayed': True}"))
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs)
+    assert process.wait(timeout=60) == 0
+    os.close(theirs)
+    seen = b""
+    try:
+        while piece := os.read(ours, 65536):
+            seen += piece
+    except OSError:  # Linux reports the closed other end as an error
+        pass
+    os.close(ours)
+    text = seen.decode("utf-8", "replace")
+    assert "10/10" in text
+    assert "edge 10, cloud 0, replayed 7" in text

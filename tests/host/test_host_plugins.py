@@ -1,4 +1,4 @@
-"""Plugin files: private names, siblings, duplicate aliases, and a plugin set in the style of those written for Ianvs."""
+"""Plugin files: private names, siblings, duplicate aliases, and a plugin set in the style of Ianvs's examples."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_nothing_is_written_beside_the_plugin_files(job: Job) -> None:
 
 
 def test_a_plugin_set_in_the_style_of_ianvs(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
-    """Several files, a package ``models`` beside them, constructors that take anything, absolute imports of siblings."""
+    """Several files, a package ``models`` beside them, constructors that take anything, absolute sibling imports."""
     job.plugin(
         "algo/models/__init__.py", "from .api_llm import APIBasedLLM\nfrom .huggingface_llm import HuggingfaceLLM\n"
     )

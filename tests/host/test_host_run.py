@@ -14,7 +14,7 @@ from conftest import Job
 
 from core.cmd.benchmarking import main
 
-UPSTREAM_COLUMNS = ["rank", "algorithm", "Accuracy", "Edge Ratio", "paradigm", "edgemodel", "cloudmodel", "hard_example_mining"]  # fmt: skip
+COLUMNS = ["rank", "algorithm", "Accuracy", "Edge Ratio", "paradigm", "edgemodel", "cloudmodel", "hard_example_mining"]
 
 
 def answers(job: Job, row: int = 0) -> list[dict[str, Any]]:
@@ -24,11 +24,14 @@ def answers(job: Job, row: int = 0) -> list[dict[str, Any]]:
 def test_leaderboards_have_the_layout_of_ianvs(job: Job) -> None:
     job.hyperparameters(0, tag=["edge"])
     job.job["rank"]["selected_dataitem"] = {
-        "paradigms": ["all"], "modules": ["hard_example_mining"], "hyperparameters": ["edgemodel-tag"], "metrics": ["Accuracy"],
-    }  # fmt: skip
+        "paradigms": ["all"],
+        "modules": ["hard_example_mining"],
+        "hyperparameters": ["edgemodel-tag"],
+        "metrics": ["Accuracy"],
+    }
     assert job.run() == 0
     (row,) = job.leaderboard()
-    assert list(row) == [*UPSTREAM_COLUMNS, "edgemodel-tag", "time", "url"]
+    assert list(row) == [*COLUMNS, "edgemodel-tag", "time", "url"]
     assert (row["rank"], row["Accuracy"], row["Edge Ratio"]) == ("1", "50.0", "1.0")
     assert (row["algorithm"], row["paradigm"], row["edgemodel-tag"]) == ("routing", "jointinference", "edge")
     (selected,) = job.leaderboard("selected")
@@ -393,7 +396,8 @@ def test_answers_that_json_cannot_hold_as_they_are(job: Job) -> None:
         import math
         import numpy as np
         def answer(who, data):
-            return {"prediction": data[-1], "nan": math.nan, "number": np.float32(0.5), "array": np.arange(2), "odd": "\\ud800"}
+            numbers = {"nan": math.nan, "number": np.float32(0.5), "array": np.arange(2)}
+            return {"prediction": data[-1], "odd": "\\ud800", **numbers}
         """,
     )
     assert job.run() == 0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from core.__version__ import __version__
 from core.cmd.interrupt import EXIT_CODE, Interrupt
 from core.cmd.obj import BenchmarkingJob
-from core.common.errors import ConfigError, WorkspaceError
+from core.common.errors import ConfigError, WorkspaceError, explain
 from core.testcasecontroller.testcasecontroller import TestCaseController
 
 OK, FAILED, INVALID = 0, 1, 2
@@ -55,6 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ianvs: interrupted before anything was run", file=sys.stderr)
         return EXIT_CODE
+    except BrokenPipeError:
+        # The leaderboard's reader has gone (ianvs ... | head); Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        if options.debug:
+            traceback.print_exc()
+        print(f"ianvs: a fault of the host itself: {explain(error)}; --debug shows where", file=sys.stderr)
+        return FAILED
 
 
 def run(job: BenchmarkingJob, fresh: bool, debug: bool) -> int:

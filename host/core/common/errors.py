@@ -10,6 +10,9 @@ from types import TracebackType
 
 from sedna.common.class_factory import PLUGIN_MARK
 
+PLUGIN_ERRORS = (Exception, SystemExit)
+"""What a plugin's code may raise without ending the run: a library that calls ``sys.exit`` ends its test case only."""
+
 
 class ConfigError(Exception):
     """The job cannot be run as it is written: exit code 2. ``problems``: one message per fault, each with its place."""
@@ -91,5 +94,13 @@ def _plugin_line(trace: TracebackType | None) -> str:
     found = ""
     for frame, line in traceback.walk_tb(trace):
         if PLUGIN_MARK in frame.f_globals:
-            found = f"{os.path.relpath(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
+            found = f"{short_path(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
     return found
+
+
+def short_path(path: str) -> str:
+    """Relative to the current directory where that is shorter and possible (on Windows not across drives)."""
+    try:
+        return min(os.path.relpath(path), path, key=len)
+    except ValueError:
+        return path

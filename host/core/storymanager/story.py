@@ -76,7 +76,7 @@ class CaseStory:
         if sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, unit="query", leave=False, dynamic_ncols=True)
+            self._bar = tqdm(total=total, unit="query", leave=False, dynamic_ncols=True, mininterval=0)
 
     def add(self, row: Any) -> None:
         """Take down one row's result: ``[is_hard, result, edge, cloud]``, or whatever mode self-design returned."""

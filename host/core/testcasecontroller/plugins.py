@@ -22,7 +22,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
-from core.common.errors import hint
+from core.common.errors import hint, short_path
 from sedna.common.class_factory import PLUGIN_MARK, ClassFactory, ClassType, Registration
 
 _PREFIX = "_ianvs_plugin_"
@@ -161,7 +161,7 @@ def find(type_name: str, alias: str, module: str, file: str) -> Any:
 
 
 def _short(registration: Registration) -> str:
-    return f"{os.path.relpath(registration.file)}:{registration.line}"
+    return f"{short_path(registration.file)}:{registration.line}"
 
 
 def _type_word(type_name: str) -> str:

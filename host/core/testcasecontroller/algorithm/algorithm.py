@@ -9,8 +9,8 @@ from core.common.constant import MiningMode, ModuleType, ParadigmType, words
 from core.common.document import Document
 from core.common.errors import Problems, hint
 from core.testcasecontroller.algorithm.module import Module, ModuleConfig
+from core.testcasecontroller.algorithm.module.module import import_plugin
 from core.testcasecontroller.generation_assistant import get_full_combinations
-from core.testcasecontroller.plugins import PluginError, load
 
 _KNOWN: dict[str, Any] = {
     "paradigm_type": str,
@@ -83,11 +83,8 @@ class Algorithm:
         for i, value in enumerate(packages):
             path = ("algorithm", "third_party_packages", i)
             entries = self.doc.mapping(value, path, {"name": str, "url": str}, problems, required=("name", "url"))
-            try:
-                if "url" in entries:
-                    load(entries["url"])
-            except (PluginError, ImportError) as error:
-                problems.add(self.doc.place(*path), f"cannot be imported: {error}")
+            if "url" in entries:
+                import_plugin(entries["url"], self.doc, path, problems)
         for module in self.modules:
             module.resolve(problems)
 

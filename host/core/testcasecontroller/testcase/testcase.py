@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.common.errors import WorkspaceError, explain
+from core.common.errors import PLUGIN_ERRORS, WorkspaceError, explain
 from core.common.files import make_folder
 from core.storymanager.story import CaseStory
 from core.testcasecontroller.algorithm.module import Module
@@ -31,7 +31,7 @@ class Failure:
     trace: str
 
     @classmethod
-    def of(cls, where: str, error: Exception) -> Failure:
+    def of(cls, where: str, error: BaseException) -> Failure:
         return cls(where, explain(error), "".join(traceback.format_exception(error)))
 
 
@@ -39,8 +39,8 @@ class Failure:
 class TestCase:
     """``id`` depends on what is tested and nothing else, so the same test case has the same folder in every run.
 
-    ``varied`` names the hyperparameters (``<module type>-<name>``) in which the algorithm's test cases differ. ``values``
-    and ``failures`` are filled by ``run()``.
+    ``varied`` names the hyperparameters (``<module type>-<name>``) in which the algorithm's test cases differ.
+    ``values`` and ``failures`` are filled by ``run()``.
     """
 
     __test__ = False  # not a test class, whatever a test runner thinks of the name
@@ -99,7 +99,7 @@ class TestCase:
                 labels, results = self._answer(paradigm, story)
             except WorkspaceError:
                 raise
-            except Exception as error:
+            except PLUGIN_ERRORS as error:
                 self.failures.append(Failure.of(stage.text, error))
                 labels = results = None
             finally:
@@ -124,7 +124,7 @@ class TestCase:
         for metric in self.env.metrics:
             try:
                 self.values[metric.name] = metric.compute(labels, results)
-            except Exception as error:
+            except PLUGIN_ERRORS as error:
                 self.values[metric.name] = None
                 self.failures.append(Failure.of(f"metric {metric.name}", error))
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
 from core.common.constant import ModuleType, words
 from core.common.document import Document, describe, find_file, missing_file
-from core.common.errors import Problems, explain, hint
+from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint, short_path
 from core.testcasecontroller import plugins
 from core.testcasecontroller.generation_assistant import get_full_combinations
 from sedna.common.class_factory import ClassFactory, ClassType
@@ -164,29 +163,35 @@ class ModuleConfig:
         for point in self.combinations:
             try:
                 check(copy_tree(point))
-            except Exception as error:
+            except PLUGIN_ERRORS as error:
                 key = getattr(error, "key", None)
                 problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(error)}")
+
+
+def import_plugin(url: str, doc: Document, path: tuple[Any, ...], problems: Problems) -> str | None:
+    """Import the plugin file that the key ``url`` at ``path`` names; its module name, or None and a problem."""
+    file, place = find_file(url, doc), doc.place(*path, "url")
+    if file is None:
+        problems.add(place, missing_file(url, doc))
+        return None
+    try:
+        return plugins.load(file)
+    except plugins.PluginError as error:
+        problems.add(place, str(error))
+    except PLUGIN_ERRORS as error:
+        problems.add(place, f"{short_path(file)} cannot be imported: {explain(error)}")
+    return None
 
 
 def resolve_alias(
     kind: str, name: str, url: str, doc: Document, path: tuple[Any, ...], problems: Problems
 ) -> Any | None:
     """The class or function that the file ``url`` registers as ``name``; None, and a problem, if there is none."""
-    file = find_file(url, doc)
-    if file is None:
-        problems.add(doc.place(*path, "url"), missing_file(url, doc))
+    module = import_plugin(url, doc, path, problems)
+    if module is None:
         return None
     try:
-        module = plugins.load(file)
-    except plugins.PluginError as error:
-        problems.add(doc.place(*path, "url"), str(error))
-        return None
-    except Exception as error:
-        problems.add(doc.place(*path, "url"), f"{os.path.relpath(file)} cannot be imported: {explain(error)}")
-        return None
-    try:
-        return plugins.find(kind, name, module, file)
+        return plugins.find(kind, name, module, url)
     except plugins.PluginError as error:
         problems.add(doc.place(*path, "name"), str(error))
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from core.common.constant import MiningMode, ModuleType
+from core.common.errors import PLUGIN_ERRORS
 from core.testcasecontroller.algorithm.module import Module
 from core.testcasecontroller.algorithm.module.module import INJECTED, ORACLE
 from sedna.core.joint_inference import JointInference as Job
@@ -74,17 +75,17 @@ class JointInference:
             self._router = job.hard_example_mining_algorithm = router.create(**models)
         return job
 
-    def cleanup(self) -> list[tuple[str, Exception]]:
+    def cleanup(self) -> list[tuple[str, BaseException]]:
         """Call ``cleanup()`` of every module that has one, then of the router. One that raises does not keep the others
         from theirs; the failures are returned with the module they belong to."""
-        failures: list[tuple[str, Exception]] = []
+        failures: list[tuple[str, BaseException]] = []
         instances = [*self._instances.items(), (ModuleType.HARD_EXAMPLE_MINING.value, self._router)]
         for kind, instance in instances:
             if not hasattr(instance, "cleanup"):
                 continue
             try:
                 instance.cleanup()
-            except Exception as error:
+            except PLUGIN_ERRORS as error:
                 failures.append((f"cleanup of {kind} {self.modules[kind].name}", error))
         self._instances.clear()
         self._router = None
