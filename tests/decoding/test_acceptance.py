@@ -196,7 +196,7 @@ def test_a_wrong_acceptance_rule_is_found_out(wrong, shape, sampling):
         return wrong(Processor(sampling, PROMPT, generator.device), generator)
 
     with pytest.raises(AssertionError, match=r"do not follow|probability 0"):
-        assert_follows_the_target(make_rule, shape, sampling)
+        assert_follows_the_target(make_rule, shape, sampling, draws=2000)
 
 
 def test_a_sample_never_leaves_the_draft_when_both_agree():
@@ -220,6 +220,14 @@ def test_greedy_follows_the_argmax_down_the_tree_and_tells_the_gaps():
     verdict = Greedy()(tree, logits)
     assert (verdict.path, verdict.token) == ([0, 2, 4], 7)
     assert verdict.gaps == pytest.approx([0.5, 1.0, 0.0005], abs=1e-6)
+
+
+def test_greedy_takes_the_longest_match_among_equal_siblings():
+    tree = TokenTree([9, 1, 1, 5, 2, 1], [-1, 0, 0, 1, 2, 0])
+    logits = torch.zeros(6, 10)
+    logits[0, 1] = logits[1, 2] = logits[2, 2] = logits[4, 7] = logits[5, 2] = 1.0
+    verdict = Greedy()(tree, logits)
+    assert (verdict.path, verdict.token) == ([0, 2, 4], 7)
 
 
 def test_greedy_with_penalty_uses_the_history_of_the_path():

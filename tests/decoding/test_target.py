@@ -9,7 +9,7 @@ import torch
 
 from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree
 
-from .tiny import ARCHITECTURES, ONE_FORWARD, VOCABULARY, path_to, random_tree, tiny_model
+from .tiny import ARCHITECTURES, ONE_FORWARD, VOCABULARY, random_tree, tiny_model
 
 
 def count_forwards(model):
@@ -32,10 +32,10 @@ def test_verification_equals_sequential_forwards(name):
         got = target.verify(tree).logits
         assert got.shape == (nodes, VOCABULARY)
         for node in range(nodes):
-            sequence = ids + [tree.tokens[i] for i in path_to(tree, node)]
+            sequence = ids + [tree.tokens[i] for i in tree.path_to(node)]
             expected = model(input_ids=torch.tensor([sequence])).logits[0, -1]
             assert (got[node] - expected).abs().max() < 1e-3 * expected.std()
-        path = path_to(tree, rng.randrange(nodes))
+        path = tree.path_to(rng.randrange(nodes))
         target.commit(path)
         ids += [tree.tokens[i] for i in path]
 
@@ -88,7 +88,7 @@ def test_hidden_states_come_per_node(name):
     tree = TokenTree([7, 8, 9, 10], [-1, 0, 0, 2])
     hidden = target.verify(tree).hidden
     assert [h.shape for h in hidden] == [(4, 32), (4, 32)]
-    sequence = ids + [tree.tokens[i] for i in path_to(tree, 3)]
+    sequence = ids + [tree.tokens[i] for i in tree.path_to(3)]
     expected = model(input_ids=torch.tensor([sequence]), output_hidden_states=True).hidden_states
     for got, index in zip(hidden, (1, -1), strict=True):
         torch.testing.assert_close(got[3], expected[index][0, -1], rtol=1e-4, atol=1e-4)

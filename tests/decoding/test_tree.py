@@ -6,7 +6,7 @@ import torch
 
 from ianvs_specdec.decoding import TokenTree
 
-from .tiny import path_to, random_tree
+from .tiny import random_tree
 
 
 def test_a_chain_is_a_tree_without_branches():
@@ -25,7 +25,9 @@ def test_mask_and_depths_follow_the_parents():
         tree = random_tree(rng, nodes)
         mask = tree.mask()
         for node in range(nodes):
-            path = path_to(tree, node)
+            path = tree.path_to(node)
+            assert (path[0], path[-1]) == (0, node)
+            assert [tree.parents[i] for i in path[1:]] == path[:-1]
             assert mask[node].nonzero().flatten().tolist() == path
             assert tree.depths[node] == len(path) - 1
 

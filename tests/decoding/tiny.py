@@ -61,13 +61,6 @@ def random_tree(rng, nodes):
     )
 
 
-def path_to(tree, node):
-    path = [node]
-    while tree.parents[path[-1]] >= 0:
-        path.append(tree.parents[path[-1]])
-    return path[::-1]
-
-
 class Guesser:
     """Drafts random trees in which one branch follows a known continuation for a random while."""
 

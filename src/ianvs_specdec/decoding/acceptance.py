@@ -6,7 +6,7 @@ tokens distributed exactly as the target's own samples, whatever was drafted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -49,9 +49,13 @@ class Greedy:
 
     def _walk(self, tree: TokenTree, logits: Tensor) -> Verdict:
         best = logits.argmax(dim=-1).tolist()
-        path = [0]
-        while (child := _child_with(tree, path[-1], best[path[-1]])) is not None:
-            path.append(child)
+        # Siblings may carry the same token; the deepest match wins, the first of several.
+        right, deepest = {0}, 0
+        for node, parent in enumerate(tree.parents[1:], start=1):
+            if parent in right and tree.tokens[node] == best[parent]:
+                right.add(node)
+                deepest = node if tree.depths[node] > tree.depths[deepest] else deepest
+        path = tree.path_to(deepest)
         visited = logits if len(path) == len(logits) else logits[path]
         top = visited.topk(2, dim=-1).values.float()
         return Verdict(path, best[path[-1]], (top[:, 0] - top[:, 1]).tolist())
@@ -64,7 +68,7 @@ class Greedy:
             top = scores.topk(2).values
             gaps.append(float(top[0] - top[1]))
             processor.extend(token)
-            child = _child_with(tree, path[-1], token)
+            child = next((child for child in tree.children[path[-1]] if tree.tokens[child] == token), None)
             if child is None:
                 return Verdict(path, token, gaps)
             path.append(child)
@@ -75,15 +79,12 @@ class Rejection:
 
     A child drawn from q is accepted with probability min(1, p/q); after a rejection p becomes norm(max(p - q, 0)) and
     the next sibling is tried against it (SpecInfer, Miao et al. 2024). A child without draft probabilities is a point
-    mass: it is accepted with probability p, and a rejection removes it from p. ``uniform`` draws from [0, 1).
+    mass: it is accepted with probability p, and a rejection removes it from p.
     """
 
-    def __init__(
-        self, processor: Processor, generator: torch.Generator, uniform: Callable[[], float] | None = None
-    ) -> None:
+    def __init__(self, processor: Processor, generator: torch.Generator) -> None:
         self._processor = processor
         self._generator = generator
-        self._uniform = uniform or (lambda: float(torch.rand((), generator=generator, device=generator.device)))
 
     def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
         path = [0]
@@ -117,6 +118,9 @@ class Rejection:
                 q = q / q.sum().clamp_min(torch.finfo(q.dtype).tiny)
         return None, p
 
+    def _uniform(self) -> float:
+        return float(torch.rand((), generator=self._generator, device=self._generator.device))
+
 
 def create(sampling: Sampling, prompt_ids: Sequence[int], generator: torch.Generator) -> Acceptance:
     """The acceptance rule for one request; it keeps the request's token history."""
@@ -124,7 +128,3 @@ def create(sampling: Sampling, prompt_ids: Sequence[int], generator: torch.Gener
     if not sampling.greedy:
         return Rejection(processor, generator)
     return Greedy(processor if sampling.repetition_penalty != 1.0 else None)
-
-
-def _child_with(tree: TokenTree, node: int, token: int) -> int | None:
-    return next((child for child in tree.children[node] if tree.tokens[child] == token), None)

@@ -141,7 +141,7 @@ class HuggingFaceTarget:
     def _verify_branches(self, tree: TokenTree) -> Output:
         """Node by node along each branch, going back to the fork for the next branch."""
         parts: dict[int, Output] = {}
-        forks: dict[int, Any] = {-1: self._base}
+        forks: dict[int, Any] = {}
         self._current = []
         for run in _runs(tree):
             parent = tree.parents[run[0]]

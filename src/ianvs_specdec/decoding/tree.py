@@ -58,6 +58,13 @@ class TokenTree:
             children[parent].append(node)
         return children
 
+    def path_to(self, node: int) -> list[int]:
+        """The nodes from the root to ``node``, both included."""
+        path = [node]
+        while path[-1] > 0:
+            path.append(self.parents[path[-1]])
+        return path[::-1]
+
     def mask(self, device: torch.device | None = None) -> Tensor:
         """Who sees whom: bool ``[nodes, nodes]``, row = query; a node sees its ancestors and itself."""
         nodes = torch.arange(len(self))

@@ -1,0 +1,127 @@
+"""The measuring harness: its statistics, its prompts, and one small run on a random model."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def bench_is_importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def runs_of(seconds, tokens=10):
+    from bench.contestants import Run
+
+    return [[Run([1] * tokens, s, 5) for s in repeats] for repeats in seconds]
+
+
+def test_ratio_is_of_sums_of_medians_with_an_interval_around_it():
+    from bench.statistics import speed_ratio
+
+    fast = runs_of([[1.0, 9.0, 1.0], [3.0, 3.0, 3.0], [2.0, 2.0, 0.1]])
+    slow = runs_of([[2.0, 2.0, 2.0], [6.0, 0.1, 6.0], [5.0, 5.0, 5.0]])
+    ratio = speed_ratio(fast, slow)
+    assert ratio.value == pytest.approx(13 / 6)
+    assert 2.0 <= ratio.low <= ratio.value <= ratio.high <= 2.5
+    assert speed_ratio(fast, fast).low == speed_ratio(fast, fast).high == 1.0
+
+
+def test_outputs_are_compared_and_near_ties_told_apart():
+    from bench.contestants import Run
+    from bench.statistics import first_difference, summarise
+
+    reference = [[Run([1, 2, 3], 1, 3)], [Run([1, 2, 3], 1, 3)], [Run([1, 2, 3], 1, 3)], [Run([1, 2, 3], 1, 3)]]
+    others = [[Run([1, 2, 3], 1, 1)], [Run([1, 9, 3], 1, 1)], [Run([1, 2, 9], 1, 1)], [Run([1, 2, 3], 1, 1)]]
+    summary = summarise("x", others, reference, [set(), {1}, {1}, {2}])
+    assert (summary.same_output, summary.near_tie, summary.tau) == (0.5, 0.25, 3.0)
+    assert first_difference([1, 2], [1, 2, 3]) == 2
+    assert first_difference([1, 2], [1, 2]) is None
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"prompt": [4, 5]}, [4, 5]),
+        ({"prompt": "ab"}, [97, 98]),
+        ({"question": "ab", "answer": "c"}, [97, 98]),
+        ({"question": {"turns": ["ab", "cd"]}, "answer": "c"}, [97, 98]),
+        ({"query": "ab", "response": "c"}, [97, 98]),
+        ({"turns": ["ab", "cd"]}, [97, 98]),
+    ],
+)
+def test_prompts_are_read_from_every_known_kind_of_file(tmp_path, row, expected):
+    from types import SimpleNamespace
+
+    from bench.prompts import read_prompts
+
+    class Characters:
+        chat_template = None
+
+        def __call__(self, text):
+            return SimpleNamespace(input_ids=[ord(c) for c in text])
+
+    path = tmp_path / "p.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in [row, {"prompt": [1] * 50}, row, row]))
+    assert read_prompts(path, Characters(), limit=2, room=10) == [expected, expected]
+
+
+def test_a_bad_prompt_file_is_named(tmp_path):
+    from bench.prompts import read_prompts
+
+    from ianvs_specdec.errors import UserError
+
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": [1]}\n{"other": 1}\n')
+    with pytest.raises(UserError, match=r"p.jsonl:2"):
+        read_prompts(path, None, 5, 10)
+
+
+def test_a_run_prints_and_writes_everything(tmp_path, capsys):
+    import torch
+    from bench.__main__ import main
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(vocab_size=48, max_position_embeddings=64, initializer_range=0.3, eos_token_id=47, **shape)
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": [3, 4, 5, 3, 4, 5 + i]}) + "\n" for i in range(3)))
+    arguments = ["--model", str(tmp_path / "model"), "--prompts", str(prompts), "--out", str(tmp_path / "out")]
+    assert main([*arguments, "--max-new-tokens", "12", "--repeats", "2", "--threads", "1"]) == 0
+
+    report = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert [row["name"] for row in report["methods"]] == [
+        "transformers generate",
+        "ours autoregressive",
+        "transformers prompt lookup",
+        "ours prompt_lookup",
+    ]
+    for row in report["methods"]:
+        assert row["same_output"] + row["near_tie"] == 1.0
+        assert (row["tau"] == 1.0) == row["name"].endswith(("generate", "autoregressive"))
+        assert [len(repeats) for repeats in report["runs"][row["name"]]] == [2, 2, 2]
+    assert {(r["method"], r["baseline"]) for r in report["ratios"]} >= {
+        ("ours autoregressive", "transformers generate"),
+        ("ours prompt_lookup", "transformers prompt lookup"),
+    }
+    with open(tmp_path / "out" / "bench.csv", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 4
+    printed = capsys.readouterr().out
+    assert "ours autoregressive / transformers generate: " in printed
+    assert main(["--model", str(tmp_path / "nowhere")]) == 2
+
+
+def test_importing_the_harness_is_light():
+    import subprocess
+
+    code = "import sys; import bench.__main__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
