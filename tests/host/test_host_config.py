@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Job
+from host_job import Job
 
 from core.cmd.benchmarking import main
 

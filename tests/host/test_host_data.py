@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import Job
+from host_job import Job
 
 from sedna.datasources import JsonlDataParse, JSONMetaDataParse, MalformedRow
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Job
+from host_job import Job
 
 from core.common import files
 

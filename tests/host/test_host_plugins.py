@@ -6,7 +6,7 @@ import sys
 import textwrap
 
 import pytest
-from conftest import Job
+from host_job import Job
 
 from core.cmd.benchmarking import main
 

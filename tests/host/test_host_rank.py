@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from conftest import Job
+from host_job import Job
 
 SCORES = """
 from sedna.common.class_factory import ClassFactory, ClassType

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Job
+from host_job import Job
 
 from core.cmd.benchmarking import main
 

@@ -1,0 +1,160 @@
+"""The part of Sedna that plugin files use by themselves."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import types
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sedna.algorithms.hard_example_mining import CrossEntropyFilter, IBTFilter, RandomFilter, ThresholdFilter
+from sedna.common.class_factory import ClassFactory, ClassType
+from sedna.common.config import BaseConfig, Context
+from sedna.common.utils import accepted, copy_tree
+from sedna.core.joint_inference import JointInference
+from sedna.datasources import BaseDataSource
+
+
+def test_nothing_heavy_is_imported() -> None:
+    heavy = "{'torch', 'transformers', 'openai', 'pandas', 'ianvs_specdec'}"
+    code = f"import sys, core.cmd.benchmarking; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_registering_and_looking_up() -> None:
+    @ClassFactory.register(ClassType.CALLBACK)
+    class ByItsName:
+        pass
+
+    def function() -> None:
+        pass
+
+    assert ClassFactory.register_cls(function, ClassType.CALLBACK, alias="An Alias") is function
+    assert ClassFactory.get_cls(ClassType.CALLBACK, "ByItsName") is ByItsName
+    assert ClassFactory.get_cls(ClassType.CALLBACK, "An Alias") is function
+    assert ClassFactory.is_exists(ClassType.CALLBACK, "ByItsName")
+    assert not ClassFactory.is_exists(ClassType.CALLBACK, "Another")
+    assert not ClassFactory.is_exists("no type")
+    with pytest.raises(ValueError, match="no class is registered as 'Another'"):
+        ClassFactory.get_cls(ClassType.CALLBACK, "Another")
+    package = types.SimpleNamespace(Public=ByItsName, _Hidden=ByItsName, number=3)
+    ClassFactory.register_from_package(package, ClassType.MTL)
+    assert ClassFactory.is_exists(ClassType.MTL, "ByItsName")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": [1, 2.5, None, "x", True], "b": {"c": [[0.1, 1]]}},
+        [(1, [2]), {3}],
+        OrderedDict(a=[1]),
+        {"array": np.arange(3)},
+        "text",
+    ],
+)
+def test_a_copy_shares_nothing_that_can_change(value: Any) -> None:
+    copied = copy_tree(value)
+    assert type(copied) is type(value)
+    assert repr(copied) == repr(copy.deepcopy(value))
+    assert copied is not value or isinstance(value, str)
+
+
+def test_a_copy_is_deep() -> None:
+    value = {"trace": {"chunks": [[0.1, 1]]}, "array": np.zeros(1), "pair": ([1],)}
+    copied = copy_tree(value)
+    copied["trace"]["chunks"][0][1] = 9
+    copied["array"][0] = 9
+    copied["pair"][0].append(9)
+    assert value["trace"]["chunks"] == [[0.1, 1]]
+    assert value["array"][0] == 0
+    assert value["pair"] == ([1],)
+
+
+def test_keyword_arguments_that_a_function_takes() -> None:
+    names = ("mining_mode", "post_process")
+    assert accepted(lambda data, mining_mode=None: 0, names) == ("mining_mode",)
+    assert accepted(lambda data, *, post_process: 0, names) == ("post_process",)
+    assert accepted(lambda data, **anything: 0, names) == names
+    assert accepted(lambda data: 0, names) == ()
+
+
+def test_routers_of_sedna() -> None:
+    sure, unsure = [[0, 0, 1, 1, 0.9, 1]], [[0, 0, 1, 1, 0.2, 1]]
+    assert (ThresholdFilter(0.5)(unsure), ThresholdFilter(0.5)(sure), ThresholdFilter()(None)) == (True, False, False)
+    assert (IBTFilter()(unsure), IBTFilter()(sure), IBTFilter()([[1]])) == (True, False, False)
+    assert (CrossEntropyFilter()([0.5, 0.5]), CrossEntropyFilter()([1.0, 0.0]), CrossEntropyFilter()([2])) == (
+        True,
+        False,
+        False,
+    )
+    assert [RandomFilter(seed=1)() for _ in range(3)] == [RandomFilter(seed=1)() for _ in range(3)]
+    assert (RandomFilter(0)(), RandomFilter(1)()) == (False, True)
+
+
+class Edge:
+    def __init__(self) -> None:
+        self.loaded_with: dict[str, Any] | None = None
+
+    def load(self, **kwargs: Any) -> None:
+        self.loaded_with = kwargs
+
+    def predict(self, data: Any) -> list[Any]:
+        return [data]
+
+
+class Cloud:
+    def inference(self, data: Any, post_process: Any = None, **kwargs: Any) -> Any:
+        return post_process([data, kwargs]) if post_process else [data, kwargs]
+
+
+def test_joint_inference_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKEND_TYPE", "something else")
+    monkeypatch.setenv("MODEL_PATH", "org/name")
+    router = {"method": "Threshold", "param": {"threshold": 0.5}}
+    job = JointInference(estimator=Edge, cloud=Cloud(), hard_example_mining=router, LCReporter_enable=False)
+    assert job.estimator.loaded_with == {"model_url": "org/name"}
+    box = [0, 0, 0, 0, 0.1]
+    assert job.inference(box) == [True, [box, {}], [box], [box, {}]]
+    easy = [0, 0, 0, 0, 0.9]
+    assert job.inference([easy], post_process=lambda result: result[0]) == [False, [easy], [[easy]], None]
+    hard, result, edge, cloud = job.inference([box], mining_mode="mining-then-inference")
+    assert (hard, edge) == (True, None)
+    assert result == cloud == [[box], {"mining_mode": "mining-then-inference"}]
+    assert result is not cloud
+    with pytest.raises(ValueError, match="mining_mode must be one of"):
+        job.inference(box, mining_mode="mining")
+
+
+def test_the_torch_back_end_loads_bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BACKEND_TYPE", "torch")
+    job = JointInference(estimator=Edge(), cloud=Cloud())
+    assert job.estimator.loaded_with == {}
+    with pytest.raises(ValueError, match="needs a router"):
+        job.inference(1)
+
+
+def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSWER", "42")
+    assert (Context.get_parameters("answer"), Context.get_parameters("nothing", "default")) == ("42", "default")
+    assert BaseConfig.get("log_level") == "INFO"
+    assert Context.get_algorithm_from_api("HEM") == {}
+    monkeypatch.setenv("HEM_NAME", "IBT")
+    monkeypatch.setenv("HEM_PARAMETERS", '[{"key": "threshold_img", "value": 0.5}]')
+    expected = {"method": "IBT", "param": {"threshold_img": 0.5, "x": 1}}
+    assert Context.get_algorithm_from_api("HEM", x=1) == expected
+    monkeypatch.setenv("HEM_PARAMETERS", "not json")
+    with pytest.raises(ValueError, match="HEM_PARAMETERS is not JSON"):
+        Context.get_algorithm_from_api("HEM")
+
+
+def test_a_data_source_of_ones_own() -> None:
+    source = BaseDataSource("test", func=len)
+    source.x = [1, 2]
+    assert (len(source), source.num_examples(), source.is_test_data, source.process_func) == (2, 2, True, len)
+    with pytest.raises(NotImplementedError):
+        source.parse()
