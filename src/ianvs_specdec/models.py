@@ -44,6 +44,7 @@ class RoutedModel:
     def __init__(self, **hyperparameters: Any) -> None:
         self.settings = self._parse(hyperparameters)
         self._llm: LLM | None = None
+        self._journal: Journal | None = None
         self._configuration: Configuration | None = None
         self._baseline: Configuration | None = None
 
@@ -83,6 +84,7 @@ class RoutedModel:
         name = self.backend()
         self.settings.check_backend(name)
         self._llm = self.settings.llm(name)
+        self._journal = Journal.of_job()
         digests = FileDigests(job_folder() / DIGESTS)
         sampling = self.settings.sampling.__dict__
         self._configuration = Configuration(
@@ -95,8 +97,9 @@ class RoutedModel:
 
     def _turn(self, messages: list[Message]) -> tuple[Completion, dict[str, Any]]:
         assert self._llm is not None
+        assert self._journal is not None
         assert self._configuration is not None
-        journal = Journal.of_job()
+        journal = self._journal
         key = self._configuration.key(messages)
         found = journal.get(key) if self.settings.use_cache else None
         if found is None:
