@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 
+import pytest
 from host_job import Job
+
+from core.storymanager.visualization import print_table
 
 SCORES = """
 from sedna.common.class_factory import ClassFactory, ClassType
@@ -172,3 +177,57 @@ def test_the_id_of_a_test_case_depends_on_its_configuration_only(job: Job) -> No
     assert len({row["url"] for row in job.leaderboard()}) == 3
     configuration = json.loads((job.case_folder() / "environment.json").read_text())
     assert configuration["run"]["run_id"]
+
+
+def test_a_killed_run_goes_on_to_the_same_leaderboard(job: Job) -> None:
+    scored(job, (1.0, 0.0), (2.0, 0.0), (3.0, 0.0))
+    assert job.run() == 0
+    uninterrupted = [{**row, "time": ""} for row in job.leaderboard()]
+    shutil.rmtree("workspace")
+    job.plugin("algo/edge_model.py", MODEL.replace("nan =", "import time\n        time.sleep(0.02)\n        nan ="))
+    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
+    for moment in (1, 2):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while len(job.leaderboard()) < moment and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        assert len(job.leaderboard()) >= moment
+    assert job.run() == 0
+    assert [{**row, "time": ""} for row in job.leaderboard()] == uninterrupted
+    assert all(len((job.case_folder(i) / "answers.jsonl").read_text().splitlines()) == 10 for i in range(3))
+
+
+def test_a_narrow_screen_drops_what_matters_least(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert job.run() == 0
+    capsys.readouterr()
+    file = "workspace/job/rank/selected_rank.csv"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    for columns, present, absent in ((200, "url", "-"), (120, "time", "url"), (80, "Accuracy", "time")):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        print_table(file)
+        table = capsys.readouterr().out
+        assert present in table
+        assert f"  {absent}  " not in table
+        assert max(map(len, table.splitlines())) <= columns
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="reads the peak memory from the resource module")
+def test_fourteen_thousand_rows_stay_small(job: Job) -> None:
+    """As many rows as MMLU's test set, one of them of 100 kB: the width of a row must not be that of all."""
+    rows = [{"question": f"question {i} " + "word " * 80, "answer": "A"} for i in range(14_042)]
+    rows[7]["question"] = "x" * 100_000
+    job.rows(rows)
+    code = (
+        "import resource, sys; from core.cmd.benchmarking import main; code = main(['-f', sys.argv[1]]); "
+        "print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, job.save()], capture_output=True, text=True, check=True)
+    code_text, peak = done.stdout.splitlines()[-1].split()
+    assert code_text == "0", done.stderr
+    kilobytes = int(peak) / (1024 if sys.platform == "darwin" else 1)
+    assert kilobytes < 250_000
+    assert len((job.case_folder() / "answers.jsonl").read_text().splitlines()) == 14_042

@@ -55,6 +55,10 @@ class TestObjectType(Enum):
     ALGORITHMS = "algorithms"
 
 
+FIXED_COLUMNS = ("rank", "algorithm", "paradigm", "time", "url")
+"""Columns that every leaderboard has, whatever the job."""
+
+
 def words(kind: type[Enum]) -> tuple[str, ...]:
     """The values of one of the enumerations above, in order."""
     return tuple(member.value for member in kind)

@@ -150,11 +150,9 @@ def describe(value: Any) -> str:
 def mismatch(value: Any, rule: Rule) -> str:
     """What is wrong with a value by its rule; empty if nothing is."""
     if isinstance(rule, tuple):
-        return (
-            ""
-            if value in rule
-            else f"must be one of {', '.join(rule)}, got {describe(value)}.{hint(value, rule, 'Known')}"
-        )
+        close = nearest(value, rule)
+        meant = f". Did you mean {close!r}?" if close else ""
+        return "" if value in rule else f"must be one of {', '.join(rule)}, got {describe(value)}{meant}"
     if rule is object:
         return ""
     kinds = (int, float) if rule is float else (rule,)

@@ -66,6 +66,9 @@ class CaseStory:
         if self._stream is not None:
             with suppress(OSError):
                 self._stream.close()
+            if not self.rows:
+                with suppress(OSError):
+                    os.unlink(self.partial)
 
     def begin(self, total: int) -> None:
         """Open the folder; ``total`` rows are expected."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from core.common.constant import ModuleType, words
+from core.common.constant import FIXED_COLUMNS, ModuleType, words
 from core.common.errors import WorkspaceError
 from core.common.files import make_folder, write_atomic, writing
 from core.storymanager.visualization import print_table
@@ -43,10 +43,10 @@ class Columns:
     def extended(self, header: Sequence[str]) -> Columns:
         """With the further columns that an earlier run's file has."""
         between = header.index("paradigm") if "paradigm" in header else 0
-        fixed, types = {"rank", "algorithm", "paradigm", "time", "url"}, words(ModuleType)
+        types = words(ModuleType)
         old = Columns([], [], [])
         for i, name in enumerate(header):
-            if name in fixed:
+            if name in FIXED_COLUMNS:
                 continue
             if i < between:
                 old.metrics.append(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.common.constant import MiningMode, words
+from core.common.constant import FIXED_COLUMNS, MiningMode, words
 from core.common.document import Document
 from core.common.errors import Problems
 from core.testcasecontroller.algorithm.module.module import resolve_alias
@@ -59,7 +59,9 @@ class TestEnv:
 
     def _parse_metric(self, path: tuple[Any, ...], value: Any, problems: Problems) -> None:
         entries = self.doc.mapping(value, path, {"name": str, "url": str}, problems, required=("name", "url"))
-        if any(metric.name == entries.get("name") for metric in self.metrics):
+        if entries.get("name") in FIXED_COLUMNS:
+            problems.add(self.doc.place(*path, "name"), f"{entries['name']!r} is a column of every leaderboard already")
+        elif any(metric.name == entries.get("name") for metric in self.metrics):
             problems.add(self.doc.place(*path), f"the metric {entries['name']!r} stands twice")
         elif "name" in entries:
             self.metrics.append(Metric(entries["name"], entries.get("url", ""), path))

@@ -75,7 +75,7 @@ class ModuleConfig:
         base: dict[str, Any] = {}
         for i, item in enumerate(items):
             path = (*self.path, "hyperparameters", i)
-            if not isinstance(item, dict) or len(item) != 1:
+            if not isinstance(item, dict) or len(item) != 1 or not all(isinstance(name, str) for name in item):
                 problems.add(
                     self.doc.place(*path),
                     f"a hyperparameter is written '- NAME: {{values: [...]}}', got {describe(item)}",
@@ -94,6 +94,8 @@ class ModuleConfig:
                     self.doc.place(*path), f"the hyperparameter {name!r} stands twice in {self.type} {self.name}"
                 )
             else:
+                if len({repr(value) for value in entries["values"]}) < len(entries["values"]):
+                    problems.add(self.doc.place(*path, name, "values"), f"a value of {name} stands twice")
                 grid.append((name, entries["values"]))
                 self.places[name] = self.doc.place(*path)
         self.combinations = [{**base, **point} for point in get_full_combinations(grid)]
