@@ -1,0 +1,219 @@
+"""The example folder as a user runs it: ``ianvs -f benchmarkingjob.yaml``, with small models and few questions."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.models import CloudModel, EdgeModel
+
+from .conftest import StubServer, build_model
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
+ROUTING = Path("testalgorithms") / "query-routing"
+ROUTERS = {"EdgeOnly", "CloudOnly", "RandomRouter", "OracleRouter"}
+TIMINGS = ("Time to", "Internal", "Latency", "Throughput", "Speedup", "Chunk Gap", "Routing Overhead", "time", "url")
+
+
+def questions(count: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {"question": f"Is {n} one or two?\nA. one\nB. two", "answer": "AB"[n % 2]} for n in range(count)
+    ]
+    rows[1]["question"] = {"turns": ["ab ab ab", "and again"], "id": "two-turns", "scorer": "none"}
+    rows[1]["answer"] = {"references": []}
+    return rows
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder from which the example can be started, with eight questions. Its settings files are left to the test."""
+    pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host")
+    folder = tmp_path / "examples" / EXAMPLE.name
+    for part in ("testenv", "testalgorithms"):
+        shutil.copytree(EXAMPLE / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(EXAMPLE / "benchmarkingjob.yaml", folder)
+    (folder / "dataset" / "knowledge").mkdir(parents=True)
+    for name in ("train", "test"):
+        lines = "".join(json.dumps(row) + "\n" for row in questions(8))
+        (folder / "dataset" / "knowledge" / f"{name}.jsonl").write_text(lines)
+    for name in ("RESULT_SAVED_URL", "IANVS_RUN_ID", "IANVS_FRESH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def configure(root: Path, side: str, **changes: Any) -> None:
+    path = root / ROUTING / f"{side}_settings.yaml"
+    settings = {**yaml.safe_load(path.read_text()), **changes}
+    path.write_text(yaml.safe_dump({key: value for key, value in settings.items() if value is not None}))
+
+
+def leaderboard(root: Path) -> dict[tuple[str, str], dict[str, str]]:
+    path = root.parents[1] / "workspace" / EXAMPLE.name / "rank" / "all_rank.csv"
+    with path.open(newline="") as file:
+        return {(row["hard_example_mining"], row["edgemodel-backend"]): row for row in csv.DictReader(file)}
+
+
+def apart_from_timings(rows: dict[tuple[str, str], dict[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+    return {
+        key: {name: cell for name, cell in row.items() if not name.startswith(TIMINGS) and name != "rank"}
+        for key, row in rows.items()
+    }
+
+
+def test_the_files_fit_each_other() -> None:
+    for environment in ("testenv.yaml", "testenv_open_ended.yaml"):
+        metrics = yaml.safe_load((EXAMPLE / "testenv" / environment).read_text())["testenv"]["metrics"]
+        assert {metric["name"] for metric in metrics} <= METRICS.keys()
+    job = yaml.safe_load((EXAMPLE / "benchmarkingjob.yaml").read_text())["benchmarkingjob"]
+    assert set(job["rank"]["selected_dataitem"]["metrics"]) <= {metric["name"] for metric in metrics}
+    urls = [algorithm["url"] for algorithm in job["test_object"]["algorithms"]]
+    assert {Path(url).name for url in urls} == {path.name for path in (EXAMPLE / ROUTING).glob("*_o*y.yaml")} | {
+        "random_router.yaml",
+        "oracle_router.yaml",
+    }
+    for url in urls:
+        for module in yaml.safe_load((EXAMPLE.parents[1] / url).read_text())["algorithm"]["modules"]:
+            assert (EXAMPLE.parents[1] / module["url"]).is_file()
+
+
+@pytest.mark.slow
+def test_eight_rows_then_replayed_and_nothing_asked_twice(root: Path, tmp_path: Path, tiny_model: Path) -> None:
+    from core.cmd.benchmarking import main
+
+    other = build_model(tmp_path / "cloud-model", seed=1)
+    configure(root, "edge", model=str(tiny_model), max_tokens=10)
+    configure(root, "cloud", model=str(other), max_tokens=10)
+    job = ["-f", str(root / "benchmarkingjob.yaml")]
+    assert main(job) == 0
+    first = leaderboard(root)
+    assert first.keys() == {(router, backend) for router in ROUTERS for backend in ("specdec", "PromptLookup")}
+    assert {row["Lossless"] for row in first.values()} == {"100.0"}
+    assert {row["Edge Ratio"] for (router, _), row in first.items() if router == "EdgeOnly"} == {"100.0"}
+    assert {row["Speedup"] for (router, backend), row in first.items() if backend == "specdec"} == {"1.0"}
+    assert all(float(row["Throughput"]) > 0 for row in first.values())
+
+    journal = tmp_path / "workspace" / EXAMPLE.name / "journal.jsonl"
+    size = journal.stat().st_size
+    answers = [line for line in journal.read_text().splitlines() if line.startswith('{"key"')]
+    assert len(answers) == len({json.loads(line)["key"] for line in answers}) == 2 * 2 * 9
+    assert main(job) == 0
+    assert journal.stat().st_size == size
+    assert apart_from_timings(leaderboard(root)) == apart_from_timings(first)
+    replayed = {row["Throughput"] for row in leaderboard(root).values()}
+    assert replayed == {row["Throughput"] for row in first.values()}
+
+
+def api(root: Path, stub: StubServer) -> None:
+    for side in ("edge", "cloud"):
+        configure(root, side, model=f"{side}-name", api_base_url=stub.url, dtype=None, device=None)
+    for path in (root / ROUTING).glob("*.yaml"):
+        text = path.read_text().replace('              - "PromptLookup"\n', "")
+        path.write_text(text.replace('- "specdec"', '- "api"'))
+
+
+def run_ianvs(**options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", f"examples/{EXAMPLE.name}/benchmarkingjob.yaml"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_it_loses_at_most_the_answer_in_flight(
+    root: Path, stub: StubServer, tmp_path: Path
+) -> None:
+    api(root, stub)
+    process = run_ianvs()
+    assert process.wait(120) == 0, process.communicate()
+    uninterrupted = apart_from_timings(leaderboard(root))
+    needed = len(stub.requests)
+    assert needed == 2 * 9
+    shutil.rmtree(tmp_path / "workspace")
+
+    stub.requests.clear()
+    stub.script = ["slow"]
+    kills = 0
+    for count in (2, 6, 9, 14):
+        process = run_ianvs()
+        deadline = time.monotonic() + 60
+        while len(stub.requests) < count + kills and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.kill()
+        process.communicate()
+        kills += 1
+    stub.script = ["ok"]
+    process = run_ianvs()
+    assert process.wait(120) == 0, process.communicate()
+    assert len(stub.requests) <= needed + kills
+    assert apart_from_timings(leaderboard(root)) == uninterrupted
+
+
+def test_a_dead_cloud_is_one_message_and_the_next_run_goes_on(root: Path, stub: StubServer) -> None:
+    api(root, stub)
+    stub.script = ["ok"] * 12 + [401]
+    process = run_ianvs()
+    output = "".join(process.communicate(timeout=120))
+    assert process.returncode == 1
+    assert "refused the request" in output
+    assert "Traceback" not in output
+    stub.requests.clear()
+    stub.script = ["ok"]
+    process = run_ianvs()
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert len(stub.requests) == 2 * 9 - 12
+    assert {router for router, _ in leaderboard(root)} == ROUTERS
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"modle": "x"}, "modle"),
+        ({"backend": "specdek"}, "specdek"),
+        ({"model": "./not/there"}, "no model folder ./not/there"),
+        ({"temperature": "hot"}, "temperature must be a number"),
+    ],
+)
+def test_a_wrong_setting_is_found_before_anything_runs(
+    root: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], message: str
+) -> None:
+    from core.cmd.benchmarking import main
+
+    configure(root, "edge", model=str(tiny_model))
+    configure(root, "cloud", model=str(tiny_model))
+    path = root / ROUTING / "edge_only.yaml"
+    if "backend" in change:
+        path.write_text(path.read_text().replace('- "specdec"', '- "specdek"'))
+    else:
+        configure(root, "edge", **change)
+    assert main(["-f", str(root / "benchmarkingjob.yaml")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (root.parents[1] / "workspace").exists()
+
+
+def test_upstream_finds_a_file_to_look_at_and_a_framework_that_passes_errors_on(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("BACKEND_TYPE", "model_path"):
+        monkeypatch.setenv(name, "before")
+    EdgeModel(model=str(tiny_model), backend="specdec")
+    # Sedna copies a folder into the temporary folder, but not a file onto itself; of the words that it knows as
+    # frameworks, TORCH swallows errors of load().
+    assert Path(os.environ["model_path"]).is_file()  # noqa: SIM112 - the name is Sedna's
+    assert os.environ["BACKEND_TYPE"] not in ("TORCH", "TENSORFLOW", "KERAS", "MINDSPORE")
+    assert not callable(EdgeModel(model=str(tiny_model), backend="specdec"))
+    loaders: list[Callable[..., Any]] = [EdgeModel.load, EdgeModel.predict, CloudModel.inference]
+    assert all(loader.__code__.co_flags & 0x08 for loader in loaders)
