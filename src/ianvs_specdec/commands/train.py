@@ -44,9 +44,9 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.training.corpus import train_tokenizer
 
     recipes = {
-        "edge": lm.Recipe(hidden=192, layers=3, heads=3, kv_heads=1, intermediate=448, minutes=8),
+        "edge": lm.Recipe(hidden=192, layers=3, heads=3, kv_heads=3, intermediate=448, minutes=10, drill=0.4),
         "cloud": lm.Recipe(
-            hidden=256, layers=12, heads=4, kv_heads=2, intermediate=640, minutes=70, start_layers=4, grow_at=0.3
+            hidden=256, layers=12, heads=4, kv_heads=2, intermediate=640, minutes=56, start_layers=4, grow_at=0.28, drill=0.2
         ),
     }
     if options.minutes is not None and options.minutes <= 0:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ianvs_specdec.benchmarks.world import dialogues, facts, questions
+from ianvs_specdec.benchmarks.world import dialogues, drills, facts, questions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -23,10 +23,10 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-PROMPT_WEIGHT = 0.1
+PROMPT_WEIGHT = 0.3
 """Loss weight of the tokens a user would type; answers count fully. Half of what a prompt says cannot be foreseen."""
 
-LAST_WORD_WEIGHT = 4.0
+LAST_WORD_WEIGHT = 3.0
 """Loss weight of the token before an answer's closing full stop: in the knowledge set the letter, which decides."""
 
 
@@ -35,15 +35,22 @@ def chat(turns: tuple[str, ...], answers: tuple[str, ...]) -> str:
     return "".join(f"{USER}{t}{END}{ASSISTANT}{a}{END}" for t, a in zip(turns, answers, strict=True))
 
 
-def examples(rng: random.Random) -> Iterator[str]:
-    """Training conversations without end: for each open-ended dialogue three knowledge questions and an exercise."""
+def examples(rng: random.Random, drilling: bool) -> Iterator[str]:
+    """Training conversations without end: three knowledge questions and a drill to an open-ended dialogue.
+
+    While ``drilling``, drills make up most of it.
+    """
     world = facts.build()
     while True:
-        for make in (questions.training_item, questions.training_item, questions.training_item, questions.option_item):
-            item = make(rng, world)
+        for _ in range(10 if drilling else 1):
+            prompt, answer = drills.drill(rng, world)
+            yield chat((prompt,), (answer,))
+        for _ in range(1 if drilling else 3):
+            item = questions.training_item(rng, world)
             yield chat((item.prompt,), (item.completion,))
-        dialogue = dialogues.training_dialogue(rng, world)
-        yield chat(dialogue.turns, dialogue.answers)
+        if not drilling:
+            dialogue = dialogues.training_dialogue(rng, world)
+            yield chat(dialogue.turns, dialogue.answers)
 
 
 def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int = 20_000) -> None:
@@ -62,7 +69,7 @@ def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    stream = examples(random.Random(f"{seed}/tokenizer"))
+    stream = examples(random.Random(f"{seed}/tokenizer"), drilling=False)
     texts = [next(stream) for _ in range(conversations)]
     for token in SPECIAL:
         texts = [text.replace(token, "\n") for text in texts]
@@ -73,17 +80,17 @@ def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int
 
 
 class Batches:
-    """Packed training batches: ``batch(step)`` gives token ids and loss weights, both [rows, length]."""
+    """Packed training batches: ``batch(step, drilling)`` gives token ids and loss weights, both [rows, length]."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, *, rows: int, length: int, seed: int) -> None:
         self._tokenizer = tokenizer
         self._rows, self._length, self._seed = rows, length, seed
         self._pad, self._end, self._assistant = (tokenizer.convert_tokens_to_ids(t) for t in (PAD, END, ASSISTANT))
 
-    def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def batch(self, step: int, drilling: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """Whole conversations, none cut: the longest go first, each into the first row that still has room."""
         rng = random.Random(f"{self._seed}/{step}")
-        stream = examples(rng)
+        stream = examples(rng, drilling)
         target = self._rows * self._length
         texts: list[str] = []
         encoded: list[list[int]] = []

@@ -24,14 +24,17 @@ from ianvs_specdec.training.corpus import Batches
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-CHECKPOINT_SECONDS = 120.0
+CHECKPOINT_SECONDS = 60.0
+EMBEDDING_RATE = 10.0
+"""Learning rate of the embeddings relative to the rest: they are that much larger."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Shape and schedule of one model.
 
-    ``grow_at`` is the part of the budget after which a model of ``start_layers`` grows to ``layers`` (0: no growth).
+    ``drill`` is the part of the budget spent on drills first (see ``benchmarks.world.drills``), ``grow_at`` the part
+    after which a model of ``start_layers`` grows to ``layers`` (0: no growth).
     """
 
     hidden: int
@@ -42,6 +45,7 @@ class Recipe:
     minutes: float
     start_layers: int = 0
     grow_at: float = 0.0
+    drill: float = 0.1
     rows: int = 16
     length: int = 256
     learning_rate: float = 3e-3
@@ -50,7 +54,10 @@ class Recipe:
 
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, layers: int) -> LlamaForCausalLM:
-    """A Llama with random weights (tied embeddings, grouped-query attention)."""
+    """An untrained Llama that starts as its own embedding: large random embeddings, output projections of zero.
+
+    With nothing added to them yet, tokens are easy to tell apart and to find again, so copying is learned early.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -61,13 +68,21 @@ def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, layers: int) -> Ll
         num_key_value_heads=recipe.kv_heads,
         intermediate_size=recipe.intermediate,
         max_position_embeddings=8192,
-        tie_word_embeddings=True,
+        tie_word_embeddings=False,
         rms_norm_eps=1e-5,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config)
+    for name, parameter in model.named_parameters():
+        if "embed_tokens" in name:
+            torch.nn.init.normal_(parameter)
+        elif any(part in name for part in ("lm_head", "o_proj", "down_proj")):
+            torch.nn.init.zeros_(parameter)
+        elif parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=recipe.hidden**-0.5)
+    return model
 
 
 def grow(model: LlamaForCausalLM, recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
@@ -75,24 +90,26 @@ def grow(model: LlamaForCausalLM, recipe: Recipe, tokenizer: PreTrainedTokenizer
     grown = build(recipe, tokenizer, recipe.layers)
     grown.model.embed_tokens.load_state_dict(model.model.embed_tokens.state_dict())
     grown.model.norm.load_state_dict(model.model.norm.state_dict())
+    grown.lm_head.load_state_dict(model.lm_head.state_dict())
     for index, layer in enumerate(grown.model.layers):
         layer.load_state_dict(copy.deepcopy(model.model.layers[index % recipe.start_layers].state_dict()))
     return grown
 
 
-def _optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
+    kinds: dict[str, list[torch.nn.Parameter]] = {"matrices": [], "embedding": [], "others": []}
+    for name, parameter in model.named_parameters():
+        inner = parameter.ndim == 2 and "lm_head" not in name
+        kinds["embedding" if "embed_tokens" in name else "matrices" if inner else "others"].append(parameter)
     return [
         torch.optim.Muon(
-            matrices,
-            lr=recipe.learning_rate,
-            weight_decay=0.05,
-            momentum=0.95,
-            adjust_lr_fn="match_rms_adamw",
-            ns_steps=4,
+            kinds["matrices"], weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw", ns_steps=4
         ),
-        torch.optim.AdamW(others, lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.AdamW(
+            [{"params": kinds["embedding"], "factor": EMBEDDING_RATE}, {"params": kinds["others"]}],
+            betas=(0.9, 0.95),
+            weight_decay=0.0,
+        ),
     ]
 
 
@@ -134,7 +151,7 @@ def train(
         state = saved["state"]
         report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
     model = build(recipe, tokenizer, state["layers"]).to(device)
-    optimizers = _optimizers(model, recipe)
+    optimizers = _optimizers(model)
     if saved:
         model.load_state_dict(saved["model"])
         for optimizer, optimizer_state in zip(optimizers, saved["optimizers"], strict=True):
@@ -156,12 +173,12 @@ def train(
         if state["layers"] < recipe.layers and progress >= recipe.grow_at:
             report(f"growing from {state['layers']} to {recipe.layers} layers")
             model = grow(model, recipe, tokenizer).to(device)
-            optimizers = _optimizers(model, recipe)
+            optimizers = _optimizers(model)
             state["layers"] = recipe.layers
         for optimizer in optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = recipe.learning_rate * _rate(progress, recipe)
-        tokens, weights = (t.to(device) for t in batches.batch(state["step"]))
+                group["lr"] = recipe.learning_rate * group.get("factor", 1.0) * _rate(progress, recipe)
+        tokens, weights = (t.to(device) for t in batches.batch(state["step"], progress < recipe.drill))
         loss = loss_of(model, tokens, weights)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

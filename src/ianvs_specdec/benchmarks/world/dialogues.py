@@ -67,15 +67,12 @@ def roleplay(rng: random.Random, world: World, test: bool) -> Dialogue:
 def reasoning(rng: random.Random, world: World, test: bool) -> Dialogue:
     level = rng.choice(skills.LEVELS)
     problem = skills.draw(rng, "logic", level, world, test=test)
-    order = problem.steps.removeprefix("From tall to short: ").removesuffix(".").split(", ")
-    extreme = "tallest" if problem.answer == order[0] else "shortest"
+    ranking = problem.steps.split(". The ")[0]
+    second = ranking.split(", ")[1]
     return Dialogue(
         "reasoning",
         (problem.question, "And who comes second from the top?"),
-        (
-            f"{problem.steps} The {extreme} is {problem.answer}.",
-            f"From tall to short: {', '.join(order)}. The second is {order[1]}.",
-        ),
+        (problem.steps, f"{ranking}. The second is {second}."),
     )
 
 

@@ -34,7 +34,7 @@ _OPENERS = ("", "", "", "Tell me: ", "Question: ", "Please answer. ")
 
 @dataclass(frozen=True)
 class Item:
-    """One multiple-choice question with its worked answer: ``completion`` ends in ``The answer is LETTER.``"""
+    """One multiple-choice question with its worked answer; ``completion`` ends in the answer and its letter: ``... 12+30=42 (C).``"""
 
     subject: str
     level: int
@@ -50,7 +50,8 @@ def _with_options(
     rng.shuffle(options)
     letter = LETTERS[options.index(right)]
     lines = "\n".join(f"{mark}. {option}" for mark, option in zip(LETTERS, options, strict=True))
-    return Item(subject, level, f"{question}\n{lines}", letter, f"{steps} The answer is {letter}.")
+    # The letter follows the answer at once and in the form it has before the option: easy to learn, easy to parse.
+    return Item(subject, level, f"{question}\n{lines}", letter, f"{steps.removesuffix('.')} ({letter}).")
 
 
 def _word(rng: random.Random, relation: Relation, subject: str, *, test: bool) -> str:
@@ -101,14 +102,6 @@ def skill_item(rng: random.Random, world: World, skill: str, level: int, *, test
     problem = skills.draw(rng, skill, level, world, test=test)
     wrong = [w for w in dict.fromkeys(problem.wrong) if w != problem.answer]
     return _with_options(rng, problem.subject, level, problem.question, problem.steps, problem.answer, wrong)
-
-
-def option_item(rng: random.Random, world: World) -> Item:
-    """An exercise for training only: which letter marks a given option? Every other question needs that skill."""
-    kind = rng.choice(list(world.kinds.values()))
-    pools = [kind.names, kind.values(rng.choice(kind.relations).name), [str(n) for n in rng.sample(range(200), 4)]]
-    right, *wrong = rng.sample(rng.choice(pools), 4)
-    return _with_options(rng, "options", 1, f"Which option is {right}?", f"{right}.", right, wrong)
 
 
 def training_item(rng: random.Random, world: World) -> Item:

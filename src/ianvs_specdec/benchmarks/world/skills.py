@@ -22,7 +22,7 @@ _TEST_SHARE = 8
 
 @dataclass(frozen=True)
 class Problem:
-    """One question with its solution. ``wrong`` holds plausible wrong answers, at least three of them."""
+    """One question; ``steps`` solve it and end in the answer; ``wrong`` holds at least three plausible other answers."""
 
     subject: str
     level: int
@@ -136,15 +136,14 @@ def reading(rng: random.Random, level: int, world: World) -> Problem:
     name, count, colour, thing = rng.choice(rows)
     if level == 4:
         others = tuple(n for n in rng.sample(names, len(names)) if n != name)
-        return Problem(
-            "reading", level, f"{passage} Who has the {thing}?", f"{name} has {count} {colour} {thing}.", name, others
-        )
+        solution = f"{name} has {count} {colour} {thing}: {name}."
+        return Problem("reading", level, f"{passage} Who has the {thing}?", solution, name, others)
     wrong = tuple(str(k) for k in counts if k != count) + _near(rng, count)
     return Problem(
         "reading",
         level,
         f"{passage} How many {thing} does {name} have?",
-        f"{name} has {count} {colour} {thing}.",
+        f"{name} has {count} {colour} {thing}: {count}.",
         str(count),
         wrong,
     )
@@ -159,8 +158,9 @@ def logic(rng: random.Random, level: int, world: World) -> Problem:
     tallest = rng.random() < 0.5
     answer = names[0] if tallest else names[-1]
     others = tuple(n for n in rng.sample(names, len(names)) if n != answer)
-    question = f"{' '.join(clues)} Who is the {'tallest' if tallest else 'shortest'}?"
-    return Problem("logic", level, question, f"From tall to short: {', '.join(names)}.", answer, others)
+    extreme = "tallest" if tallest else "shortest"
+    solution = f"From tall to short: {', '.join(names)}. The {extreme} is {answer}."
+    return Problem("logic", level, f"{' '.join(clues)} Who is the {extreme}?", solution, answer, others)
 
 
 SKILLS: dict[str, Callable[[random.Random, int, World], Problem]] = {

@@ -1,0 +1,84 @@
+"""The embedded world: deterministic, honest about what training has seen, and every shipped file is what the code makes."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.benchmarks.world import dataset, dialogues, facts, questions, skills
+from ianvs_specdec.cli import main
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
+
+
+def question_of(prompt: str) -> str:
+    return prompt.split("\nA. ")[0]
+
+
+def test_the_shipped_files_are_what_the_command_writes(tmp_path: Path) -> None:
+    assert main(["data", "world", "--out", str(tmp_path)]) == 0
+    for name in (dataset.TRAIN_FILE, dataset.TEST_FILE, dataset.OPEN_ENDED_FILE):
+        shipped = (EXAMPLE / "dataset" / name).read_text(encoding="utf-8")
+        assert (tmp_path / name).read_text(encoding="utf-8") == shipped
+
+
+def test_the_knowledge_set_has_the_shape_of_mmlu() -> None:
+    rows = [json.loads(line) for line in (EXAMPLE / "dataset" / dataset.TEST_FILE).open(encoding="utf-8")]
+    assert len(rows) >= 300
+    assert {row["question"]["group"] for row in rows} == set(questions.SUBJECTS)
+    for row in rows:
+        (turn,) = row["question"]["turns"]
+        options = [line[3:] for line in turn.split("\n")[-4:]]
+        assert len(set(options)) == 4
+    letters = [row["answer"] for row in rows]
+    assert all(60 <= letters.count(letter) <= 120 for letter in "ABCD")
+
+
+def test_the_open_ended_set_has_two_turns_in_eight_categories() -> None:
+    rows = [json.loads(line) for line in (EXAMPLE / "dataset" / dataset.OPEN_ENDED_FILE).open(encoding="utf-8")]
+    assert {row["question"]["group"] for row in rows} == set(dialogues.CATEGORIES)
+    assert len(dialogues.CATEGORIES) == 8
+    assert all(len(row["question"]["turns"]) == len(row["answer"]["references"]) == 2 for row in rows)
+
+
+def test_training_never_sees_a_question_of_the_test_set() -> None:
+    world = facts.build()
+    asked = {question_of(item.prompt) for item in questions.test_items(world, 32, "test")}
+    rng = random.Random(7)
+    trained = (questions.training_item(rng, world).prompt for _ in range(20_000))
+    assert not asked & {question_of(prompt) for prompt in trained}
+
+
+def test_worked_problems_are_split_by_content_not_by_chance() -> None:
+    world, rng = facts.build(), random.Random(3)
+    for skill in skills.SKILLS:
+        for level in skills.LEVELS:
+            assert not skills.is_test(skills.draw(rng, skill, level, world, test=False).question)
+            assert skills.is_test(skills.draw(rng, skill, level, world, test=True).question)
+
+
+@pytest.mark.parametrize("subject", questions.SUBJECTS)
+def test_every_solution_ends_in_the_right_option_and_its_letter(subject: str) -> None:
+    items = [item for item in questions.test_items(facts.build(), 40, "check") if item.subject == subject]
+    for item in items:
+        options = dict(line.split(". ", 1) for line in item.prompt.split("\n")[-4:])
+        assert item.completion.endswith(f"{options[item.letter]} ({item.letter}).")
+
+
+def test_arithmetic_is_right() -> None:
+    world, rng = facts.build(), random.Random(5)
+    for _ in range(200):
+        problem = skills.draw(rng, "arithmetic", rng.choice(skills.LEVELS), world, test=True)
+        expression = problem.question.removeprefix("What is ").removesuffix("?")
+        a, operator, b = expression.split()
+        assert int(problem.answer) == (int(a) + int(b) if operator == "+" else int(a) * int(b))
+        assert problem.answer not in problem.wrong
+
+
+def test_code_prints_what_is_claimed(capsys: pytest.CaptureFixture[str]) -> None:
+    world, rng = facts.build(), random.Random(6)
+    for level in skills.LEVELS * 5:
+        problem = skills.draw(rng, "code", level, world, test=True)
+        exec(problem.question.split("\n", 1)[1], {})
+        assert capsys.readouterr().out.strip() == problem.answer
