@@ -77,6 +77,8 @@ class RoutedModel:
         """Release the model. What was answered is in the journal already."""
         if self._llm is not None:
             self._llm.close()
+        if self._journal is not None:
+            self._journal.close()
 
     def _open(self) -> None:
         if self._configuration is not None:

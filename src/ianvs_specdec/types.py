@@ -17,8 +17,8 @@ Message = dict[str, str]
 class Sampling:
     """How tokens are chosen and when generation ends.
 
-    ``temperature`` 0 is greedy decoding. ``top_p``, ``top_k`` (0 = off) and ``repetition_penalty`` have the meaning and the
-    order of application they have in transformers. ``stop`` strings end the output and are not part of it.
+    ``temperature`` 0 is greedy decoding. ``top_p``, ``top_k`` (0 = off) and ``repetition_penalty`` have the meaning
+    and the order of application they have in transformers. ``stop`` strings end the output and are not part of it.
     """
 
     max_tokens: int = 512
@@ -54,8 +54,8 @@ class Sampling:
 class Step:
     """One verification step: a target forward that checks ``drafted`` tokens, keeps ``accepted`` and emits ``emitted``.
 
-    ``verified`` counts the tokens the target computed in the step, the root included; ``emitted`` counts what reached the
-    output, so the step that runs into a stop or the token limit emits less than ``accepted + 1``.
+    ``verified`` counts the tokens the target computed in the step, the root included; ``emitted`` counts what reached
+    the output, so the step that runs into a stop or the token limit emits less than ``accepted + 1``.
     """
 
     drafted: int
@@ -68,11 +68,11 @@ class Step:
 class Trace:
     """What happened to one request. Times are seconds since the request was issued, on a monotonic clock.
 
-    ``chunks`` holds one ``(time, tokens)`` pair for each piece that reached the caller; speculative decoding emits several
-    tokens at once, so tokens are counted, never chunks. ``steps`` holds the verification steps (the prefill pass and the one
-    token it yields are not among them); it is empty for back ends that do not tell. ``near_ties`` lists the output positions
-    where the two best tokens were closer than 1e-3 in logit, with the gap. ``bytes_up`` and ``bytes_down`` are set by remote
-    back ends.
+    ``chunks`` holds one ``(time, tokens)`` pair for each piece that reached the caller; speculative decoding emits
+    several tokens at once, so tokens are counted, never chunks. ``steps`` holds the verification steps (the prefill
+    pass and the one token it yields are not among them); it is empty for back ends that do not tell. ``near_ties``
+    lists the output positions where the two best tokens were closer than 1e-3 in logit, with the gap. ``bytes_up`` and
+    ``bytes_down`` are set by remote back ends.
     """
 
     chunks: list[tuple[float, int]] = field(default_factory=list)
@@ -119,8 +119,9 @@ class Trace:
 class Completion:
     """One answer: its text, its token ids where the back end tells them, counted usage and the trace.
 
-    ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached). ``truncated`` counts
-    the tokens left out at the front of a prompt that was too long for the model; they are not among ``prompt_tokens``.
+    ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
+    ``truncated`` counts the tokens left out at the front of a prompt that was too long for the model; they are not
+    among ``prompt_tokens``.
     """
 
     text: str
@@ -132,7 +133,10 @@ class Completion:
     truncated: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {**{f.name: getattr(self, f.name) for f in fields(self) if f.name != "trace"}, "trace": self.trace.to_json()}
+        return {
+            **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "trace"},
+            "trace": self.trace.to_json(),
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Completion:
