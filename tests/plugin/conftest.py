@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
                 action, stub.headers, json.dumps({"error": {"message": f"bad: {self.headers.get('Authorization')}"}})
             )
         elif action == "hang":
-            stub.released.wait(20)
+            stub.released.wait(120)
         else:
             self._stream(str(action))
 
