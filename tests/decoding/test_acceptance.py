@@ -27,8 +27,9 @@ TARGET = torch.randn(3, VOCABULARY, VOCABULARY, generator=torch.Generator().manu
 DRAFT = torch.randn(3, VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(5)) * 1.3
 # At the first position the draft is sure of a token that the target seldom takes, and just short on another: there
 # every mistake in the bookkeeping between siblings shows.
-TARGET[0, PROMPT[-1]] = torch.tensor([0.2, 0.5, 0.12, 0.1, 0.08]).log()
+TARGET[0, PROMPT[-1]] = torch.tensor([0.1, 0.54, 0.12, 0.12, 0.12]).log()
 DRAFT[0, PROMPT[-1]] = torch.tensor([0.6, 0.1, 0.1, 0.1, 0.1]).log()
+DRAFT_PROBABILITIES = DRAFT.softmax(-1)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def draw_tree(shape, root, generator):
     for depth in range(shape.depth):
         following = []
         for node in level:
-            q = DRAFT[depth, tree.tokens[node]].softmax(-1)
+            q = DRAFT_PROBABILITIES[depth, tree.tokens[node]]
             if shape.drawn:
                 children = torch.multinomial(q, shape.width, replacement=shape.with_replacement, generator=generator)
                 tree.probabilities[node] = q
@@ -202,7 +203,7 @@ def test_a_wrong_acceptance_rule_is_found_out(wrong, shape, sampling):
 def test_a_sample_never_leaves_the_draft_when_both_agree():
     """p equal to q is the edge case of an empty residual: everything is accepted."""
     generator = torch.Generator().manual_seed(0)
-    q = DRAFT[0, 1].softmax(-1)
+    q = DRAFT_PROBABILITIES[0, 1]
     for draw in range(200):
         token = draw % VOCABULARY
         verdict = rejection(PLAIN, generator)(
