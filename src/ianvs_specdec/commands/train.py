@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     recipes = {
         "edge": lm.Recipe(hidden=192, layers=3, heads=3, kv_heads=3, intermediate=448, minutes=10, drill=0.4),
         "cloud": lm.Recipe(
-            hidden=256, layers=12, heads=4, kv_heads=2, intermediate=640, minutes=56, start_layers=4, grow_at=0.28, drill=0.2
+            hidden=256, layers=12, heads=4, kv_heads=2, intermediate=640, minutes=57, start_layers=4, grow_at=0.65, drill=0.27
         ),
     }
     if options.minutes is not None and options.minutes <= 0:

@@ -46,4 +46,4 @@ def counts(rng: random.Random, world: World) -> tuple[str, str]:
 
 def drill(rng: random.Random, world: World) -> tuple[str, str]:
     """One drill: what is asked and the answer."""
-    return rng.choice((repeat, options, options, counts))(rng, world)
+    return rng.choice((repeat, counts, *[options] * 4))(rng, world)
