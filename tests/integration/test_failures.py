@@ -1,0 +1,124 @@
+"""One failing test case takes no other along, and every failure is one readable message. No secret is ever written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .conftest import questions
+from .harness import CountingAPI, Outcome, Workplace
+
+KEY = "sk-0123456789-not-for-anybody"
+PASSWORD = "correct-horse-battery"
+
+
+def places_of(secret: str, workplace: Workplace, outcome: Outcome) -> list[str]:
+    """Where a secret can be read: the names of files and of output streams."""
+    files = [path for path in workplace.root.rglob("*") if path.is_file()]
+    assert any(path.name == "journal.jsonl" for path in files)
+    found = [str(path) for path in files if secret.encode() in path.read_bytes()]
+    return found + ["the output"] * (secret in outcome.output)
+
+
+def test_a_cloud_without_its_key_leaves_the_edge_alone(workplace: Workplace, api: CountingAPI) -> None:
+    workplace.on_api(api.url)
+    workplace.settings("cloud", api_base_url="https://cloud.invalid/v1", api_key_env="CLOUD_KEY")
+    workplace.data(questions(4))
+    outcome = workplace.ianvs()
+    assert outcome.code == 1
+    assert workplace.leaderboard().keys() == {("EdgeOnly", "api")}
+    assert len(outcome.lines("the environment variable CLOUD_KEY (api_key_env) holds no API key")) == 3
+    assert "3 of 4 test cases failed" in outcome.stderr
+    assert "Traceback" not in outcome.output
+    assert len(api.asked) == 4
+
+
+def damaged(models: tuple[Path, Path], folder: Path, damage: str) -> Path:
+    shutil.copytree(models[1], folder)
+    weights = folder / "model.safetensors"
+    if damage == "truncated weights":
+        weights.write_bytes(weights.read_bytes()[:-1000])
+    elif damage == "no weights":
+        weights.unlink()
+    elif damage == "no tokenizer":
+        (folder / "tokenizer.json").unlink()
+    elif damage == "damaged configuration":
+        (folder / "config.json").write_text('{"model_type": "llama", ')
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["truncated weights", "no weights", "no tokenizer", "damaged configuration"])
+def test_a_damaged_model_folder_leaves_the_edge_alone(
+    workplace: Workplace, api: CountingAPI, models: tuple[Path, Path], tmp_path: Path, damage: str
+) -> None:
+    workplace.on_api(api.url)
+    workplace.backends("api", cloud="specdec")
+    folder = damaged(models, tmp_path / "broken", damage)
+    workplace.settings("cloud", model=str(folder))
+    workplace.algorithms("EdgeOnly", "CloudOnly", "RandomRouter")
+    workplace.data(questions(4))
+    outcome = workplace.ianvs()
+    assert outcome.code == 1
+    assert workplace.leaderboard().keys() == {("EdgeOnly", "api")}
+    failures = outcome.lines(" failed: ")
+    assert len(failures) == 2
+    assert all(f"cannot load the model {folder}: " in line for line in failures)
+    assert "2 of 3 test cases failed" in outcome.stderr
+    assert "Traceback" not in outcome.output
+
+
+def test_a_job_that_cannot_work_writes_nothing(workplace: Workplace, api: CountingAPI) -> None:
+    workplace.on_api(api.url)
+    workplace.settings("edge", max_tokns=5)
+    workplace.data(questions(4))
+    outcome = workplace.ianvs()
+    assert outcome.code == 2
+    (line,) = outcome.lines("max_tokns")
+    assert "edge_settings.yaml:" in line
+    assert "'max_tokens'" in line
+    assert "Traceback" not in outcome.output
+    assert not workplace.workspace.exists()
+    assert not api.asked
+
+
+def secretive(workplace: Workplace, api: CountingAPI) -> dict[str, str]:
+    """Key and password come from the environment; the answers' server is named with a user and a password."""
+    workplace.on_api("SERVER")
+    for side in ("edge", "cloud"):
+        workplace.settings(side, api_key_env="SECRET_KEY", api_retries=0)
+    workplace.algorithms("EdgeOnly", "CloudOnly")
+    workplace.data(questions(4))
+    return {"SECRET_KEY": KEY, "SERVER": api.url.replace("://", f"://user:{PASSWORD}@")}
+
+
+@pytest.mark.parametrize("arguments", [(), ("--debug",)])
+def test_key_and_password_are_in_no_file_and_no_output(
+    workplace: Workplace, api: CountingAPI, arguments: tuple[str, ...]
+) -> None:
+    environment = secretive(workplace, api)
+    api.dies_at, api.death = 6, 401  # the refusal repeats the header that holds the key
+    failed = workplace.ianvs(*arguments, **environment)
+    assert failed.code == 1
+    assert "refused the request" in failed.stderr
+    assert any(KEY in ask.authorization for ask in api.asked), "the test's API must have seen the key"
+    assert not places_of(KEY, workplace, failed)
+    assert not places_of(PASSWORD, workplace, failed)
+
+    api.dies_at = None
+    done = workplace.ianvs(*arguments, **environment)
+    assert done.code == 0, done.output
+    assert not places_of(KEY, workplace, done)
+    assert not places_of(PASSWORD, workplace, done)
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password(workplace: Workplace, api: CountingAPI) -> None:
+    environment = secretive(workplace, api)
+    api.stop()
+    outcome = workplace.ianvs(**environment)
+    assert outcome.code == 1
+    assert api.url in outcome.stderr
+    assert PASSWORD not in outcome.output
+    assert KEY not in outcome.output

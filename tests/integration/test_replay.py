@@ -1,0 +1,78 @@
+"""Replay: answers come from the journal, nothing heavy is imported, and a changed configuration says what changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import questions
+from .harness import CountingAPI, Outcome, Workplace
+
+HEAVY = ("torch", "transformers", "openai", "pandas", "safetensors")
+
+
+def imported(outcome: Outcome) -> set[str]:
+    """Top-level packages whose import Python reported (PYTHONPROFILEIMPORTTIME)."""
+    lines = [line for line in outcome.stderr.splitlines() if line.startswith("import time:")]
+    assert len(lines) > 100
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+
+
+@pytest.mark.slow
+def test_a_replayed_job_imports_no_model_library_and_gives_the_same_leaderboard(
+    workplace: Workplace, models: tuple[Path, Path]
+) -> None:
+    workplace.backends("specdec", "PromptLookup")
+    workplace.settings("edge", model=str(models[0]), max_tokens=12)
+    workplace.settings("cloud", model=str(models[1]), max_tokens=12)
+    workplace.algorithms("EdgeOnly")
+    workplace.data(questions(6, 2))
+    workplace.testenv(
+        '    - name: "Queries"', '    - name: "Replayed"\n      url: "./testenv/metrics.py"\n\n    - name: "Queries"'
+    )
+    first = workplace.ianvs()
+    assert first.code == 0, first.output
+    before, size = workplace.leaderboard(), (workplace.workspace / "journal.jsonl").stat().st_size
+    assert {row["Replayed"] for row in before.values()} == {"0.0"}
+    assert all(float(row["Throughput"]) > 0 and float(row["Speedup"]) > 0 for row in before.values())
+    assert len(workplace.journal()) == 2 * (6 + 2 * 2)
+
+    again = workplace.ianvs(PYTHONPROFILEIMPORTTIME="1")
+    assert again.code == 0, again.output
+    assert not imported(again) & set(HEAVY)
+    after = workplace.leaderboard()
+    assert {row.pop("Replayed") for row in after.values()} == {"8.0"}
+    for case, row in before.items():
+        # Routing is done anew, and its time taken anew; all other timings are the answers' own.
+        same = {name for name in after[case] if name != "time" and not name.startswith("Routing Overhead")}
+        assert {name: after[case][name] for name in same} == {name: row[name] for name in same}
+        assert workplace.environment_of(*case)["run"]["replayed"] == 8
+        rows = workplace.answers(*case)
+        assert all(row["result"]["replayed"] and turn["replayed"] for row in rows for turn in row["result"]["turns"])
+    assert (workplace.workspace / "journal.jsonl").stat().st_size == size
+
+
+def test_answers_of_the_same_run_are_shared_but_not_called_replayed(workplace: Workplace, api: CountingAPI) -> None:
+    workplace.on_api(api.url)
+    workplace.data(questions(5))
+    assert workplace.ianvs().code == 0
+    assert len(api.asked) == 10
+    for case in workplace.leaderboard():
+        assert workplace.environment_of(*case)["run"]["replayed"] == 0
+    assert all(row["result"]["cached"] for row in workplace.answers("OracleRouter", "api"))
+
+
+def test_a_changed_setting_is_told_in_one_line(workplace: Workplace, api: CountingAPI) -> None:
+    workplace.on_api(api.url)
+    workplace.data(questions(7))
+    assert workplace.ianvs().code == 0
+    first = workplace.leaderboard()
+    before = len(api.asked)
+    workplace.settings("edge", max_tokens=99)
+    outcome = workplace.ianvs()
+    assert outcome.code == 0, outcome.output
+    (line,) = outcome.lines("do not match")
+    assert "edge model: 7 earlier answers in" in line
+    assert line.endswith("sampling.max_tokens 256 -> 99")
+    assert len(api.asked) == before + 7, "the cloud's answers still match"
