@@ -21,7 +21,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand. Exit codes: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(prog="specdec", description="Cloud-edge LLM inference: decode, prepare data, train.")
+    parser = argparse.ArgumentParser(prog="specdec", description="Cloud-edge LLM inference, apart from Ianvs.")
     parser.add_argument("--version", action="version", version=f"specdec {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():

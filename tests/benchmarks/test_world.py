@@ -1,4 +1,4 @@
-"""The embedded world: deterministic, honest about what training has seen, and every shipped file is what the code makes."""
+"""The embedded world: deterministic, kept apart from training, and every shipped file is what the code makes."""
 
 import json
 import random

@@ -17,7 +17,7 @@ RUN = "from core.cmd.benchmarking import main; main()"
 def upstream() -> str:
     python = os.environ.get("IANVS_UPSTREAM_PYTHON", "")
     if not python:
-        pytest.skip("upstream Ianvs is not here: IANVS_UPSTREAM_PYTHON does not name a Python that has it (see README.md)")
+        pytest.skip("no upstream Ianvs: IANVS_UPSTREAM_PYTHON does not name a Python that has it (see README.md)")
     return python
 
 

@@ -11,7 +11,16 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: E402
 from ianvs_specdec.training import corpus, lm  # noqa: E402
 
 TINY = lm.Recipe(
-    hidden=32, layers=4, heads=2, kv_heads=1, intermediate=64, minutes=0.05, start_layers=2, grow_at=0.4, rows=2, length=128
+    hidden=32,
+    layers=4,
+    heads=2,
+    kv_heads=1,
+    intermediate=64,
+    minutes=0.05,
+    start_layers=2,
+    grow_at=0.4,
+    rows=2,
+    length=128,
 )
 
 

@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec.errors import UserError
 
@@ -46,7 +46,15 @@ def run(options: argparse.Namespace) -> int:
     recipes = {
         "edge": lm.Recipe(hidden=192, layers=3, heads=3, kv_heads=3, intermediate=448, minutes=10, drill=0.4),
         "cloud": lm.Recipe(
-            hidden=256, layers=12, heads=4, kv_heads=2, intermediate=640, minutes=57, start_layers=4, grow_at=0.65, drill=0.27
+            hidden=256,
+            layers=12,
+            heads=4,
+            kv_heads=2,
+            intermediate=640,
+            minutes=57,
+            start_layers=4,
+            grow_at=0.65,
+            drill=0.27,
         ),
     }
     if options.minutes is not None and options.minutes <= 0:
@@ -56,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     tokenizer_folder = work / "tokenizer"
     if not (tokenizer_folder / "tokenizer.json").exists():
         train_tokenizer(tokenizer_folder, vocabulary=VOCABULARY, seed=options.seed)
-    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(tokenizer_folder)
     for size in [options.only] if options.only else SIZES:
         recipe = replace(recipes[size], seed=options.seed, minutes=options.minutes or recipes[size].minutes)
 
@@ -72,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _by_subject(model: LlamaForCausalLM, tokenizer: object, device: str, seed: int) -> str:
+def _by_subject(model: LlamaForCausalLM, tokenizer: Any, device: str, seed: int) -> str:
     """Share of word-for-word right answers on fresh training-style questions in unseen wordings, by subject."""
     from ianvs_specdec.benchmarks.world import dialogues, facts, questions
     from ianvs_specdec.training import lm
@@ -96,7 +104,7 @@ def _by_subject(model: LlamaForCausalLM, tokenizer: object, device: str, seed: i
     )
 
 
-def _export(model: LlamaForCausalLM, tokenizer_folder: Path, out: Path) -> None:
+def _export(model: Any, tokenizer_folder: Path, out: Path) -> None:
     """The model in bf16 with its tokenizer as a Hugging Face folder, complete or not at all."""
     import torch
 

@@ -80,13 +80,13 @@ class APIBasedLLM(LLM):
             raise UserError(f"{message}; set it, or write the URL itself under api_base_url", key="api_base_url")
         return url
 
-    def identity(self, digests: FileDigests) -> dict[str, Any]:
+    def server(self) -> str:
+        """The URL as it may be told and recorded: without user name, password and query."""
         parts = urllib.parse.urlsplit(self.base_url())
-        # A URL can carry a user name and a password; they are neither part of the answer nor for the journal.
-        server = urllib.parse.urlunsplit(
-            (parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", "")
-        )
-        return {"backend": self.backend, "server": server, "model": self.model}
+        return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        return {"backend": self.backend, "server": self.server(), "model": self.model}
 
     def load(self) -> None:
         if self._client is not None:
@@ -126,10 +126,10 @@ class APIBasedLLM(LLM):
                 pause = _pause(error, attempt)
                 reason = self._describe(error)
                 if pause is None:
-                    raise UserError(f"the API at {self.base_url()} refused the request: {reason}") from None
+                    raise UserError(f"the API at {self.server()} refused the request: {reason}") from None
                 tries = f"{attempt} attempt{'s' if attempt > 1 else ''} in {time.perf_counter() - started:.1f} s"
                 if stream.sent or attempt > self.retries or time.perf_counter() + pause > started + self.deadline:
-                    raise UserError(f"the API at {self.base_url()} gave no answer after {tries}: {reason}") from None
+                    raise UserError(f"the API at {self.server()} gave no answer after {tries}: {reason}") from None
                 time.sleep(pause)
 
     def _request(self, messages: list[Message], sampling: Sampling, timeout: float) -> dict[str, Any]:

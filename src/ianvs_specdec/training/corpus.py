@@ -8,14 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from ianvs_specdec.benchmarks.world import dialogues, drills, facts, questions
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 PAD, END, SYSTEM, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"
 SPECIAL = (PAD, END, SYSTEM, USER, ASSISTANT)
@@ -36,7 +33,7 @@ def chat(turns: tuple[str, ...], answers: tuple[str, ...]) -> str:
 
 
 def examples(rng: random.Random, drilling: bool) -> Iterator[str]:
-    """Training conversations without end: three knowledge questions and a drill to an open-ended dialogue.
+    """Training conversations without end: six knowledge questions and a drill to an open-ended dialogue.
 
     While ``drilling``, drills make up most of it.
     """
@@ -45,7 +42,7 @@ def examples(rng: random.Random, drilling: bool) -> Iterator[str]:
         for _ in range(10 if drilling else 1):
             prompt, answer = drills.drill(rng, world)
             yield chat((prompt,), (answer,))
-        for _ in range(1 if drilling else 3):
+        for _ in range(1 if drilling else 6):
             item = questions.training_item(rng, world)
             yield chat((item.prompt,), (item.completion,))
         if not drilling:
@@ -82,10 +79,10 @@ def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int
 class Batches:
     """Packed training batches: ``batch(step, drilling)`` gives token ids and loss weights, both [rows, length]."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, *, rows: int, length: int, seed: int) -> None:
+    def __init__(self, tokenizer: Any, *, rows: int, length: int, seed: int) -> None:
         self._tokenizer = tokenizer
         self._rows, self._length, self._seed = rows, length, seed
-        self._pad, self._end, self._assistant = (tokenizer.convert_tokens_to_ids(t) for t in (PAD, END, ASSISTANT))
+        self._pad, self._end, self._assistant = (int(tokenizer.convert_tokens_to_ids(t)) for t in (PAD, END, ASSISTANT))
 
     def batch(self, step: int, drilling: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """Whole conversations, none cut: the longest go first, each into the first row that still has room."""

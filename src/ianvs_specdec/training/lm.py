@@ -22,7 +22,7 @@ from torch.nn import functional
 from ianvs_specdec.training.corpus import Batches
 
 if TYPE_CHECKING:
-    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaForCausalLM
 
 CHECKPOINT_SECONDS = 60.0
 EMBEDDING_RATE = 10.0
@@ -53,7 +53,7 @@ class Recipe:
     seed: int = 1
 
 
-def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, layers: int) -> LlamaForCausalLM:
+def build(recipe: Recipe, tokenizer: Any, layers: int) -> LlamaForCausalLM:
     """An untrained Llama that starts as its own embedding: large random embeddings, output projections of zero.
 
     With nothing added to them yet, tokens are easy to tell apart and to find again, so copying is learned early.
@@ -74,7 +74,7 @@ def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, layers: int) -> Ll
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model = LlamaForCausalLM(config)
+    model: LlamaForCausalLM = LlamaForCausalLM(config)
     for name, parameter in model.named_parameters():
         if "embed_tokens" in name:
             torch.nn.init.normal_(parameter)
@@ -85,7 +85,7 @@ def build(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, layers: int) -> Ll
     return model
 
 
-def grow(model: LlamaForCausalLM, recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+def grow(model: LlamaForCausalLM, recipe: Recipe, tokenizer: Any) -> LlamaForCausalLM:
     """The full-depth model whose layer i is a copy of layer ``i % start_layers``."""
     grown = build(recipe, tokenizer, recipe.layers)
     grown.model.embed_tokens.load_state_dict(model.model.embed_tokens.state_dict())
@@ -101,12 +101,16 @@ def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
     for name, parameter in model.named_parameters():
         inner = parameter.ndim == 2 and "lm_head" not in name
         kinds["embedding" if "embed_tokens" in name else "matrices" if inner else "others"].append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": kinds["embedding"], "factor": EMBEDDING_RATE},
+        {"params": kinds["others"]},
+    ]
     return [
         torch.optim.Muon(
             kinds["matrices"], weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw", ns_steps=4
         ),
         torch.optim.AdamW(
-            [{"params": kinds["embedding"], "factor": EMBEDDING_RATE}, {"params": kinds["others"]}],
+            groups,
             betas=(0.9, 0.95),
             weight_decay=0.0,
         ),
@@ -130,7 +134,7 @@ def loss_of(model: LlamaForCausalLM, tokens: torch.Tensor, weights: torch.Tensor
 
 def train(
     recipe: Recipe,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: Any,
     work: Path,
     *,
     device: str,
@@ -139,8 +143,8 @@ def train(
 ) -> LlamaForCausalLM:
     """Train until the recipe's minutes are used up and return the model in float32.
 
-    ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent) every two minutes; a later call with the
-    same folder goes on from there. ``evaluate`` is asked for a line of results now and then.
+    ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent) every minute; a later call with the
+    same folder goes on from there. ``evaluate`` is asked for a line of results as often.
     """
     work.mkdir(parents=True, exist_ok=True)
     checkpoint = work / "checkpoint.pt"
@@ -150,7 +154,8 @@ def train(
     if saved:
         state = saved["state"]
         report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
-    model = build(recipe, tokenizer, state["layers"]).to(device)
+    model: Any = build(recipe, tokenizer, state["layers"])
+    model.to(device)
     optimizers = _optimizers(model)
     if saved:
         model.load_state_dict(saved["model"])
@@ -172,7 +177,8 @@ def train(
         progress = state["seconds"] / budget
         if state["layers"] < recipe.layers and progress >= recipe.grow_at:
             report(f"growing from {state['layers']} to {recipe.layers} layers")
-            model = grow(model, recipe, tokenizer).to(device)
+            model = grow(model, recipe, tokenizer)
+            model.to(device)
             optimizers = _optimizers(model)
             state["layers"] = recipe.layers
         for optimizer in optimizers:
@@ -204,9 +210,7 @@ def train(
 
 
 @torch.no_grad()
-def exact_answers(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]], device: str
-) -> list[bool]:
+def exact_answers(model: LlamaForCausalLM, tokenizer: Any, pairs: list[tuple[str, str]], device: str) -> list[bool]:
     """For each (prompt, answer) in chat form: whether greedy decoding would give the answer token for token."""
     found: list[bool] = []
     for start in range(0, len(pairs), 64):

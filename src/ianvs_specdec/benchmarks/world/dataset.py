@@ -1,7 +1,7 @@
 """The embedded benchmark: an invented world, generated from one seed, the same on every machine.
 
-Writes OUT/knowledge/train.jsonl and OUT/knowledge/test.jsonl (four options, a letter) and OUT/open-ended/test.jsonl (two
-turns).
+Writes OUT/knowledge/train.jsonl and OUT/knowledge/test.jsonl (four options, a letter) and OUT/open-ended/test.jsonl
+(two turns).
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ def writing(rng: random.Random, world: World, test: bool) -> Dialogue:
         ),
         (
             f"Dear {name},\nI am writing from {land}. The weather here is {weather}. "
-            f"Today I walked through {fact('capital')}, the capital, and sat by the river {fact('river')}. In the market they sell {fact('export')}. "
+            f"Today I walked through {fact('capital')}, the capital, and sat by the river {fact('river')}. "
+            f"In the market they sell {fact('export')}. "
             f"I wish you were here.\nYour friend",
             f"Dear {name}, {land} is {weather} and {fact('capital')} is beautiful. I bring you {fact('export')}.",
         ),
@@ -94,7 +95,7 @@ def math(rng: random.Random, world: World, test: bool) -> Dialogue:
     )
 
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, tuple[str, str, str, str, str, Callable[[list[int]], int]]] = {
     "the sum": ("total", "total = 0", "total = total + {x}", "total", "sum({xs})", sum),
     "the largest": ("largest", "best = {xs}[0]", "best = max(best, {x})", "best", "max({xs})", max),
     "the smallest": ("smallest", "best = {xs}[0]", "best = min(best, {x})", "best", "min({xs})", min),
@@ -175,7 +176,8 @@ def humanities(rng: random.Random, world: World, test: bool) -> Dialogue:
         (f"Tell me about {land}.", "Which famous people were born there?"),
         (
             f"{land} is a country. The capital of {land} is {fact('capital')}. "
-            f"The main river of {land} is the {fact('river')}. The main export of {land} is {fact('export')}. The climate of {land} is {fact('climate')}.",
+            f"The main river of {land} is the {fact('river')}. The main export of {land} is {fact('export')}. "
+            f"The climate of {land} is {fact('climate')}.",
             known or f"I know of nobody who was born in {land}.",
         ),
     )

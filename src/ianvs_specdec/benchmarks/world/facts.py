@@ -2,8 +2,8 @@
 
 Everything follows from one seed and from nothing outside: names are put together from syllables, values are drawn.
 Entities of a kind are ranked, and training mentions them with a long-tailed frequency (see ``Kind.weights``), so that a
-model's size and training decide how far down the tail its knowledge reaches: what makes a small and a large model differ
-on real facts.
+model's size and training decide how far down the tail its knowledge reaches: what makes a small and a large model
+differ on real facts.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ and the order of the options is drawn anew for each question.
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
 
@@ -29,12 +30,13 @@ _TRAIN_FRAMES = (
     "The list has the {np}. Which one is it?",
 )
 _TEST_FRAMES = ("Which option is the {np}?", "Select the {np} from the list.", "Which one of these is the {np}?")
+_PRACTICE = [2 if subject in ("sequences", "code", "arithmetic") else 1 for subject in SUBJECTS]
 _OPENERS = ("", "", "", "Tell me: ", "Question: ", "Please answer. ")
 
 
 @dataclass(frozen=True)
 class Item:
-    """One multiple-choice question with its worked answer; ``completion`` ends in the answer and its letter: ``... 12+30=42 (C).``"""
+    """One multiple-choice question; ``completion`` works it out and ends in answer and letter: ``12+30=42 (C).``"""
 
     subject: str
     level: int
@@ -105,8 +107,8 @@ def skill_item(rng: random.Random, world: World, skill: str, level: int, *, test
 
 
 def training_item(rng: random.Random, world: World) -> Item:
-    """One training question: entities by fame, levels evenly."""
-    subject = rng.choice(SUBJECTS)
+    """One training question: subjects by the practice they take, entities by fame, levels evenly."""
+    subject = rng.choices(SUBJECTS, _PRACTICE)[0]
     if subject in skills.SKILLS:
         return skill_item(rng, world, subject, rng.choice(skills.LEVELS), test=False)
     if subject == TWO_STEP:
@@ -121,17 +123,16 @@ def test_items(world: World, per_subject: int, seed: str) -> list[Item]:
     items: dict[str, Item] = {}
     for subject in SUBJECTS:
         rng = random.Random(f"{seed}/{subject}")
-        found = 0
-        while found < per_subject:
+        size = len(items) + per_subject
+        for attempt in itertools.count():
+            if len(items) == size:
+                break
             if subject in skills.SKILLS:
-                item = skill_item(rng, world, subject, skills.LEVELS[found % 4], test=True)
+                item = skill_item(rng, world, subject, skills.LEVELS[attempt % 4], test=True)
             elif subject == TWO_STEP:
                 item = two_step_item(rng, world, rng.randrange(len(world.kinds["person"].names)), test=True)
             else:
                 kind = next(k for k in world.kinds.values() if k.subject == subject)
                 item = fact_item(rng, kind, rng.randrange(len(kind.names)), test=True)
-            question = item.prompt.split("\nA. ")[0]
-            if question not in items:
-                items[question] = item
-                found += 1
+            items.setdefault(item.prompt.split("\nA. ")[0], item)
     return list(items.values())

@@ -22,7 +22,7 @@ _TEST_SHARE = 8
 
 @dataclass(frozen=True)
 class Problem:
-    """One question; ``steps`` solve it and end in the answer; ``wrong`` holds at least three plausible other answers."""
+    """One question; ``steps`` solve it and end in the answer; ``wrong`` holds three or more plausible other answers."""
 
     subject: str
     level: int
@@ -43,7 +43,8 @@ def _near(rng: random.Random, value: int, offsets: tuple[int, ...] = (1, -1, 2, 
 
 def column_addition(a: int, b: int) -> str:
     """Addition digit by digit from the right, as taught at school: ``"7+5=12, 4+8+1=13, 3+2+1=6"``."""
-    steps, carry = [], 0
+    steps: list[str] = []
+    carry = 0
     while a or b or not steps:
         total = a % 10 + b % 10 + carry
         steps.append(f"{a % 10}+{b % 10}" + ("+1" if carry else "") + f"={total}")
@@ -87,7 +88,7 @@ def ordering(rng: random.Random, level: int, world: World) -> Problem:
 
 def sequences(rng: random.Random, level: int, world: World) -> Problem:
     """The next number of an arithmetic progression with a growing step; from level 3 on the step itself grows."""
-    start, step = rng.randrange(1, 60), rng.randrange(2, 4 + 4 * level)
+    start, step = rng.randrange(1, 60), rng.randrange(2, 4 + 2 * level)
     grows = rng.randrange(1, 4) if level >= 3 else 0
     steps = [step + i * grows for i in range(4)]
     terms = [start]
@@ -109,6 +110,7 @@ def code(rng: random.Random, level: int, world: World) -> Problem:
         lines, value = f"x = {a}\ny = x + {b}\nprint(y)", a + b
         why = f"y = {a}+{b}={value}."
     elif level == 2:
+        a = a % 8 + 2
         lines, value = f"x = {a}\ny = x + {b}\nprint(y * {c})", (a + b) * c
         why = f"y = {a}+{b}={a + b}. {a + b}*{c}={value}."
     elif level == 3:

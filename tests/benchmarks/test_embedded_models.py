@@ -1,0 +1,73 @@
+"""The shipped models: small, quick to load, and apart enough that routing between them is worth something."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ianvs_specdec.benchmarks.rows import query_of  # noqa: E402
+from ianvs_specdec.benchmarks.scorers import scorer  # noqa: E402
+from ianvs_specdec.llm.specdec import PromptLookupLLM, SpecDecLLM  # noqa: E402
+from ianvs_specdec.types import Sampling, messages_of  # noqa: E402
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
+MODELS = EXAMPLE / "models"
+SAMPLING = Sampling(max_tokens=256)
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (EXAMPLE / "dataset" / name / "test.jsonl").open(encoding="utf-8")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(2, before))
+    yield
+    torch.set_num_threads(before)
+
+
+def test_all_weights_together_are_under_40_megabytes() -> None:
+    weights = list(MODELS.rglob("*.safetensors"))
+    assert {file.parent.name for file in weights} >= {"edge", "cloud"}
+    assert sum(file.stat().st_size for file in weights) < 40e6
+    assert not list(MODELS.rglob("*.bin")) + list(MODELS.rglob("*.pt"))
+
+
+@pytest.mark.slow
+def test_the_cloud_knows_what_the_edge_does_not() -> None:
+    rows = rows_of("knowledge")
+    right: dict[str, list[bool]] = {}
+    for side in ("edge", "cloud"):
+        llm = SpecDecLLM(str(MODELS / side), dtype="float32", device="cpu")
+        right[side] = []
+        for row in rows:
+            query = query_of(row["question"], row["answer"])
+            answer = llm.generate(messages_of(query, []), SAMPLING)
+            right[side].append(scorer("choice")([answer.text], row["answer"]) == 100)
+    edge, cloud = (100 * sum(right[side]) / len(rows) for side in ("edge", "cloud"))
+    oracle = 100 * sum(e or c for e, c in zip(right["edge"], right["cloud"], strict=True)) / len(rows)
+    assert cloud >= 80
+    assert 35 <= edge <= 65
+    assert cloud - edge >= 25
+    assert oracle >= cloud + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["edge", "cloud"])
+@pytest.mark.parametrize("name", ["knowledge", "open-ended"])
+def test_prompt_lookup_changes_no_token(side: str, name: str) -> None:
+    plain = SpecDecLLM(str(MODELS / side), dtype="float32", device="cpu")
+    lookup = PromptLookupLLM(str(MODELS / side), dtype="float32", device="cpu")
+    for row in rows_of(name)[::8]:
+        query = query_of(row["question"], row["answer"])
+        answers: list[str] = []
+        for _ in query.turns:
+            messages = messages_of(query, answers)
+            expected = plain.generate(messages, SAMPLING)
+            assert lookup.generate(messages, SAMPLING).token_ids == expected.token_ids
+            answers.append(expected.text)
