@@ -42,3 +42,13 @@ def test_names_options_and_lengths_are_known_without_importing_torch():
         "lengths.create('fixed:3'); sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_wrong_value_is_told_when_the_hyperparameters_are_checked(tmp_path):
+    from ianvs_specdec.models import EdgeModel
+
+    (tmp_path / "config.json").write_text("{}")
+    settings = {"model": str(tmp_path), "backend": "PromptLookup", "max_ngram": "three"}
+    with pytest.raises(UserError, match="max_ngram must be a whole number") as caught:
+        EdgeModel.check_hyperparameters(settings)
+    assert caught.value.key == "max_ngram"

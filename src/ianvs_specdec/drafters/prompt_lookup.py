@@ -15,8 +15,6 @@ class PromptLookup:
     features: tuple[int, ...] = ()
 
     def __init__(self, max_ngram: int = 3) -> None:
-        if not isinstance(max_ngram, int) or max_ngram < 1:
-            raise ValueError(f"max_ngram must be a whole number of at least 1, got {max_ngram!r}")
         self._max_ngram = max_ngram
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:

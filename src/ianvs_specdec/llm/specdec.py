@@ -19,6 +19,7 @@ class SpecDecLLM(LocalLLM):
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
+        drafters.check(self.method, self.options)
         self._length = lengths.create(str(self.options.get("length", drafters.default_length(self.method))))
         self._target: Any = None
         self._drafter: Any = None
