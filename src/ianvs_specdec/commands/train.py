@@ -44,17 +44,17 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.training.corpus import train_tokenizer
 
     recipes = {
-        "edge": lm.Recipe(hidden=192, layers=3, heads=3, kv_heads=3, intermediate=448, minutes=10, drill=0.4),
+        "edge": lm.Recipe(hidden=192, layers=3, heads=3, kv_heads=3, intermediate=448, minutes=11, drill=0.5),
         "cloud": lm.Recipe(
             hidden=256,
             layers=12,
             heads=4,
             kv_heads=2,
             intermediate=640,
-            minutes=57,
+            minutes=52,
             start_layers=4,
-            grow_at=0.65,
-            drill=0.27,
+            grow_at=0.7,
+            drill=0.3,
         ),
     }
     if options.minutes is not None and options.minutes <= 0:

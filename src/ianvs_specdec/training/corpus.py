@@ -5,6 +5,7 @@ Nothing is stored: batch ``step`` of a seed is made when it is asked for, so a r
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,11 @@ def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, model_max_length=8192)
     fast.chat_template = CHAT_TEMPLATE
     fast.save_pretrained(out)
+    # The class name of transformers 5 is unknown to transformers 4 and to servers that stand on it; this one is not.
+    settings = out / "tokenizer_config.json"
+    content = json.loads(settings.read_text(encoding="utf-8")) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    content.pop("backend", None)
+    settings.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 class Batches:
