@@ -71,7 +71,9 @@ class RoutedModel:
             completion, turn = self._turn(messages_of(query, [earlier.text for earlier in completions]))
             completions.append(completion)
             turns.append(turn)
-        return self._response(query, completions, turns, data if isinstance(data, dict) else {})
+        response = self._response(query, completions, turns, data if isinstance(data, dict) else {})
+        response.row = data
+        return response
 
     def cleanup(self) -> None:
         """Release the model. What was answered is in the journal already."""

@@ -28,10 +28,17 @@ from ianvs_specdec.types import Completion, Query, Trace
 
 
 class Response(dict[str, Any]):
-    """A dict that copies quickly. Ianvs deep-copies every row's result; traces are tuples, so copies can share them."""
+    """A dict that copies quickly. Ianvs deep-copies every row's result; traces are tuples, so copies can share them.
+
+    ``row`` is what was asked, as the dataset processor made it; copies share it.
+    """
+
+    row: Any = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Response:
-        return Response({key: _copy(value) for key, value in self.items()})
+        copy = Response({key: _copy(value) for key, value in self.items()})
+        copy.row = self.row
+        return copy
 
 
 def _copy(value: Any) -> Any:

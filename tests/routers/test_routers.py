@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.response import Response
 from ianvs_specdec.routers import CloudOnly, EdgeOnly, OracleRouter, RandomRouter
 
 
@@ -85,3 +86,11 @@ def test_oracle_says_what_it_lacks() -> None:
         OracleRouter(edgemodel=Model("A"), cloudmodel=Model("B"))("a bare question")
     with pytest.raises(UserError, match="must be named OracleRouter"):
         OracleRouter()(rows(1)[0])
+
+
+def test_after_the_edge_has_answered_the_same_is_decided_and_recorded() -> None:
+    for row in rows(20):
+        response = Response({"completion": "B"})
+        response.row = row
+        assert RandomRouter()(response) == RandomRouter()(dict(row))
+        assert response["routing"]["hard"] == row["routing"]["hard"]

@@ -43,10 +43,18 @@ def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query
     )
 
 
+def row_of(data: Any) -> Any:
+    """What a dataset processor made of a row. Where Ianvs decides after the edge has answered (inference-then-mining),
+    routers are called with the edge's response in its place, which knows its row.
+    """
+    return getattr(data, "row", data)
+
+
 def query_of_row(data: Any) -> Query:
-    """The query of what a dataset processor made of a row: a dict with ``query`` (and ``gold``, ``index``), or the bare
+    """The query of a row, or of a response: a row is a dict with ``query`` (and ``gold``, ``index``), or the bare
     question.
     """
+    data = row_of(data)
     if isinstance(data, Mapping) and "query" in data:
         return query_of(data["query"], data.get("gold"), data.get("index"))
     return query_of(data)

@@ -6,15 +6,16 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Query
 
 
 class Router(ABC):
-    """Called by Ianvs with each row; True = hard = cloud.
+    """Called by Ianvs with each row, or with the edge's response to it (mode inference-then-mining); True = hard =
+    cloud.
 
-    The decision is left in the row under ``routing``, where the model that answers picks it up: ``router``, ``score``,
+    The decision is left in both under ``routing``, where the model that answers picks it up: ``router``, ``score``,
     ``hard`` and ``seconds`` (the router's own time; None where it has no meaning).
     """
 
@@ -28,7 +29,7 @@ class Router(ABC):
         """Probability, from 0 to 1, that the edge's answer to the query will not do."""
 
     def score_row(self, data: Any) -> float:
-        """The score of a row. For routers that need more than the query."""
+        """The score of a row or response. For routers that need more than the query."""
         return self.score(query_of_row(data))
 
     def __call__(self, data: Any) -> bool:
@@ -36,13 +37,15 @@ class Router(ABC):
         score = self.score_row(data)
         hard = bool(score >= self.threshold)
         seconds = time.perf_counter() - started
-        if isinstance(data, dict):
-            data["routing"] = {
-                "router": type(self).__name__,
-                "score": score,
-                "hard": hard,
-                "seconds": seconds if self.timed else None,
-            }
+        decision = {
+            "router": type(self).__name__,
+            "score": score,
+            "hard": hard,
+            "seconds": seconds if self.timed else None,
+        }
+        for place in (data, row_of(data)):
+            if isinstance(place, dict):
+                place["routing"] = decision
         return hard
 
 

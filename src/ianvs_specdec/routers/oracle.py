@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.routers.base import Router
@@ -29,6 +29,7 @@ class OracleRouter(Router):
         raise UserError("OracleRouter needs the row with its answer, not the query alone")
 
     def score_row(self, data: Any) -> float:
+        data = row_of(data)
         if not isinstance(data, dict) or "gold" not in data:
             raise UserError("OracleRouter needs rows with answers: add the module dataset_processor to the algorithm")
         if self.edgemodel is None or self.cloudmodel is None:
