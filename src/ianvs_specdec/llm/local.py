@@ -117,8 +117,10 @@ class LocalLLM(LLM):
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
             model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True)
             model.to(self._device()).eval()
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-            raise UserError(f"cannot load the model {self.model}: {error}", key="model") from error
+        except Exception as error:
+            # Damaged files raise whatever their reader has, safetensors' and tokenizers' own exceptions among them.
+            reason = str(error) or type(error).__name__
+            raise UserError(f"cannot load the model {self.model}: {reason}", key="model") from error
         self._tokenizer, self._model = tokenizer, model
         self._eos_ids = self._end_ids()
         self._prepare()
