@@ -144,21 +144,26 @@ class Workplace:
                 text = re.sub(rf'^ +- name: "{name}"\n(?: +#.*\n)*( +url: .*\n)', "", text, flags=re.MULTILINE)
         path.write_text(text, encoding="utf-8")
 
-    def testenv(self, old: str, new: str) -> None:
-        path = self.example / "testenv" / "testenv.yaml"
-        text = path.read_text(encoding="utf-8")
-        assert old in text
-        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    def metric(self, name: str) -> None:
+        """Add a metric to the test environment."""
+        with (self.example / "testenv" / "testenv.yaml").open("a", encoding="utf-8") as file:
+            file.write(f'\n    - name: "{name}"\n      url: "./examples/{EXAMPLE.name}/testenv/metrics.py"\n')
 
     def data(self, source: list[dict[str, Any]] | Path) -> None:
         """Name a data file under ``test_data``; rows are written into one."""
         path = source if isinstance(source, Path) else self.root / "questions.jsonl"
         if not isinstance(source, Path):
             path.write_text("".join(json.dumps(row) + "\n" for row in source), encoding="utf-8")
-        file = self.example / "testenv" / "testenv.yaml"
-        text = file.read_text(encoding="utf-8")
-        text = re.sub(r"^( +)(test|train)_data: .*$", rf"\1\2_data: {json.dumps(str(path))}", text, flags=re.MULTILINE)
-        file.write_text(text, encoding="utf-8")
+        self.testenv(train_data=str(path), test_data=str(path))
+
+    def testenv(self, **values: str) -> None:
+        """Set keys of the test environment, wherever they stand in it."""
+        path = self.example / "testenv" / "testenv.yaml"
+        text = path.read_text(encoding="utf-8")
+        for key, value in values.items():
+            text, count = re.subn(rf"^( +){key}: .*$", rf"\1{key}: {json.dumps(value)}", text, flags=re.MULTILINE)
+            assert count == 1, key
+        path.write_text(text, encoding="utf-8")
 
     def on_api(self, url: str) -> None:
         """Let an API answer for both models."""

@@ -28,9 +28,7 @@ def test_a_replayed_job_imports_no_model_library_and_gives_the_same_leaderboard(
     workplace.settings("cloud", model=str(models[1]), max_tokens=12)
     workplace.algorithms("EdgeOnly")
     workplace.data(questions(6, 2))
-    workplace.testenv(
-        '    - name: "Queries"', '    - name: "Replayed"\n      url: "./testenv/metrics.py"\n\n    - name: "Queries"'
-    )
+    workplace.metric("Replayed")
     first = workplace.ianvs()
     assert first.code == 0, first.output
     before, size = workplace.leaderboard(), (workplace.workspace / "journal.jsonl").stat().st_size
@@ -67,7 +65,6 @@ def test_a_changed_setting_is_told_in_one_line(workplace: Workplace, api: Counti
     workplace.on_api(api.url)
     workplace.data(questions(7))
     assert workplace.ianvs().code == 0
-    first = workplace.leaderboard()
     before = len(api.asked)
     workplace.settings("edge", max_tokens=99)
     outcome = workplace.ianvs()

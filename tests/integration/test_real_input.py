@@ -1,0 +1,151 @@
+"""Public questions and any model folder by YAML edits alone: what is sent, counted and reported is right."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .harness import ALGORITHMS, EXAMPLE, LONGEST, Workplace, read_lines
+
+BACKENDS = ("specdec", "PromptLookup")
+TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</s>{% endfor %}[assistant]"
+
+
+def specdec_data(*arguments: str | Path) -> Path:
+    """``specdec data ...``; the file it wrote."""
+    command = [sys.executable, "-m", "ianvs_specdec.cli", "data", *map(str, arguments)]
+    subprocess.run(command, check=True, timeout=LONGEST, capture_output=True)
+    return Path(arguments[-1])
+
+
+def mt_bench(shared: Path, out: Path, limit: int) -> Path:
+    source = ("--questions", shared / "data" / "mt_bench" / "question.jsonl", "--limit", str(limit))
+    return specdec_data("mt_bench", *source, "--out", out)
+
+
+def mmlu(shared: Path, out: Path, limit: int) -> Path:
+    return specdec_data("mmlu", shared / "data" / "mmlu" / "mmlu_test.jsonl.gz", "--limit", str(limit), "--out", out)
+
+
+def transcript(messages: list[tuple[str, str]]) -> str:
+    """What a model without a chat template reads."""
+    return "".join(f"{role.capitalize()}: {text}\n\n" for role, text in messages) + "Assistant:"
+
+
+def templated(messages: list[tuple[str, str]]) -> str:
+    """What TEMPLATE makes of the messages."""
+    return "".join(f"[{role}] {text}</s>" for role, text in messages) + "[assistant]"
+
+
+def check_rows(
+    rows: list[dict[str, Any]], data: list[dict[str, Any]], folder: Path, prompt: Callable[..., str], limit: int
+) -> tuple[int, int]:
+    """Compare every turn with a count of our own; the sums of prompt and completion tokens."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    window = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
+    sums = [0, 0]
+    for row, source in zip(rows, data, strict=True):
+        result = row["result"]
+        question, messages = source["question"], list[tuple[str, str]]()
+        assert result["query_id"] == question["id"]
+        assert len(result["turns"]) == len(question["turns"])
+        for text, turn in zip(question["turns"], result["turns"], strict=True):
+            messages.append(("user", text))
+            tokens = len(tokenizer.encode(prompt(messages), add_special_tokens=prompt is transcript))
+            room = window - min(limit, window // 2)
+            usage, trace, ids = turn["usage"], turn["trace"], turn["token_ids"]
+            assert usage["prompt_tokens"] == min(tokens, room)
+            assert turn.get("truncated", 0) == max(0, tokens - room)
+            assert usage["completion_tokens"] == len(ids) == sum(n for _, n in trace["chunks"]) <= limit
+            assert 1 + sum(emitted for _, _, emitted, _ in trace["steps"]) == len(ids)
+            assert turn["finish_reason"] == ("length" if len(ids) == limit and ids[-1] != 2 else "stop")
+            assert turn["completion"] == tokenizer.decode(ids, skip_special_tokens=True)
+            times = [seconds for seconds, _ in trace["chunks"]]
+            assert times[0] > 0
+            assert all(a < b for a, b in itertools.pairwise(times))
+            messages.append(("assistant", turn["completion"]))
+            sums[0] += usage["prompt_tokens"]
+            sums[1] += usage["completion_tokens"]
+        last = [turn["trace"]["chunks"][-1][0] for turn in result["turns"]]
+        assert result["perf"]["latency"] == pytest.approx(sum(last))
+        assert result["perf"]["time_to_first_token"] == result["turns"][0]["trace"]["chunks"][0][0]
+    return sums[0], sums[1]
+
+
+def check(workplace: Workplace, data: Path, limit: int, **prompts: tuple[Path, Callable[..., str]]) -> None:
+    """The whole job, four routers by two back ends: each side's rows by EdgeOnly and CloudOnly, the columns of all."""
+    outcome = workplace.ianvs()
+    assert outcome.code == 0, outcome.output
+    rows, leaderboard = read_lines(data), workplace.leaderboard()
+    assert leaderboard.keys() == {(router, backend) for router in ALGORITHMS for backend in BACKENDS}
+    assert {row["Lossless"] for row in leaderboard.values()} == {"100.0"}
+    assert {row["Queries"] for row in leaderboard.values()} == {f"{len(rows)}.0"}
+    for side, (folder, prompt) in prompts.items():
+        router = f"{side.capitalize()}Only"
+        outputs = []
+        for backend in BACKENDS:
+            answers, row = workplace.answers(router, backend), leaderboard[router, backend]
+            sums = check_rows(answers, rows, folder, prompt, limit)
+            assert float(row[f"{side.capitalize()} Prompt Tokens"]) == sums[0]
+            assert float(row[f"{side.capitalize()} Completion Tokens"]) == sums[1]
+            busy = sum(answer["result"]["perf"]["latency"] for answer in answers)
+            assert float(row["Throughput"]) == pytest.approx(sums[1] / busy, rel=1e-4)
+            outputs.append([turn["token_ids"] for answer in answers for turn in answer["result"]["turns"]])
+        assert outputs[0] == outputs[1]
+        assert float(leaderboard[router, "specdec"]["Mean Accepted Tokens"]) == 1.0
+        assert float(leaderboard[router, "PromptLookup"]["Mean Accepted Tokens"]) >= 1.0
+
+
+@pytest.mark.slow
+def test_a_local_model_folder_on_public_questions(workplace: Workplace, shared: Path, tmp_path: Path) -> None:
+    limit, data = 16, tmp_path / "public.jsonl"
+    parts = (mt_bench(shared, tmp_path / "mt.jsonl", 3), mmlu(shared, tmp_path / "mmlu.jsonl", 3))
+    data.write_text("".join(part.read_text(encoding="utf-8") for part in parts), encoding="utf-8")
+    plain = shared / "reference" / "target"
+    chat = tmp_path / "chat"
+    shutil.copytree(plain, chat, copy_function=shutil.copyfile)
+    (chat / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    workplace.data(data)
+    workplace.settings("edge", model=str(plain), max_tokens=limit)
+    workplace.settings("cloud", model=str(chat), max_tokens=limit)
+    check(workplace, data, limit, edge=(plain, transcript), cloud=(chat, templated))
+
+
+@pytest.mark.slow
+def test_all_of_mt_bench(workplace: Workplace, shared: Path, models: tuple[Path, Path], tmp_path: Path) -> None:
+    data = mt_bench(shared, tmp_path / "mt.jsonl", 80)
+    assert len(read_lines(data)) == 80
+    workplace.data(data)
+    edge, cloud = models
+
+    def prompt(messages: list[tuple[str, str]]) -> str:
+        return "".join(f"<{role}>{text}" for role, text in messages) + "<assistant>"
+
+    for side, folder in (("edge", edge), ("cloud", cloud)):
+        workplace.settings(side, model=str(folder), max_tokens=4)
+    check(workplace, data, 4, edge=(edge, prompt), cloud=(cloud, prompt))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (EXAMPLE / "models" / "edge").is_dir(), reason="the embedded models have not been trained")
+def test_the_embedded_models_on_public_questions(workplace: Workplace, shared: Path, tmp_path: Path) -> None:
+    data = mmlu(shared, tmp_path / "mmlu.jsonl", 6)
+    shutil.copytree(EXAMPLE / "models", workplace.example / "models")
+    workplace.data(data)
+    for side in ("edge", "cloud"):
+        workplace.settings(side, max_tokens=8)
+    outcome = workplace.ianvs()
+    assert outcome.code == 0, outcome.output
+    leaderboard = workplace.leaderboard()
+    assert len(leaderboard) == len(ALGORITHMS) * len(BACKENDS)
+    assert {row["Lossless"] for row in leaderboard.values()} == {"100.0"}

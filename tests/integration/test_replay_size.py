@@ -1,0 +1,37 @@
+"""Replay of many rows: what ``bench.replay`` measures stays in proportion to the rows, whatever their width."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .harness import EXAMPLE, LONGEST
+
+ROWS = 3510
+"""A quarter of MMLU's test questions."""
+MEMORY = 60 + (400 - 60) * ROWS / 14042
+"""MB: what a job of no rows takes, and a share of the 400 that all of MMLU may take."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="the system does not tell the memory of one process")
+def test_memory_is_in_proportion_to_the_rows(tmp_path: Path) -> None:
+    words = ["the", "of", "which", "one", "follows", "from", "a", "given", "number", "when", "it", "is", "known"]
+    row = {"subject": "some_subject", "choices": ["none", "one", "two", "all of them"], "answer": "B"}
+    with (tmp_path / "questions.jsonl").open("w", encoding="utf-8") as file:
+        for number in range(ROWS):
+            question = f"{number}: {' '.join(words[(number + i) % len(words)] for i in range(60))}?"
+            file.write(json.dumps({**row, "question": question}) + "\n")
+    command = [sys.executable, "-m", "bench.replay", "--repeats", "1", "--data", str(tmp_path / "questions.jsonl")]
+    command += ["--work", str(tmp_path / "work")]
+    done = subprocess.run(command, cwd=EXAMPLE.parents[1], capture_output=True, text=True, timeout=LONGEST, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    plain, large = (line.split()[-5:] for line in done.stdout.splitlines() if "journal " in line or "100 KB " in line)
+    assert (plain[0], large[0]) == (str(ROWS), str(ROWS + 1))
+    assert float(plain[-1]) < MEMORY
+    assert float(large[-1]) < float(plain[-1]) + 5
