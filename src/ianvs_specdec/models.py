@@ -115,7 +115,8 @@ class RoutedModel:
             hardware = journal.put(
                 self._configuration, messages, completion, side=self.side, hardware=self._llm.hardware()
             )
-            entry = Entry(completion, hardware, replayed=False)
+            # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
+            entry = Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)
         else:
             entry = found
         return entry.completion, turn_of(

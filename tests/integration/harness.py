@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -98,6 +98,15 @@ def command() -> list[str]:
     return [script] if script and os.name == "posix" else [sys.executable, "-m", "core.cmd.benchmarking"]
 
 
+def listed(values: Sequence[str]) -> str:
+    """A list as the example's files write it."""
+    return "".join(f"              - {json.dumps(value)}\n" for value in values)
+
+
+VALUES = r'(type: "{}"\n(?:.*\n)*?        - {}:\n(?:.*\n)*?            values:\n)(?:              - .*\n)+'
+"""The values of a module's hyperparameter."""
+
+
 class Workplace:
     """The folder in which a user starts ``ianvs``. Files are edited as a user would edit them, comments and all."""
 
@@ -128,12 +137,22 @@ class Workplace:
         path.write_text(text, encoding="utf-8")
 
     def backends(self, *edge: str, cloud: str = "same-as-edge") -> None:
-        """Set the list of the edge model's back ends and the one of the cloud model in all algorithms."""
-        for path in self.routing.glob("*.yaml"):
+        """Set the edge model's list of back ends and the cloud model's back end in all algorithms."""
+        for path in self.routing.glob("*_*.yaml"):
+            if path.name.endswith("_settings.yaml"):
+                continue
             text = path.read_text(encoding="utf-8")
-            listed = "".join(f'              - "{name}"\n' for name in edge)
-            text = text.replace('              - "specdec"\n              - "PromptLookup"\n', listed)
-            path.write_text(text.replace('- "same-as-edge"', f'- "{cloud}"'), encoding="utf-8")
+            text = re.sub(VALUES.format("edgemodel", "backend"), rf"\g<1>{listed(edge)}", text)
+            text = re.sub(VALUES.format("cloudmodel", "backend"), rf"\g<1>{listed([cloud])}", text)
+            path.write_text(text, encoding="utf-8")
+
+    def hyperparameter(self, file: str, module: str, name: str, values: list[str]) -> None:
+        """Add a hyperparameter of several values to one algorithm's module."""
+        path = self.routing / file
+        before, kind, after = path.read_text(encoding="utf-8").partition(f'    - type: "{module}"')
+        entry = f"        - {name}:\n            values:\n{listed(values)}"
+        after = after.replace("        - backend:\n", f"{entry}        - backend:\n", 1)
+        path.write_text(before + kind + after, encoding="utf-8")
 
     def algorithms(self, *routers: str) -> None:
         """Take all other algorithms out of the job."""

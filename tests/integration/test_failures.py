@@ -35,39 +35,42 @@ def test_a_cloud_without_its_key_leaves_the_edge_alone(workplace: Workplace, api
     assert len(api.asked) == 4
 
 
-def damaged(models: tuple[Path, Path], folder: Path, damage: str) -> Path:
-    shutil.copytree(models[1], folder)
-    weights = folder / "model.safetensors"
-    if damage == "truncated weights":
+def damaged(model: Path, folder: Path, damage: str) -> Path:
+    """A copy of the model, spoilt."""
+    shutil.copytree(model, folder / damage)
+    weights = folder / damage / "model.safetensors"
+    if damage == "truncated-weights":
         weights.write_bytes(weights.read_bytes()[:-1000])
-    elif damage == "no weights":
+    elif damage == "no-weights":
         weights.unlink()
-    elif damage == "no tokenizer":
-        (folder / "tokenizer.json").unlink()
-    elif damage == "damaged configuration":
-        (folder / "config.json").write_text('{"model_type": "llama", ')
-    return folder
+    elif damage == "no-tokenizer":
+        (folder / damage / "tokenizer.json").unlink()
+    elif damage == "damaged-configuration":
+        (folder / damage / "config.json").write_text('{"model_type": "llama", ')
+    return folder / damage
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["truncated weights", "no weights", "no tokenizer", "damaged configuration"])
-def test_a_damaged_model_folder_leaves_the_edge_alone(
-    workplace: Workplace, api: CountingAPI, models: tuple[Path, Path], tmp_path: Path, damage: str
+def test_damaged_model_folders_take_nothing_else_along(
+    workplace: Workplace, api: CountingAPI, models: tuple[Path, Path], tmp_path: Path
 ) -> None:
     workplace.on_api(api.url)
     workplace.backends("api", cloud="specdec")
-    folder = damaged(models, tmp_path / "broken", damage)
-    workplace.settings("cloud", model=str(folder))
-    workplace.algorithms("EdgeOnly", "CloudOnly", "RandomRouter")
+    workplace.settings("cloud", model=str(models[1]), max_tokens=4)
+    damages = ("truncated-weights", "no-weights", "no-tokenizer", "damaged-configuration", "none")
+    folders = [str(damaged(models[1], tmp_path, damage)) for damage in damages]
+    workplace.hyperparameter("cloud_only.yaml", "cloudmodel", "model", folders)
+    workplace.algorithms("EdgeOnly", "CloudOnly")
     workplace.data(questions(4))
     outcome = workplace.ianvs()
     assert outcome.code == 1
-    assert workplace.leaderboard().keys() == {("EdgeOnly", "api")}
-    failures = outcome.lines(" failed: ")
-    assert len(failures) == 2
-    assert all(f"cannot load the model {folder}: " in line for line in failures)
-    assert "2 of 3 test cases failed" in outcome.stderr
+    for folder in folders[:-1]:
+        assert len(outcome.lines(f"failed: row 1 of 4: UserError: cannot load the model {folder}: ")) == 1
+    assert "4 of 6 test cases failed" in outcome.stderr
     assert "Traceback" not in outcome.output
+    leaderboard = workplace.leaderboard()
+    assert leaderboard.keys() == {("EdgeOnly", "api"), ("CloudOnly", "api")}
+    assert leaderboard["CloudOnly", "api"]["cloudmodel-model"] == folders[-1]
 
 
 def test_a_job_that_cannot_work_writes_nothing(workplace: Workplace, api: CountingAPI) -> None:
