@@ -113,7 +113,9 @@ def test_a_local_model_folder_on_public_questions(workplace: Workplace, shared: 
     data.write_text("".join(part.read_text(encoding="utf-8") for part in parts), encoding="utf-8")
     plain = shared / "reference" / "target"
     chat = tmp_path / "chat"
-    shutil.copytree(plain, chat, copy_function=shutil.copyfile)
+    chat.mkdir()
+    for file in plain.iterdir():
+        shutil.copyfile(file, chat / file.name)
     (chat / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
     workplace.data(data)
     workplace.settings("edge", model=str(plain), max_tokens=limit)

@@ -119,7 +119,7 @@ class LocalLLM(LLM):
             model.to(self._device()).eval()
         except Exception as error:
             # Damaged files raise whatever their reader has, safetensors' and tokenizers' own exceptions among them.
-            reason = str(error) or type(error).__name__
+            reason = " ".join(str(error).split()) or type(error).__name__
             raise UserError(f"cannot load the model {self.model}: {reason}", key="model") from error
         self._tokenizer, self._model = tokenizer, model
         self._eos_ids = self._end_ids()
