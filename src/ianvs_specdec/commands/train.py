@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
 VOCABULARY = 1024
-SIZES = ("edge", "cloud")
+SIZES = ("cloud", "edge")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--work", type=Path, help="folder for checkpoints (default OUT/.training); a second run resumes from it"
     )
-    parser.add_argument("--only", choices=SIZES, help="train one of the two models")
+    parser.add_argument("--only", choices=SIZES, help="train one of the two; the edge model is cut out of OUT/cloud")
     parser.add_argument(
         "--minutes", type=float, help="time budget for each model (default: the recipe's, see the README)"
     )
@@ -44,7 +44,6 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.training.corpus import train_tokenizer
 
     recipes = {
-        "edge": lm.Recipe(hidden=192, layers=3, heads=3, kv_heads=3, intermediate=448, minutes=11, drill=0.5),
         "cloud": lm.Recipe(
             hidden=256,
             layers=12,
@@ -55,6 +54,9 @@ def run(options: argparse.Namespace) -> int:
             start_layers=4,
             grow_at=0.7,
             drill=0.3,
+        ),
+        "edge": lm.Recipe(
+            hidden=256, layers=3, heads=4, kv_heads=2, intermediate=192, minutes=0.5, drill=0.0, learning_rate=2e-3
         ),
     }
     if options.minutes is not None and options.minutes <= 0:
@@ -74,10 +76,21 @@ def run(options: argparse.Namespace) -> int:
         def report(line: str, size: str = size) -> None:
             print(f"{time.strftime('%H:%M:%S')} {size}: {line}", flush=True)
 
-        model = lm.train(recipe, tokenizer, work / size, device=options.device, evaluate=evaluate, report=report)
+        start = None if size == "cloud" else lm.prune(_cloud(options.out / "cloud"), recipe, tokenizer)
+        model = lm.train(
+            recipe, tokenizer, work / size, device=options.device, start=start, evaluate=evaluate, report=report
+        )
         report(evaluate(model))
         _export(model, tokenizer_folder, options.out / size)
     return 0
+
+
+def _cloud(folder: Path) -> LlamaForCausalLM:
+    from transformers import LlamaForCausalLM
+
+    if not (folder / "config.json").is_file():
+        raise UserError(f"the edge model is cut out of the cloud model, and {folder} holds none: train it first")
+    return LlamaForCausalLM.from_pretrained(folder, dtype="float32")
 
 
 def _by_subject(model: LlamaForCausalLM, tokenizer: Any, device: str, seed: int) -> str:

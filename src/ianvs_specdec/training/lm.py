@@ -8,11 +8,12 @@ part of the budget then sees several times the tokens.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,34 @@ def grow(model: LlamaForCausalLM, recipe: Recipe, tokenizer: Any) -> LlamaForCau
     return grown
 
 
+@torch.no_grad()
+def prune(model: LlamaForCausalLM, recipe: Recipe, tokenizer: Any) -> LlamaForCausalLM:
+    """The recipe's smaller model, cut out of ``model`` (same width): those layers that do best alone, and of their MLPs
+    the units with the largest weights (as in Minitron, arXiv 2407.14679, with the layers tried out exhaustively).
+    """
+    tokens, weights = Batches(tokenizer, rows=4, length=recipe.length, seed=recipe.seed).batch(0)
+    pruned = build(replace(recipe, intermediate=model.config.intermediate_size), tokenizer, recipe.layers)
+    for part in ("model.embed_tokens", "model.norm", "lm_head"):
+        pruned.get_submodule(part).load_state_dict(model.get_submodule(part).state_dict())
+
+    def loss_with(chosen: tuple[int, ...]) -> float:
+        pruned.model.layers = torch.nn.ModuleList(model.model.layers[index] for index in chosen)
+        return loss_of(pruned, tokens, weights).item()
+
+    best = min(itertools.combinations(range(len(model.model.layers)), recipe.layers), key=loss_with)
+    small = build(recipe, tokenizer, recipe.layers)
+    for part in ("model.embed_tokens", "model.norm", "lm_head"):
+        small.get_submodule(part).load_state_dict(model.get_submodule(part).state_dict())
+    for ours, index in zip(small.model.layers, best, strict=True):
+        state = dict(model.model.layers[index].state_dict())
+        gate, up, down = (state[f"mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
+        strength = gate.norm(dim=1) * up.norm(dim=1) * down.norm(dim=0)
+        kept = strength.topk(recipe.intermediate).indices.sort().values
+        state |= {"mlp.gate_proj.weight": gate[kept], "mlp.up_proj.weight": up[kept]}
+        ours.load_state_dict(state | {"mlp.down_proj.weight": down[:, kept]})
+    return small
+
+
 def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
     kinds: dict[str, list[torch.nn.Parameter]] = {"matrices": [], "embedding": [], "others": []}
     for name, parameter in model.named_parameters():
@@ -138,13 +167,15 @@ def train(
     work: Path,
     *,
     device: str,
+    start: LlamaForCausalLM | None = None,
     evaluate: Callable[[LlamaForCausalLM], str] | None = None,
     report: Callable[[str], None] = print,
 ) -> LlamaForCausalLM:
     """Train until the recipe's minutes are used up and return the model in float32.
 
     ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent) every minute; a later call with the
-    same folder goes on from there. ``evaluate`` is asked for a line of results as often.
+    same folder goes on from there. ``start`` is a model to train on instead of an untrained one. ``evaluate`` is asked
+    for a line of results as often.
     """
     work.mkdir(parents=True, exist_ok=True)
     checkpoint = work / "checkpoint.pt"
@@ -154,7 +185,7 @@ def train(
     if saved:
         state = saved["state"]
         report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
-    model: Any = build(recipe, tokenizer, state["layers"])
+    model: Any = start or build(recipe, tokenizer, state["layers"])
     model.to(device)
     optimizers = _optimizers(model)
     if saved:
