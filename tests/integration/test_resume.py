@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,6 +111,38 @@ def test_ctrl_c_before_the_first_answer(workplace: Workplace, api: CountingAPI) 
     outcome = run.wait()
     assert outcome.code == 130
     assert len(outcome.lines("interrupted")) == 1
+    assert "Traceback" not in outcome.output
+
+
+STUBBORN = """
+import os, sys, time
+print("the import has begun", file=sys.stderr, flush=True)
+try:
+    time.sleep(120)
+except BaseException:
+    os.abort()
+"""
+"""A module that takes an interruption of its import as C++ libraries do."""
+
+
+@posix
+@pytest.mark.parametrize(("library", "summary"), [("yaml", "no test case was running"), ("torch", "0 of 2 test cases")])
+def test_ctrl_c_in_the_middle_of_an_import(
+    workplace: Workplace, models: tuple[Path, Path], tmp_path: Path, library: str, summary: str
+) -> None:
+    (tmp_path / "libraries").mkdir()
+    (tmp_path / "libraries" / f"{library}.py").write_text(STUBBORN)
+    workplace.data(questions(3))
+    workplace.algorithms("EdgeOnly")
+    for side in ("edge", "cloud"):
+        workplace.settings(side, model=str(models[0]))
+    run = workplace.start(PYTHONPATH=str(tmp_path / "libraries"))
+    run.wait_for(lambda: "the import has begun" in run.stderr)
+    run.interrupt()
+    outcome = run.wait()
+    assert outcome.code == 130
+    (line,) = outcome.lines("interrupted")
+    assert summary in line
     assert "Traceback" not in outcome.output
 
 

@@ -16,8 +16,8 @@ GRACE = 1.5  # seconds that modules have for their cleanup
 
 class Interrupt:
     """A context manager around a run. The first Ctrl-C raises KeyboardInterrupt, so that modules can clean up; when
-    that takes longer than GRACE seconds, or at the second Ctrl-C, the process ends at once. ``summary`` is said either
-    way.
+    that takes longer than GRACE seconds, at the second Ctrl-C, or in the middle of an import, the process ends at once.
+    ``summary`` is said either way.
     """
 
     def __init__(self, summary: Callable[[], str]) -> None:
@@ -38,7 +38,8 @@ class Interrupt:
             signal.signal(signal.SIGINT, self._before)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._timer is not None:
+        # Libraries written in C++ abort when an exception meets them while they are being imported.
+        if self._timer is not None or _importing(frame):
             self._end()
         self._timer = threading.Timer(GRACE, self._end)
         self._timer.daemon = True
@@ -55,3 +56,11 @@ class Interrupt:
     def _end(self) -> None:
         self.say()
         os._exit(EXIT_CODE)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
