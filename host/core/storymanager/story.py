@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -52,7 +53,7 @@ class CaseStory:
         self._bar: Any = None
         self._stream: TextIO | None = None
 
-    @property
+    @functools.cached_property
     def partial(self) -> str:
         return os.path.join(self._case.output_dir, f"answers.{os.getpid()}.partial.jsonl")
 
@@ -193,10 +194,17 @@ def _same(one: Any, other: Any) -> bool:
         return False
 
 
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain).encode
+
+
 def to_json(value: Any) -> str:
     """JSON of a plugin's result: NaN becomes null, numpy's numbers and arrays plain ones, anything else its text."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
+        return _encode(value)
     except ValueError:
         pass  # NaN or infinity somewhere
     except TypeError:
@@ -205,10 +213,6 @@ def to_json(value: Any) -> str:
         return json.dumps(_without_nan(value), ensure_ascii=False, default=_plain)
     except (TypeError, ValueError, RecursionError):
         return json.dumps(repr(value))
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def _without_nan(value: Any) -> Any:
