@@ -17,11 +17,12 @@ from ianvs_specdec.errors import UserError
 
 BLOCK = 1 << 20
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
 
 def digest(value: Any) -> str:
     """SHA-256 (64 hexadecimal digits) of a JSON value; the order of keys in objects does not matter."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(_canonical(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def write_atomically(path: Path, text: str) -> None:

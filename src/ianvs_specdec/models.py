@@ -131,8 +131,10 @@ class RoutedModel:
     def _compare(self, journal: Journal, messages: list[Message], key: str, entry: Entry) -> dict[str, Any] | None:
         if self._baseline is None:
             return None
-        baseline_key = self._baseline.key(messages)
-        baseline = entry if baseline_key == key else journal.get(baseline_key)
+        assert self._configuration is not None
+        own = self._baseline.digest == self._configuration.digest
+        baseline_key = key if own else self._baseline.key(messages)
+        baseline = entry if own else journal.get(baseline_key)
         if baseline is None:
             return None
         ours, theirs = entry.completion, baseline.completion

@@ -104,9 +104,9 @@ def _usage(completions: Sequence[Completion]) -> dict[str, int]:
 
 def _perf(traces: Sequence[Trace]) -> dict[str, float | None]:
     latency = sum(trace.latency or 0.0 for trace in traces)
-    seconds = sum(trace.chunks[-1][0] - trace.chunks[0][0] for trace in traces if trace.chunks)
-    tokens = sum(trace.tokens - trace.chunks[0][1] for trace in traces if trace.chunks)
     total = sum(trace.tokens for trace in traces)
+    seconds = sum(trace.chunks[-1][0] - trace.chunks[0][0] for trace in traces if trace.chunks)
+    tokens = total - sum(trace.chunks[0][1] for trace in traces if trace.chunks)
     return {
         "time_to_first_token": traces[0].ttft,
         "internal_token_latency": seconds / tokens if tokens else None,

@@ -83,7 +83,7 @@ class Trace:
 
     @property
     def tokens(self) -> int:
-        return sum(n for _, n in self.chunks)
+        return sum([n for _, n in self.chunks])
 
     @property
     def ttft(self) -> float | None:
