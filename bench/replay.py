@@ -146,9 +146,11 @@ def _configure(folder: Path, rows: Path, model: Path) -> dict[str, Any]:
 def measure(folder: Path) -> Cost:
     """Run the job in ``folder`` in a fresh process."""
     command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", str(JOB / "benchmarkingjob.yaml")]
+    # Set by a job that ran in this process, IANVS_FRESH would have the journal ignored.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("IANVS_")}
     with (folder / "output.txt").open("wb") as output:
         started = time.perf_counter()
-        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env=environment)
         usage = None
         if hasattr(os, "wait4"):
             _, status, usage = os.wait4(process.pid, 0)
