@@ -145,7 +145,7 @@ def _configure(folder: Path, rows: Path, model: Path) -> dict[str, Any]:
 
 def measure(folder: Path) -> Cost:
     """Run the job in ``folder`` in a fresh process."""
-    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", str(JOB / "benchmarkingjob.yaml")]
+    command = [sys.executable, "-m", "core.cmd.start", "-f", str(JOB / "benchmarkingjob.yaml")]
     # Set by a job that ran in this process, IANVS_FRESH would have the journal ignored.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("IANVS_")}
     with (folder / "output.txt").open("wb") as output:

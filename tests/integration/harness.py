@@ -95,7 +95,7 @@ class Run:
 def command() -> list[str]:
     """The console script beside this interpreter, or the module behind it."""
     script = shutil.which("ianvs", path=os.path.dirname(sys.executable))
-    return [script] if script and os.name == "posix" else [sys.executable, "-m", "core.cmd.benchmarking"]
+    return [script] if script and os.name == "posix" else [sys.executable, "-m", "core.cmd.start"]
 
 
 def listed(values: Sequence[str]) -> str:
