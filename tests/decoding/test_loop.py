@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import ContextWindowError, HuggingFaceTarget, StopStrings, TokenTree, decode
+from ianvs_specdec.decoding import ContextWindowError, Drafter, HuggingFaceTarget, StopStrings, TokenTree, decode
 from ianvs_specdec.types import Sampling
 
 from .tiny import ARCHITECTURES, VOCABULARY, Guesser, tiny_model
@@ -190,24 +190,16 @@ def test_sampling_is_a_function_of_the_seed():
     assert len({tuple(sample(seed)) for seed in range(5)}) > 1
 
 
-class RandomTrees:
+class RandomTrees(Drafter):
     """Draws trees from a fixed distribution and says so."""
-
-    features: tuple[int, ...] = ()
 
     def __init__(self, q):
         self._q = q
-
-    def begin(self, target, context, prefill):
-        pass
 
     def propose(self, context, budget):
         tokens = torch.multinomial(self._q, 2, generator=context.generator).tolist()
         after_first = torch.multinomial(self._q, 2, generator=context.generator).tolist()
         return TokenTree([context.tokens[-1], *tokens, *after_first], [-1, 0, 0, 1, 1], {0: self._q, 1: self._q})
-
-    def observe(self, observation):
-        pass
 
 
 @pytest.mark.parametrize("method", ["trees", "prompt_lookup"])

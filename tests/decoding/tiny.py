@@ -6,7 +6,7 @@ import random
 
 import torch
 
-from ianvs_specdec.decoding import Context, TokenTree
+from ianvs_specdec.decoding import Context, Drafter, TokenTree
 
 torch.set_num_threads(1)
 
@@ -61,18 +61,13 @@ def random_tree(rng, nodes):
     )
 
 
-class Guesser:
+class Guesser(Drafter):
     """Drafts random trees in which one branch follows a known continuation for a random while."""
-
-    features: tuple[int, ...] = ()
 
     def __init__(self, continuation, seed=0, chains_only=False):
         self._continuation = list(continuation)
         self._rng = random.Random(seed)
         self._chains_only = chains_only
-
-    def begin(self, target, context, prefill):
-        pass
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         done = len(context.tokens) - context.prompt_tokens
@@ -88,6 +83,3 @@ class Guesser:
             tree.tokens.append(right.pop(0) if follows else wrong.pop())
             tip = len(tree) - 1 if follows else tip
         return tree
-
-    def observe(self, observation):
-        pass

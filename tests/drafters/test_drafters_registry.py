@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from ianvs_specdec import drafters, lengths
+from ianvs_specdec.drafters.none import NoDraft
 from ianvs_specdec.errors import UserError
 
 
@@ -23,7 +24,7 @@ def test_every_entry_names_a_class_that_takes_its_options(name):
 
 def test_create_applies_options_and_passes_length_over():
     assert drafters.create("prompt_lookup", {"max_ngram": 2, "length": "fixed:3"})._max_ngram == 2
-    assert drafters.create("none").features == ()
+    assert isinstance(drafters.create("none"), NoDraft)
 
 
 def test_unknown_names_are_told_with_the_nearest_one():

@@ -1,10 +1,12 @@
 """``specdec decode``: decode prompts with one method, write outputs and step traces.
 
-Input, one JSON object per line: ``{"prompt": [token ids] | "text"}``. Output, one line per prompt: ``{"prompt": [ids],
-"output": [prompt + generated ids], "steps": [{"drafted", "accepted", "emitted", "verified"}], "ttft": s, "latency": s,
-"finish_reason": ..., "near_ties": [[output position, logit gap]]}``. The prefill pass is not a step; it yields the
-first generated token, ``output[len(prompt)]``. With ``--trace`` every step also holds the verified ``tree`` (tokens,
-root first) and the ``depth`` of each.
+Input, one JSON object per line: ``{"prompt": [token ids] | "text"}``, optionally with ``"prediction"`` (ids or text,
+for method predicted_output) and ``"task"`` (a name, for length goodput). Output, one line per prompt: ``{"prompt":
+[ids], "output": [prompt + generated ids], "steps": [{"drafted", "accepted", "emitted", "verified"}], "ttft": s,
+"latency": s, "finish_reason": ..., "near_ties": [[output position, logit gap]]}``. The prefill pass is not a step; it
+yields the first generated token, ``output[len(prompt)]``; a method whose first step is rooted in the prompt (lookahead)
+has no such pass. With ``--trace`` every step also holds the verified ``tree`` (tokens, root first), the ``depth`` of
+each, and what the method notes of itself (lookahead: ``ctx``, ``window`` and ``guess``).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.types import Sampling
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding import Decoded, Drafter, HuggingFaceTarget, Length, TokenTree
+    from ianvs_specdec.decoding import Decoded, Drafter, Length, Target, TokenTree
 
 WARM_UP_TOKENS = 8
 DTYPES = ("float32", "bfloat16", "float16")
@@ -67,18 +69,29 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.decoding import decode
 
     target, eos_ids = _load(options)
-    ids = _token_ids(options, prompts, target)
+    requests = _requests(options, prompts, target)
+    rule = str(settings.get("acceptance", "rejection"))
 
     warm_up = replace(sampling, max_tokens=min(WARM_UP_TOKENS, sampling.max_tokens))
-    decode(target, *_method(options, settings), ids[0], warm_up, eos_ids=eos_ids)
+    decode(target, *_method(options, settings), requests[0].prompt, warm_up, eos_ids=eos_ids, rule=rule)
 
     drafter, length = _method(options, settings)
     rows, results = [], []
-    for i, prompt_ids in enumerate(ids):
+    for i, request in enumerate(requests):
         trees: list[TokenTree] | None = [] if options.trace else None
-        seeded = replace(sampling, seed=sampling.seed + i)
-        result = decode(target, drafter, length, prompt_ids, seeded, eos_ids=eos_ids, trace_trees=trees)
-        rows.append(_row(prompt_ids, result, trees))
+        result = decode(
+            target,
+            drafter,
+            length,
+            request.prompt,
+            replace(sampling, seed=sampling.seed + i),
+            eos_ids=eos_ids,
+            trace_trees=trees,
+            rule=rule,
+            prediction=request.prediction,
+            task=request.task,
+        )
+        rows.append(_row(request.prompt, result, trees))
         results.append(result)
     _write(options.out, rows)
     _summarise(results)
@@ -89,6 +102,15 @@ def run(options: argparse.Namespace) -> int:
 class _Prompt:
     content: list[int] | str
     where: str
+    prediction: list[int] | str
+    task: str
+
+
+@dataclass
+class _Request:
+    prompt: list[int]
+    prediction: list[int]
+    task: str
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -144,21 +166,28 @@ def _read_prompts(path: Path) -> Iterator[_Prompt]:
                 reason = "the line is blank" if not line.strip() else f"not JSON ({error})"
                 raise UserError(f'{where}: {reason}; expected {{"prompt": [token ids] or "text"}}') from error
             content = row.get("prompt") if isinstance(row, dict) else None
-            is_ids = isinstance(content, list) and all(type(token) is int and token >= 0 for token in content)
-            if not content or not (is_ids or isinstance(content, str)):
+            if not content or not _is_ids_or_text(content):
                 raise UserError(f'{where}: expected {{"prompt": [token ids] or "text"}}, with at least one token')
+            prediction, task = row.get("prediction", []), row.get("task", "")
+            if not (_is_ids_or_text(prediction) and isinstance(task, str)):
+                raise UserError(f'{where}: "prediction" must be token ids or a text, "task" a text')
             count += 1
-            yield _Prompt(content, where)
+            yield _Prompt(content, where, prediction, task)
     if not count:
         raise UserError(f"--prompts {path} is empty")
 
 
-def _load(options: argparse.Namespace) -> tuple[HuggingFaceTarget, list[int]]:
+def _is_ids_or_text(content: Any) -> bool:
+    is_ids = isinstance(content, list) and all(type(token) is int and token >= 0 for token in content)
+    return is_ids or isinstance(content, str)
+
+
+def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    from ianvs_specdec.decoding import HuggingFaceTarget
+    from ianvs_specdec.decoding import target_of
 
     logging.disable_progress_bar()
     if options.threads is not None:
@@ -172,46 +201,55 @@ def _load(options: argparse.Namespace) -> tuple[HuggingFaceTarget, list[int]]:
     except (OSError, ValueError, RuntimeError, AssertionError) as error:
         raise UserError(f"cannot load --model {options.model} on {options.device}: {error}") from error
     eos = model.generation_config.eos_token_id
-    return HuggingFaceTarget(model), [eos] if isinstance(eos, int) else list(eos or [])
+    return target_of(model), [eos] if isinstance(eos, int) else list(eos or [])
 
 
-def _token_ids(options: argparse.Namespace, prompts: list[_Prompt], target: HuggingFaceTarget) -> list[list[int]]:
-    encode = _encoder(options, needed=any(isinstance(prompt.content, str) for prompt in prompts))
-    vocabulary = target.model.get_input_embeddings().num_embeddings
-    encoded = []
+def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Target) -> list[_Request]:
+    texts = any(isinstance(part, str) for prompt in prompts for part in (prompt.content, prompt.prediction))
+    encode, encode_plain = _encoders(options, needed=texts)
+    vocabulary = len(target.embedding)
+    requests = []
     for prompt in prompts:
         ids = prompt.content if isinstance(prompt.content, list) else encode(prompt.content)
+        prediction = prompt.prediction
+        if isinstance(prediction, str):
+            prediction = encode_plain(prediction)
         if not ids:
             raise UserError(f"{prompt.where}: the tokenizer makes no token of this prompt")
-        if max(ids) >= vocabulary:
-            raise UserError(f"{prompt.where}: token id {max(ids)}, but the model's vocabulary ends at {vocabulary - 1}")
+        if (largest := max([*ids, *prediction])) >= vocabulary:
+            raise UserError(f"{prompt.where}: token id {largest}, but the model's vocabulary ends at {vocabulary - 1}")
         if target.window is not None and len(ids) >= target.window:
             raise UserError(f"{prompt.where}: {len(ids)} tokens leave no room in a context window of {target.window}")
-        encoded.append(ids)
-    return encoded
+        requests.append(_Request(ids, prediction, prompt.task))
+    return requests
 
 
-def _encoder(options: argparse.Namespace, needed: bool) -> Any:
-    """A function from text to token ids; None when there is no text, so that a model without tokenizer is fine."""
+def _encoders(options: argparse.Namespace, needed: bool) -> tuple[Any, Any]:
+    """Functions from text to token ids, for prompts and for continuations; None when there is no text, so that a model
+    without tokenizer is fine."""
     if not needed:
-        return None
+        return None, None
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(options.model, local_files_only=True)
     except (OSError, ValueError) as error:
         raise UserError(f"the prompts are text and {options.model} has no tokenizer: give token ids") from error
+
+    def encode_plain(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False).input_ids
+
     if not options.chat:
-        return lambda text: tokenizer(text).input_ids
+        return lambda text: tokenizer(text).input_ids, encode_plain
     if not tokenizer.chat_template:
         raise UserError(f"--chat: the tokenizer in {options.model} has no chat template")
 
     def encode(text: str) -> list[int]:
         message = [{"role": "user", "content": text}]
         chat = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
-        return tokenizer(chat, add_special_tokens=False).input_ids
+        return encode_plain(str(chat))
 
-    return encode
+    return encode, encode_plain
 
 
 def _method(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[Drafter, Length]:
@@ -222,7 +260,7 @@ def _method(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[Draf
 def _row(prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None) -> dict[str, Any]:
     steps = [asdict(step) for step in decoded.trace.steps]
     for step, tree in zip(steps, trees or (), strict=False):
-        step.update(tree=tree.tokens, depth=tree.depths)
+        step.update(tree=tree.tokens, depth=tree.depths, **(tree.notes or {}))
     return {
         "prompt": prompt_ids,
         "output": [*prompt_ids, *decoded.token_ids],

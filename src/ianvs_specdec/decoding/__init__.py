@@ -4,6 +4,7 @@ from ianvs_specdec.decoding.contracts import Context, Drafter, Length, Observati
 from ianvs_specdec.decoding.loop import ContextWindowError, Decoded, decode
 from ianvs_specdec.decoding.stopping import StopStrings
 from ianvs_specdec.decoding.target import HuggingFaceTarget
+from ianvs_specdec.decoding.targets import target_of
 from ianvs_specdec.decoding.tree import TokenTree
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "Target",
     "TokenTree",
     "decode",
+    "target_of",
 ]

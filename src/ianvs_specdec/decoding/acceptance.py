@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ianvs_specdec.decoding.sampling import Processor
+from ianvs_specdec.decoding.sampling import Noise, Processor
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.types import Sampling
 
@@ -52,7 +52,7 @@ class Greedy:
         # Siblings may carry the same token; the deepest match wins, the first of several.
         right, deepest = {0}, 0
         for node, parent in enumerate(tree.parents[1:], start=1):
-            if parent in right and tree.tokens[node] == best[parent]:
+            if parent in right and tree.tokens[node] == best[parent] and node not in tree.scouts:
                 right.add(node)
                 deepest = node if tree.depths[node] > tree.depths[deepest] else deepest
         path = tree.path_to(deepest)
@@ -122,9 +122,44 @@ class Rejection:
         return float(torch.rand((), generator=self._generator, device=self._generator.device))
 
 
-def create(sampling: Sampling, prompt_ids: Sequence[int], generator: torch.Generator) -> Acceptance:
-    """The acceptance rule for one request; it keeps the request's token history."""
+class Coupled:
+    """Take what the target draws with noise keyed by position; a drafted token stays if it is that very token.
+
+    The output is that of autoregressive sampling with the same seed, token for token, whatever was drafted. (Common
+    random numbers through the Gumbel-max trick; Daliri, Musco and Suresh 2024.)
+    """
+
+    def __init__(self, processor: Processor, noise: Noise, position: int) -> None:
+        self._processor, self._noise, self._position = processor, noise, position
+
+    def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        path = [0]
+        while True:
+            token = self._noise.draw(self._processor.probabilities(logits[path[-1]]), self._position)
+            self._processor.extend(token)
+            self._position += 1
+            child = next((child for child in tree.children[path[-1]] if tree.tokens[child] == token), None)
+            if child is None:
+                return Verdict(path, token)
+            path.append(child)
+
+
+RULES = ("rejection", "coupled")
+"""How sampled output is accepted. Greedy decoding has one rule only."""
+
+
+def create(
+    sampling: Sampling,
+    prompt_ids: Sequence[int],
+    generator: torch.Generator,
+    rule: str = "rejection",
+    noise: Noise | None = None,
+) -> Acceptance:
+    """The acceptance rule for one request; it keeps the request's token history. ``noise`` is needed for coupled."""
     processor = Processor(sampling, prompt_ids, generator.device)
-    if not sampling.greedy:
-        return Rejection(processor, generator)
-    return Greedy(processor if sampling.repetition_penalty != 1.0 else None)
+    if sampling.greedy:
+        return Greedy(processor if sampling.repetition_penalty != 1.0 else None)
+    if rule == "coupled":
+        assert noise is not None
+        return Coupled(processor, noise, len(prompt_ids))
+    return Rejection(processor, generator)

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.types import Sampling, Step
 
@@ -33,8 +34,22 @@ class Target(Protocol):
     def device(self) -> torch.device: ...
 
     @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
     def window(self) -> int | None:
         """How many positions the model can address; None = unlimited."""
+
+    @property
+    def layers(self) -> int:
+        """How many layers the model has."""
+
+    @property
+    def embedding(self) -> Tensor:
+        """The input embeddings, shape ``[vocabulary, hidden]``, for drafters that share them."""
+
+    def unembed(self, hidden: Tensor) -> Tensor:
+        """Logits ``[rows, vocabulary]`` of hidden states ``[rows, hidden]`` taken after the final norm."""
 
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
         """Start a new sequence from token ids.
@@ -55,7 +70,11 @@ class Context:
     """One request as a drafter sees it; the loop keeps it current.
 
     ``tokens`` is the prompt and the output so far; its last token is the root of the next tree. At most ``remaining``
-    more tokens will be emitted. A drafter that draws at random draws from ``generator``.
+    more tokens will be emitted. A drafter that draws at random draws from ``generator``; where ``noise`` is given
+    (coupled sampling), it takes what it would draw with that noise instead, since the target will.
+
+    ``confidence``: a drafter that can tell how likely its next guess is accepted, all before it included, stops below
+    this probability. ``prediction`` is a text that the user expects back. ``task`` names the kind of request.
     """
 
     tokens: list[int]
@@ -63,6 +82,10 @@ class Context:
     remaining: int
     sampling: Sampling
     generator: torch.Generator
+    noise: Noise | None = None
+    confidence: float = 0.0
+    prediction: Sequence[int] = ()
+    task: str = ""
 
 
 @dataclass
@@ -76,18 +99,33 @@ class Observation:
     token: int
 
 
-class Drafter(Protocol):
-    """Guesses what the target will say. A wrong guess costs time, never correctness."""
+class Drafter:
+    """Guesses what the target will say. A wrong guess costs time, never correctness.
 
-    features: tuple[int, ...]
-    """The target's hidden states this drafter wants to be given (see ``Target.prefill``)."""
+    A method overrides ``propose`` and what else it needs.
+    """
+
+    roots_in_prompt: bool = False
+    """Whether the first tree is rooted at the last token of the prompt, so that the first output token, too, comes from
+    a verification step (prompts of one token excepted).
+    """
+
+    def prepare(self, target: Target) -> Sequence[int]:
+        """Called before every prefill: load and check what depends on the target. Returns the target's hidden states
+        that this drafter wants to be given (see ``Target.prefill``).
+
+        Raises ``UserError`` where the drafter does not fit the target.
+        """
+        return ()
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
-        """A new request: the prompt is in the target, ``context.tokens`` already ends with the first output token."""
+        """A new request: the prompt is in the target, ``context.tokens`` already ends with the root of the first
+        tree."""
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        """A tree rooted at ``context.tokens[-1]`` with at most ``budget`` (>= 1) further nodes; only the root = no
-        guess."""
+        """A tree rooted at ``context.tokens[-1]`` with at most ``budget`` (>= 1) further nodes that can be accepted;
+        only the root = no guess."""
+        raise NotImplementedError
 
     def observe(self, observation: Observation) -> None:
         """Called after every step that did not end the request, with ``context`` already advanced."""
@@ -96,16 +134,21 @@ class Drafter(Protocol):
 @dataclass
 class Stats:
     """What a speculation length may learn from: the finished steps of the running request and what they cost, in
-    seconds."""
+    seconds; ``task`` names the kind of request. A new request comes with a new instance."""
 
     context_tokens: int
+    task: str = ""
     steps: list[Step] = field(default_factory=list)
     draft_seconds: list[float] = field(default_factory=list)
     verify_seconds: list[float] = field(default_factory=list)
 
 
 class Length(Protocol):
-    """How far to speculate."""
+    """How far to speculate. One instance serves many requests."""
+
+    @property
+    def confidence(self) -> float:
+        """See ``Context.confidence``; 0 = no limit."""
 
     def budget(self, stats: Stats) -> int:
         """The most draft tokens the next step may verify; 0 = do not speculate."""

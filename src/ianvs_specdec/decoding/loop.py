@@ -10,6 +10,7 @@ import torch
 
 from ianvs_specdec.decoding import acceptance
 from ianvs_specdec.decoding.contracts import Context, Drafter, Length, Observation, Stats, Target
+from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import Output, Stop
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import UserError
@@ -47,8 +48,14 @@ def decode(
     stop: Stop | None = None,
     on_tokens: Callable[[list[int]], None] | None = None,
     trace_trees: list[TokenTree] | None = None,
+    rule: str = "rejection",
+    prediction: Sequence[int] = (),
+    task: str = "",
 ) -> Decoded:
     """Continue ``prompt_ids`` losslessly: the output is the target's own, whatever the drafter proposes.
+
+    ``rule`` is how sampled tokens are accepted, one of ``acceptance.RULES``; ``prediction`` and ``task`` are handed to
+    drafter and length (see ``Context``).
 
     ``stop`` is asked after every emission how many output ids to keep (see ``stopping``). ``on_tokens`` receives the
     new ids at the moment they are final, one call per chunk of the trace. ``trace_trees`` collects the verified trees.
@@ -57,11 +64,16 @@ def decode(
     """
     started = time.perf_counter()
     generator = torch.Generator(target.device).manual_seed(sampling.seed)
-    accept = acceptance.create(sampling, prompt_ids, generator)
+    features = drafter.prepare(target)
+    coupled = rule == "coupled" and not sampling.greedy
+    noise = Noise(sampling.seed, target.embedding.shape[0], target.device) if coupled else None
+    accept = acceptance.create(sampling, prompt_ids, generator, rule, noise)
     output = Output(_token_limit(target, prompt_ids, sampling), eos_ids, stop)
     trace = Trace()
-    context = Context(list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator)
-    stats = Stats(len(context.tokens))
+    context = Context(
+        list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, noise, 0.0, prediction, task
+    )
+    stats = Stats(len(context.tokens), task)
 
     def emit(tokens: list[int], gaps: Sequence[float]) -> int:
         position = len(output.ids)
@@ -76,21 +88,24 @@ def decode(
                 on_tokens(emitted)
         return len(emitted)
 
-    prefill = target.prefill(prompt_ids, drafter.features)
-    verdict = accept(TokenTree.chain(context.tokens[-1]), prefill.logits)
-    emit([verdict.token], verdict.gaps)
+    rooted = drafter.roots_in_prompt and len(prompt_ids) > 1
+    prefill = target.prefill(prompt_ids[:-1] if rooted else prompt_ids, features)
+    if not rooted:
+        verdict = accept(TokenTree.chain(context.tokens[-1]), prefill.logits)
+        emit([verdict.token], verdict.gaps)
     if output.finish_reason is None:
         drafter.begin(target, context, prefill)
 
     while output.finish_reason is None:
         asked = time.perf_counter()
-        tree = _propose(drafter, context, length.budget(stats), target.window)
+        budget, context.confidence = length.budget(stats), length.confidence
+        tree = _propose(drafter, context, budget, target.window)
         proposed = time.perf_counter()
         verified = target.verify(tree)
         verdict = accept(tree, verified.logits)
         judged = time.perf_counter()
         emitted = emit([*(tree.tokens[node] for node in verdict.path[1:]), verdict.token], verdict.gaps)
-        trace.steps.append(Step(len(tree) - 1, len(verdict.path) - 1, emitted, len(tree)))
+        trace.steps.append(Step(len(tree) - 1 - len(tree.scouts), len(verdict.path) - 1, emitted, len(tree)))
         if trace_trees is not None:
             trace_trees.append(tree)
         if output.finish_reason is None:
@@ -108,7 +123,7 @@ def _propose(drafter: Drafter, context: Context, budget: int, window: int | None
     if budget <= 0:
         return TokenTree.chain(context.tokens[-1])
     tree = drafter.propose(context, budget)
-    if window is not None and len(context.tokens) + budget > window:
+    if window is not None and len(context.tokens) + len(tree) - 1 > window:
         return tree.truncated(window - len(context.tokens))
     return tree
 

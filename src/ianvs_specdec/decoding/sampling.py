@@ -6,6 +6,7 @@ repetition penalty only.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import torch
@@ -63,3 +64,32 @@ class Processor:
         if self._sampling.top_p < 1:
             scores = top_p_filter(scores, self._sampling.top_p)
         return scores.softmax(dim=-1)
+
+
+class Noise:
+    """Gumbel noise keyed by seed and position: whoever samples a position with it makes the same draw.
+
+    The token at a position is the argmax of log-probability plus noise (the Gumbel-max trick), so it depends on the
+    distribution and the seed alone, not on how many tokens are computed at once. The noise is made on the CPU and is
+    the same on every device.
+    """
+
+    def __init__(self, seed: int, vocabulary: int, device: torch.device) -> None:
+        self._seed, self._vocabulary, self._device = seed, vocabulary, device
+        self._generator = torch.Generator()
+        self._kept: dict[int, Tensor] = {}
+
+    def at(self, position: int) -> Tensor:
+        """Float32 ``[vocabulary]``: the noise for the token at index ``position`` of prompt and output."""
+        if position not in self._kept:
+            key = f"{self._seed}/{position}".encode()
+            self._generator.manual_seed(int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1)
+            uniform = torch.rand(self._vocabulary, generator=self._generator, dtype=torch.float64)
+            gumbel = -torch.log(-torch.log(uniform.clamp_(1e-300, 1 - 1e-16)))
+            self._kept = {p: noise for p, noise in self._kept.items() if position - 256 < p}
+            self._kept[position] = gumbel.float().to(self._device)
+        return self._kept[position]
+
+    def draw(self, probabilities: Tensor, position: int) -> int:
+        """The token that ``probabilities`` ``[vocabulary]`` yield at ``position``."""
+        return int((probabilities.log() + self.at(position)).argmax())

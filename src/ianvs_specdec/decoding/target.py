@@ -54,6 +54,21 @@ class HuggingFaceTarget:
     def device(self) -> torch.device:
         return self.model.device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    @property
+    def layers(self) -> int:
+        return self.config.num_hidden_layers
+
+    @property
+    def embedding(self) -> Tensor:
+        return self.model.get_input_embeddings().weight
+
+    def unembed(self, hidden: Tensor) -> Tensor:
+        return self.model.get_output_embeddings()(hidden)
+
     @torch.inference_mode()
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
         self._features = tuple(features)

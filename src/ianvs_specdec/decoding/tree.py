@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -22,12 +24,17 @@ class TokenTree:
     in node order; lossless sampling needs it. A node without an entry had its children chosen deterministically (a
     point mass). ``with_replacement`` says whether siblings were drawn independently or each without its earlier
     siblings.
+
+    ``scouts`` are nodes that are computed for the drafter's own sake and never accepted; nothing but scouts may hang
+    off a scout. ``notes`` is what a drafter wants to see in the step's trace (JSON).
     """
 
     tokens: list[int]
     parents: list[int]
     probabilities: Mapping[int, Tensor] | None = None
     with_replacement: bool = False
+    scouts: frozenset[int] = frozenset()
+    notes: Mapping[str, Any] | None = None
 
     @classmethod
     def chain(
@@ -52,10 +59,11 @@ class TokenTree:
 
     @cached_property
     def children(self) -> list[list[int]]:
-        """The children of every node, in node order (the order in which they are tried)."""
+        """The children of every node that can be accepted, in node order (the order in which they are tried)."""
         children: list[list[int]] = [[] for _ in self.tokens]
         for node, parent in enumerate(self.parents[1:], start=1):
-            children[parent].append(node)
+            if node not in self.scouts:
+                children[parent].append(node)
         return children
 
     def path_to(self, node: int) -> list[int]:
@@ -67,14 +75,14 @@ class TokenTree:
 
     def mask(self, device: torch.device | None = None) -> Tensor:
         """Who sees whom: bool ``[nodes, nodes]``, row = query; a node sees its ancestors and itself."""
-        nodes = torch.arange(len(self))
-        mask = torch.zeros(len(self), len(self), dtype=torch.bool)
-        parents = torch.tensor([0, *self.parents[1:]])
-        ancestors = nodes
-        for _ in range(max(self.depths) + 1):
-            mask[nodes, ancestors] = True
-            ancestors = parents[ancestors]
-        return mask.to(device)
+        size = (len(self) + 7) // 8
+        seen = [1]
+        for node, parent in enumerate(self.parents[1:], start=1):
+            seen.append(seen[parent] | 1 << node)
+        rows = b"".join([bits.to_bytes(size, "little") for bits in seen])
+        packed = numpy.frombuffer(rows, numpy.uint8).reshape(len(self), size)
+        mask = numpy.unpackbits(packed, axis=1, count=len(self), bitorder="little")
+        return torch.from_numpy(mask).view(torch.bool).to(device)
 
     def truncated(self, depth: int) -> TokenTree:
         """The same tree without the nodes deeper than ``depth``."""
@@ -84,4 +92,6 @@ class TokenTree:
         probabilities = self.probabilities and {
             renumbered[node]: q for node, q in self.probabilities.items() if node in renumbered
         }
-        return TokenTree([self.tokens[node] for node in kept], parents, probabilities, self.with_replacement)
+        scouts = frozenset(renumbered[node] for node in self.scouts if node in renumbered)
+        tokens = [self.tokens[node] for node in kept]
+        return TokenTree(tokens, parents, probabilities, self.with_replacement, scouts, self.notes)

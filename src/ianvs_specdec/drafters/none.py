@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from ianvs_specdec.decoding import Context, Observation, Output, Target, TokenTree
+from ianvs_specdec.decoding import Context, Drafter, TokenTree
 
 
-class NoDraft:
-    features: tuple[int, ...] = ()
-
-    def begin(self, target: Target, context: Context, prefill: Output) -> None:
-        pass
-
+class NoDraft(Drafter):
     def propose(self, context: Context, budget: int) -> TokenTree:
         return TokenTree.chain(context.tokens[-1])
-
-    def observe(self, observation: Observation) -> None:
-        pass

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from ianvs_specdec.decoding import Context, Observation, Output, Target, TokenTree
+from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
 
 
-class PromptLookup:
+class PromptLookup(Drafter):
     """Matches the longest suffix of the context, ``max_ngram`` tokens down to one, that occurred before.
 
     Of several occurrences the latest counts. A match that runs into the end of the context goes on with what it
     proposes itself, so that a repetition is drafted to the full length.
     """
-
-    features: tuple[int, ...] = ()
 
     def __init__(self, max_ngram: int = 3) -> None:
         self._max_ngram = max_ngram
@@ -41,9 +39,6 @@ class PromptLookup:
         while len(draft) < length:
             draft.append(draft[-period])
         return TokenTree.chain(tokens[-1], draft)
-
-    def observe(self, observation: Observation) -> None:
-        pass
 
     def _index(self, tokens: list[int]) -> None:
         """Note, for every n-gram that some token follows, where that token stands."""

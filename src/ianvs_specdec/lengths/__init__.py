@@ -10,7 +10,12 @@ from ianvs_specdec.errors import UserError, unknown
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.contracts import Length
 
-LENGTHS = {"fixed": "ianvs_specdec.lengths.fixed:Fixed"}
+LENGTHS = {
+    "fixed": "ianvs_specdec.lengths.fixed:Fixed",
+    "full": "ianvs_specdec.lengths.fixed:Full",
+    "confidence": "ianvs_specdec.lengths.confidence:Confidence",
+    "goodput": "ianvs_specdec.lengths.goodput:Goodput",
+}
 
 
 def create(spec: str) -> Length:

@@ -1,7 +1,8 @@
-"""Always the same number of draft tokens."""
+"""Always the same number of draft tokens, or as many as the drafter's own settings say."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
 
 
 class Fixed:
+    confidence = 0.0
+
     def __init__(self, tokens: int) -> None:
         if tokens < 0:
             raise ValueError(f"the number of draft tokens must be 0 or more, got {tokens}")
@@ -22,3 +25,16 @@ class Fixed:
 
     def budget(self, stats: Stats) -> int:
         return self._tokens
+
+
+class Full(Fixed):
+    """No limit besides the drafter's own: what methods with a tree of a set size use."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.maxsize)
+
+    @classmethod
+    def from_argument(cls, argument: str) -> Full:
+        if argument:
+            raise ValueError("full takes no argument")
+        return cls()

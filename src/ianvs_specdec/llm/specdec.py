@@ -29,9 +29,9 @@ class SpecDecLLM(LocalLLM):
         return (*super().option_names(), *drafters.options(cls.method))
 
     def _prepare(self) -> None:
-        from ianvs_specdec.decoding import HuggingFaceTarget
+        from ianvs_specdec.decoding import target_of
 
-        self._target = HuggingFaceTarget(self._model)
+        self._target = target_of(self._model)
         self._drafter = drafters.create(self.method, self.options)
 
     def _decode(
@@ -53,6 +53,7 @@ class SpecDecLLM(LocalLLM):
                 eos_ids=self._eos_ids,
                 stop=stop,
                 on_tokens=emit,
+                rule=self.options.get("acceptance", "rejection"),
             )
         except ValueError as error:
             raise UserError(f"model {self.model}: {error}") from error
