@@ -18,6 +18,22 @@ ARCHITECTURES = {
     "qwen2": ("qwen2", GROUPED),
     "qwen3": ("qwen3", {**GROUPED, "head_dim": 8}),
     "gpt2": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}),
+    "mistral": ("mistral", {**GROUPED, "sliding_window": None}),
+    "llama-biased": ("llama", {**GROUPED, "attention_bias": True, "tie_word_embeddings": True}),
+    "llama3-rope": (
+        "llama",
+        {
+            **COMMON,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 10000.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 16,
+            },
+        },
+    ),
     "mistral-sliding": ("mistral", {**GROUPED, "sliding_window": 8}),
     "gemma2": ("gemma2", {**GROUPED, "head_dim": 8, "sliding_window": 8}),
     "gemma3": (
@@ -39,7 +55,8 @@ ARCHITECTURES = {
     ),
     "gpt-without-cache": ("openai-gpt", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}),
 }
-ONE_FORWARD = {"llama", "qwen2", "qwen3", "gpt2", "mistral-sliding", "gemma2", "gemma3", "phi"}
+FUSED = ("llama", "qwen2", "qwen3", "mistral", "llama-biased", "llama3-rope")
+ONE_FORWARD = {*FUSED, "gpt2", "mistral-sliding", "gemma2", "gemma3", "phi"}
 
 
 def tiny_model(name="llama", seed=0, **overrides):

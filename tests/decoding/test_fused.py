@@ -1,0 +1,98 @@
+"""The fast path must compute what the model in transformers does, and step aside for models it does not know."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
+from ianvs_specdec.decoding.fused import FusedTarget
+from ianvs_specdec.decoding.linear import Linear
+
+from .tiny import ARCHITECTURES, FUSED, VOCABULARY, random_tree, tiny_model
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_every_step_equals_the_generic_path(name):
+    model = tiny_model(name, initializer_range=0.1)
+    generic, fused = HuggingFaceTarget(model), target_of(model)
+    assert isinstance(fused, FusedTarget)
+    rng = random.Random(1)
+    features = (1, -1, 0)
+    for prompt in ([5], [rng.randrange(3, VOCABULARY) for _ in range(40)]):
+        pairs = [(generic.prefill(prompt, features), fused.prefill(prompt, features))]
+        for nodes in (6, 1, 12, 3):
+            tree = random_tree(rng, nodes)
+            pairs.append((generic.verify(tree), fused.verify(tree)))
+            path = tree.path_to(rng.randrange(nodes))
+            generic.commit(path)
+            fused.commit(path)
+        for expected, got in pairs:
+            torch.testing.assert_close(got.logits, expected.logits, rtol=1e-3, atol=1e-3)
+            for a, b in zip(got.hidden, expected.hidden, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - set(FUSED)))
+def test_other_architectures_keep_the_generic_path(name):
+    assert isinstance(target_of(tiny_model(name)), HuggingFaceTarget)
+
+
+def test_a_model_that_computes_something_else_keeps_the_generic_path():
+    model = tiny_model("llama")
+    model.model.layers[1].mlp.register_forward_hook(lambda module, inputs, output: 2 * output)
+    assert isinstance(target_of(model), HuggingFaceTarget)
+
+
+def test_the_cache_grows_and_keeps_what_it_holds():
+    model = tiny_model("llama", initializer_range=0.1)
+    generic, fused = HuggingFaceTarget(model), FusedTarget(model)
+    ids = [3 + i % 50 for i in range(505)]
+    for target in (generic, fused):
+        target.prefill(ids)
+        target.verify(TokenTree.chain(4, range(5, 25)))
+        target.commit(list(range(21)))
+    tree = TokenTree([5, 6, 7], [-1, 0, 0])
+    torch.testing.assert_close(fused.verify(tree).logits, generic.verify(tree).logits, rtol=1e-3, atol=1e-3)
+
+
+def test_two_targets_over_one_model_share_its_weights():
+    model = tiny_model("llama")
+    tree = TokenTree([5, 6, 7], [-1, 0, 0])
+    logits = []
+    for _ in range(2):
+        target = target_of(model)
+        target.prefill([3, 4])
+        logits.append(target.verify(tree).logits)
+        assert target._stack[0].qkv.weight.data_ptr() == model.model.layers[0].self_attn.q_proj.weight.data_ptr()
+    torch.testing.assert_close(*logits)
+    generic = HuggingFaceTarget(model)
+    generic.prefill([3, 4])
+    torch.testing.assert_close(generic.verify(tree).logits, logits[0], rtol=1e-3, atol=1e-3)
+
+
+def test_bfloat16_stays_close_to_float32():
+    exact = target_of(tiny_model("llama", initializer_range=0.1))
+    rounded = target_of(tiny_model("llama", initializer_range=0.1).to(torch.bfloat16))
+    assert isinstance(rounded, FusedTarget)
+    tree = TokenTree([5, 6, 7, 8], [-1, 0, 0, 1])
+    for target in (exact, rounded):
+        target.prefill([3, 4, 9])
+    expected, got = exact.verify(tree).logits, rounded.verify(tree).logits.float()
+    assert (got - expected).abs().max() < 0.05 * expected.std()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rows", [1, 7])
+def test_products_in_any_layout_are_the_same(dtype, rows):
+    torch.manual_seed(0)
+    weight, bias, x = torch.randn(48, 32), torch.randn(48), torch.randn(rows, 32)
+    residual = torch.randn(rows, 48)
+    weight, bias, x, residual = (t.to(dtype) for t in (weight, bias, x, residual))
+    linear, plain = Linear(weight, bias), Linear(weight, bias, pack=False)
+    torch.testing.assert_close(linear(x), plain(x))
+    # The packed product adds before it rounds.
+    rounding = 0.0 if dtype == torch.float64 else 4 * torch.finfo(dtype).eps * 10
+    torch.testing.assert_close(linear.added(x, residual), plain.added(x, residual), atol=rounding, rtol=0)
