@@ -56,7 +56,7 @@ METHODS: dict[str, Method] = {
         {"datastore": Path, "head": Path, "min_match": int},
     ),
     "recycling": Method(
-        "ianvs_specdec.drafters.recycling:Recycling", "RecyclingSpecDec", "full", {"top_k": int, "nodes": int}
+        "ianvs_specdec.drafters.recycling:Recycling", "RecyclingSpecDec", "full", {"successors": int, "nodes": int}
     ),
     "draft_model": Method(
         "ianvs_specdec.drafters.draft_model:DraftModel",
@@ -66,7 +66,11 @@ METHODS: dict[str, Method] = {
         ("draft",),
     ),
     "medusa": Method(
-        "ianvs_specdec.drafters.medusa:Medusa", "MedusaSpecDec", "full", {"head": Path, "nodes": int}, ("head",)
+        "ianvs_specdec.drafters.medusa:Medusa",
+        "MedusaSpecDec",
+        "full",
+        {"head": Path, "tree": ("static", "dynamic", "chain"), "nodes": int},
+        ("head",),
     ),
     "eagle": Method(
         "ianvs_specdec.drafters.eagle:Eagle",
