@@ -201,7 +201,7 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     except (OSError, ValueError, RuntimeError, AssertionError) as error:
         raise UserError(f"cannot load --model {options.model} on {options.device}: {error}") from error
     eos = model.generation_config.eos_token_id
-    return target_of(model), [eos] if isinstance(eos, int) else list(eos or [])
+    return target_of(model, consume=True), [eos] if isinstance(eos, int) else list(eos or [])
 
 
 def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Target) -> list[_Request]:

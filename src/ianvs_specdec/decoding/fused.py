@@ -1,12 +1,15 @@
 """The fast path: Llama, Mistral, Qwen2 and Qwen3 without the modules of transformers.
 
-What it saves per step is dispatch: projections that read the same input are one product, keys and values of all layers
-lie in one preallocated tensor, rotations are one complex product, masks and positions are made once per step. On a CPU
-attention runs in float32 whatever the dtype, because half-precision kernels for few queries are several times slower.
+A step of a small model on a CPU, or of any model on a fast GPU, is dispatch more than arithmetic, so what is saved here
+is operators: projections that read the same input are one product; the weights of the norms are folded into the
+products behind them; queries and keys are laid out in pairs, so that their rotation is one complex product; keys and
+values of all layers lie in one preallocated tensor; masks and rotations are made once per step. On a CPU attention runs
+in float32 whatever the dtype, because half-precision kernels for few queries are several times slower.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ianvs_specdec.decoding.contracts import Output
-from ianvs_specdec.decoding.linear import PACKED_BYTES, Linear
+from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.decoding.tree import TokenTree
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -28,11 +31,9 @@ _FIRST_CAPACITY = 512
 
 @dataclass
 class _Layer:
-    attention_norm: Tensor
     qkv: Linear
     head_norms: Tensor | None
     output: Linear
-    mlp_norm: Tensor
     gate_up: Linear
     down: Linear
 
@@ -40,30 +41,35 @@ class _Layer:
 class FusedTarget:
     """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``fits``; one sequence at a time.
 
-    The model's projections become views of the fused ones, so no weight is held twice, except in the packed layout of
-    small models (see ``linear``).
+    The weights are copied into the layout of this class. With ``consume`` the model gives up its own copy layer by
+    layer and must not be used for anything else afterwards.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, consume: bool = False) -> None:
         self.model = model.eval()
         self.config = config = model.config.get_text_config()
         self.window: int | None = config.max_position_embeddings
         self.layers: int = config.num_hidden_layers
-        self.embedding: Tensor = model.get_input_embeddings().weight
+        self.embedding: Tensor = model.get_input_embeddings().weight.detach()
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self._queries: int = config.num_attention_heads
         self._keys: int = config.num_key_value_heads
-        self._width = getattr(config, "head_dim", None) or config.hidden_size // self._queries
+        self._width: int = getattr(config, "head_dim", None) or config.hidden_size // self._queries
         self._intermediate: int = config.intermediate_size
         self._epsilon: float = config.rms_norm_eps
-        halves = self.dtype in (torch.bfloat16, torch.float16)
-        self._attention_dtype = torch.float32 if halves and self.device.type == "cpu" else self.dtype
+        on_cpu = self.device.type == "cpu"
+        self._rotation_dtype = torch.float64 if self.dtype == torch.float64 else torch.float32
+        self._attention_dtype = self._rotation_dtype if on_cpu else self.dtype
+        # The norm in few operators (see _normed) needs a factor, which goes into the weights, and its epsilon as a
+        # length.
+        self._root = math.sqrt(config.hidden_size) if on_cpu else 1.0
+        self._epsilon_length = torch.tensor(math.sqrt(self._epsilon) * self._root, dtype=self._rotation_dtype)
+        self._on_cpu = on_cpu
 
-        pack = sum(p.numel() * p.element_size() for p in model.parameters()) <= PACKED_BYTES
-        self._stack = [_fused(layer, pack) for layer in model.model.layers]
-        self._norm: Tensor = model.model.norm.weight
+        self._stack = [self._fused(layer, consume) for layer in model.model.layers]
+        self._norm: Tensor = model.model.norm.weight.detach()
         head = model.get_output_embeddings()
-        self.unembed = Linear(head.weight, head.bias, pack=pack)
+        self.unembed = Linear(head.weight.detach(), head.bias)
         self._features: tuple[int, ...] = ()
         self._length = 0
         shape = (self.layers, 2 * self._keys, 0, self._width)
@@ -73,7 +79,7 @@ class FusedTarget:
 
     @torch.inference_mode()
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
-        self._features = tuple(features)
+        self._features = tuple(index % (self.layers + 1) for index in features)
         self._length = 0
         self._reserve(len(ids))
         tokens = torch.tensor(ids, device=self.device)
@@ -106,47 +112,96 @@ class FusedTarget:
 
     def _forward(self, tokens: Tensor, angles: Tensor, mask: Tensor | None, *, last_row: bool = False) -> Output:
         """Compute ``tokens`` behind what the cache holds; their keys and values are written, not yet kept."""
-        rows, queries, width = len(tokens), self._queries, self._width
-        rotated = queries + self._keys
-        start, end = self._length, self._length + len(tokens)
-        angles = angles[:, None]
-        wanted = {index % (self.layers + 1) for index in self._features}
+        rows, queries = len(tokens), self._queries
+        end = self._length + rows
+        # Values are turned with the rest, by nothing.
+        turns = angles.new_ones(rows, queries + 2 * self._keys, angles.shape[-1])
+        turns[:, : queries + self._keys] = angles[:, None]
+        turns = turns.view(rows, -1)
+        slots = self._cache[:, :, self._length : end].unbind()
+        keys, values = (part.unbind() for part in self._cache[:, None, :, :end].split(self._keys, dim=2))
+        causal = mask is None and rows > 1
         kept: dict[int, Tensor] = {}
         x = functional.embedding(tokens, self.embedding)
         for index, layer in enumerate(self._stack):
-            if index in wanted:
+            if index in self._features:
                 kept[index] = x
-            qkv = layer.qkv(functional.rms_norm(x, layer.attention_norm.shape, layer.attention_norm, self._epsilon))
-            qkv = qkv.view(rows, -1, width)
-            turned, value = qkv[:, :rotated], qkv[:, rotated:]
+            qkv = layer.qkv(self._normed(x)).to(self._rotation_dtype)
             if layer.head_norms is not None:
-                turned = functional.rms_norm(turned, (width,), None, self._epsilon) * layer.head_norms
-            # Halves to pairs: the rotation is then a product of complex numbers. Queries and keys alike, so that
-            # their products stay the same.
-            pairs = turned.unflatten(-1, (2, width // 2)).transpose(-1, -2).to(self._attention_dtype).contiguous()
-            turned = torch.view_as_real(torch.view_as_complex(pairs) * angles).flatten(-2)
-            cache = self._cache[index]
-            cache[: self._keys, start:end] = turned[:, queries:].transpose(0, 1)
-            cache[self._keys :, start:end] = value.transpose(0, 1)
+                self._norm_heads(qkv, layer.head_norms)
+            torch.view_as_complex(qkv.view(rows, -1, 2)).mul_(turns)
+            heads = qkv.view(rows, -1, self._width).transpose(0, 1)
+            slots[index].copy_(heads[queries:])
             attended = functional.scaled_dot_product_attention(
-                turned[None, :, :queries].transpose(1, 2),
-                cache[None, : self._keys, :end],
-                cache[None, self._keys :, :end],
+                heads[None, :queries].to(self._attention_dtype),
+                keys[index],
+                values[index],
                 mask,
-                is_causal=mask is None and rows > 1,
+                is_causal=causal,
                 enable_gqa=queries != self._keys,
             )
-            attended = attended[0].transpose(0, 1).reshape(rows, -1).to(self.dtype)
-            x = layer.output.added(attended, x)
-            gate_up = layer.gate_up(functional.rms_norm(x, layer.mlp_norm.shape, layer.mlp_norm, self._epsilon))
-            active = functional.silu(gate_up[:, : self._intermediate]) * gate_up[:, self._intermediate :]
+            x = layer.output.added(attended.transpose(1, 2).reshape(rows, -1).to(self.dtype), x)
+            gate_up = layer.gate_up(self._normed(x))
+            active = functional.silu(gate_up[:, : self._intermediate]).mul_(gate_up[:, self._intermediate :])
             x = layer.down.added(active, x)
-        if last_row and self.layers not in wanted:
+        if last_row and self.layers not in self._features:
             x = x[-1:]
         x = functional.rms_norm(x, self._norm.shape, self._norm, self._epsilon)
         kept[self.layers] = x
         logits = self.unembed(x[-1:] if last_row else x)
-        return Output(logits, tuple(kept[index % (self.layers + 1)] for index in self._features))
+        return Output(logits, tuple(kept[index] for index in self._features))
+
+    def _normed(self, x: Tensor) -> Tensor:
+        """Root-mean-square norm without weight; on a CPU times 1 / sqrt(hidden)."""
+        if not self._on_cpu:
+            return functional.rms_norm(x, x.shape[-1:], None, self._epsilon)
+        # Three operators where torch's own has eight on a CPU.
+        length = torch.linalg.vector_norm(x, 2, -1, True, dtype=self._rotation_dtype)
+        return (x / length.hypot_(self._epsilon_length)).to(self.dtype)
+
+    def _norm_heads(self, qkv: Tensor, weights: Tensor) -> None:
+        """Qwen3 norms every query and key head, in place here."""
+        heads = qkv.view(len(qkv), -1, self._width)[:, : len(weights)]
+        heads.copy_(functional.rms_norm(heads, heads.shape[-1:], None, self._epsilon) * weights)
+
+    def _fused(self, layer: Any, consume: bool) -> _Layer:
+        attention, mlp = layer.self_attn, layer.mlp
+        queries, keys, values = attention.q_proj, attention.k_proj, attention.v_proj
+        norms = None
+        if hasattr(attention, "q_norm"):
+            weights = [attention.q_norm.weight] * self._queries + [attention.k_norm.weight] * self._keys
+            norms = torch.stack([self._paired(weight.detach()) for weight in weights]).to(self._rotation_dtype)
+        before_attention, before_mlp = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
+        fused = _Layer(
+            self._product([queries, keys, values], before_attention, paired=2),
+            norms,
+            self._product([attention.o_proj]),
+            self._product([mlp.gate_proj, mlp.up_proj], before_mlp),
+            self._product([mlp.down_proj]),
+        )
+        if consume:
+            for module in (queries, keys, values, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj):
+                module.weight.data = module.weight.data.new_empty(0)
+        return fused
+
+    def _product(self, modules: list[torch.nn.Linear], norm: Tensor | None = None, paired: int = 0) -> Linear:
+        """One product for all ``modules``, the first ``paired`` of them in pairs, the weight of the norm before them
+        folded in."""
+        weights, biases = [], []
+        for index, module in enumerate(modules):
+            parts = [module.weight.detach(), *([] if module.bias is None else [module.bias.detach()])]
+            if index < paired:
+                parts = [self._paired(part) for part in parts]
+            weights.append(parts[0])
+            biases += parts[1:]
+        weight = torch.cat(weights)
+        if norm is not None:
+            weight = (weight * (norm.detach().to(self._rotation_dtype) * self._root)).to(self.dtype)
+        return Linear(weight, torch.cat(biases) if biases else None)
+
+    def _paired(self, weight: Tensor) -> Tensor:
+        """Rows of a projection, head by head, from (first half, second half) to pairs of one of each."""
+        return weight.unflatten(0, (-1, 2, self._width // 2)).transpose(1, 2).reshape(weight.shape)
 
     def _reserve(self, positions: int) -> None:
         """Room for ``positions`` tokens in the cache, what it holds kept, and their rotations."""
@@ -198,35 +253,3 @@ def _agreement_missing(model: Any) -> bool:
         got = target.verify(TokenTree.chain(tokens[3], tokens[4:])).logits.float()
     tolerance = 1e-3 if model.dtype in (torch.float32, torch.float64) else 1e-1
     return not bool((got - expected).abs().max() <= tolerance * expected.std())
-
-
-def _fused(layer: Any, pack: bool) -> _Layer:
-    attention, mlp = layer.self_attn, layer.mlp
-    norms = None
-    if hasattr(attention, "q_norm"):
-        queries, keys = attention.config.num_attention_heads, attention.config.num_key_value_heads
-        norms = torch.stack([attention.q_norm.weight] * queries + [attention.k_norm.weight] * keys).detach()
-    return _Layer(
-        layer.input_layernorm.weight,
-        _joined([attention.q_proj, attention.k_proj, attention.v_proj], pack),
-        norms,
-        Linear(attention.o_proj.weight, attention.o_proj.bias, pack=pack),
-        layer.post_attention_layernorm.weight,
-        _joined([mlp.gate_proj, mlp.up_proj], pack),
-        Linear(mlp.down_proj.weight, mlp.down_proj.bias, pack=pack),
-    )
-
-
-def _joined(modules: list[torch.nn.Linear], pack: bool) -> Linear:
-    """One product for several with the same input. The modules' weights become views of the joined one."""
-    weights = [module.weight for module in modules]
-    sizes = [len(weight) for weight in weights]
-    joined = weights[0].detach()
-    if weights[0].untyped_storage().data_ptr() != weights[1].untyped_storage().data_ptr():
-        joined = torch.cat([weight.detach() for weight in weights])
-        for weight, part in zip(weights, joined.split(sizes), strict=True):
-            weight.data = part
-    else:  # joined by an earlier target over the same model
-        joined = joined.as_strided((sum(sizes), joined.shape[1]), joined.stride())
-    biases = [module.bias for module in modules if module.bias is not None]
-    return Linear(joined, torch.cat([bias.detach() for bias in biases]) if biases else None, pack=pack)

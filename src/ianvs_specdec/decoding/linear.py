@@ -1,8 +1,8 @@
 """Matrix products with a fixed weight, as fast as the device has them.
 
-On a CPU, oneDNN computes a product with few rows up to twice as fast when the weight lies in its blocked layout, which
-costs a second copy. In bfloat16 the results are the same to the bit; in float32 single rows stay with the plain kernel,
-which is faster there.
+On a CPU, oneDNN computes a product with few rows up to twice as fast when the weight lies in its blocked layout. In
+bfloat16 that layout replaces the weight and gives the same results to the bit; in float32 it is a second copy, since
+single rows are faster with the plain kernel, and only small weights get one.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-PACKED_BYTES = 1 << 30
-"""Models with larger weights are not copied: their products are bound by memory, not by layout."""
-
 _PLAIN_ROWS = 4
+_COPIED_ELEMENTS = 1 << 24
 
 
 class Linear:
     """``x [rows, in] -> [rows, out]``; ``weight`` is ``[out, in]`` and must not change afterwards."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, pack: bool = True) -> None:
-        self.weight, self.bias = weight, bias
-        self._packed = _packed(weight) if pack else None
-        self._plain_rows = 0 if weight.dtype == torch.bfloat16 else _PLAIN_ROWS
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self._bias = None if bias is None else bias.detach()
+        self._packed = _packed(weight.detach())
+        replaces = self._packed is not None and weight.dtype == torch.bfloat16
+        self._plain_rows = 0 if replaces else _PLAIN_ROWS
+        self._weight = weight.new_empty(0) if replaces else weight.detach()
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._packed is None or x.shape[0] <= self._plain_rows:
-            return functional.linear(x, self.weight, self.bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+            return functional.linear(x, self._weight, self._bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
 
     def added(self, x: Tensor, residual: Tensor) -> Tensor:
         """The product plus ``residual`` ``[rows, out]``."""
         if self._packed is None or x.shape[0] <= self._plain_rows:
-            return functional.linear(x, self.weight, self.bias).add_(residual)
-        return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._packed, self.bias, "add")
+            return functional.linear(x, self._weight, self._bias).add_(residual)
+        return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._packed, self._bias, "add")
 
 
 def _packed(weight: Tensor) -> Tensor | None:
     """The weight in oneDNN's layout; None where this build or processor has no use for it."""
-    if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return None
-    if not torch.backends.mkldnn.is_available():
+    if weight.dtype != torch.bfloat16 and (weight.dtype != torch.float32 or weight.numel() > _COPIED_ELEMENTS):
         return None
     try:
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), 8)
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, 8)
         torch.ops.mkldnn._linear_pointwise(weight.new_zeros(1, weight.shape[1]), packed, None, "none", [], "")
     except (AttributeError, RuntimeError, TypeError):  # the operators are internal to torch and may change
         return None

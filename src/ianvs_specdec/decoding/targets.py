@@ -9,6 +9,9 @@ from ianvs_specdec.decoding.fused import FusedTarget, fits
 from ianvs_specdec.decoding.target import HuggingFaceTarget
 
 
-def target_of(model: Any) -> Target:
-    """The fastest target that can run ``model``, a loaded ``transformers`` causal LM."""
-    return FusedTarget(model) if fits(model) else HuggingFaceTarget(model)
+def target_of(model: Any, *, consume: bool = False) -> Target:
+    """The fastest target that can run ``model``, a loaded ``transformers`` causal LM.
+
+    With ``consume`` the target may take the model's weights away from it, so that none is held twice.
+    """
+    return FusedTarget(model, consume=consume) if fits(model) else HuggingFaceTarget(model)

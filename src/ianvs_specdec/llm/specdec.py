@@ -31,7 +31,7 @@ class SpecDecLLM(LocalLLM):
     def _prepare(self) -> None:
         from ianvs_specdec.decoding import target_of
 
-        self._target = target_of(self._model)
+        self._target = target_of(self._model, consume=True)
         self._drafter = drafters.create(self.method, self.options)
 
     def _decode(
