@@ -7,13 +7,12 @@ writes ``bench.json`` and ``bench.csv`` into the output folder.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bench.environment import environment
 from bench.report import table, write
 from ianvs_specdec.errors import UserError
 
@@ -79,7 +78,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             "dtype": options.dtype,
             "device": options.device,
         },
-        "environment": _environment(),
+        "environment": environment(),
         "methods": [asdict(summarise(name, runs[name], runs[names[0]], near_ties)) for name in names],
         "ratios": [
             {"method": method, "baseline": baseline, **asdict(speed_ratio(runs[method], runs[baseline]))}
@@ -117,30 +116,6 @@ def _load(options: argparse.Namespace) -> tuple[Any, Any]:
     except (OSError, ValueError):
         tokenizer = None
     return model.eval(), tokenizer
-
-
-def _environment() -> dict[str, Any]:
-    import torch
-    import transformers
-
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-    }
-
-
-def _processor() -> str:
-    """The processor's model name; on Linux ``platform.processor`` does not tell it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _progress(done: int, total: int) -> None:
