@@ -159,7 +159,9 @@ class RoutedModel:
             query, completions, turns, side=self.side, model=self.settings.model, backend=self.backend()
         )
         usage = response["usage"]
-        response["greedy"] = self.settings.sampling.greedy
+        # Coupled sampling, too, has one right output.
+        coupled = self.settings.options.get("acceptance") == "coupled"
+        response["greedy"] = self.settings.sampling.greedy or coupled
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"])
         response["routing"] = data.get("routing")
         response["slo"] = data.get("slo")

@@ -77,7 +77,10 @@ class Settings:
     def llm(self, name: str) -> LLM:
         """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
         chosen = backend(name, key="backend")
-        return chosen(self.model, **{key: value for key, value in self.options.items() if key in chosen.option_names()})
+        own = {key: _for_backend(key, value, name) for key, value in self.options.items()}
+        return chosen(
+            self.model, **{key: own[key] for key in chosen.option_names() if key in own and own[key] is not None}
+        )
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         """Price of one answer; None without a price."""
@@ -85,6 +88,16 @@ class Settings:
             return None
         spent = prompt_tokens * (self.price_prompt or 0.0) + completion_tokens * (self.price_completion or 0.0)
         return float(spent / 1e6)
+
+
+def _for_backend(key: str, value: Any, name: str) -> Any:
+    """The value of an option for the back end ``name``: an option may be a mapping from back ends to values."""
+    if not isinstance(value, Mapping):
+        return value
+    for known in value:
+        if known not in BACKENDS:
+            raise unknown(f"back end in {key}", str(known), BACKENDS, key=key)
+    return value.get(name)
 
 
 def _check_types(given: Mapping[str, Any]) -> None:

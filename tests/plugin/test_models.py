@@ -384,3 +384,44 @@ def test_an_exception_of_the_model_surfaces_unchanged(
     with pytest.raises(ZeroDivisionError, match="inside"):
         model.predict(row("x"))
     assert not (job / "journal.jsonl").exists() or not (job / "journal.jsonl").read_text()
+
+
+def test_an_option_may_differ_by_back_end(tmp_path):
+    from ianvs_specdec.settings import Settings
+
+    head = tmp_path / "head"
+    head.mkdir()
+    model = build_model(tmp_path / "model")
+    settings = Settings.parse(
+        {
+            "model": str(model),
+            "length": {"EagleSpecDec": "fixed:7", "PromptLookup": "fixed:3"},
+            "head": {"EagleSpecDec": str(head)},
+        }
+    )
+    assert settings.llm("EagleSpecDec").options == {"length": "fixed:7", "head": str(head)}
+    assert settings.llm("PromptLookup").options == {"length": "fixed:3"}
+    assert settings.llm("LadeSpecDec").options == {}
+    with pytest.raises(UserError, match="method medusa needs head"):
+        settings.llm("MedusaSpecDec")
+    with pytest.raises(UserError, match="'EagleSpecDek'. Did you mean 'EagleSpecDec'") as caught:
+        Settings.parse({"model": str(model), "length": {"EagleSpecDek": 3}})
+    assert caught.value.key == "length"
+
+
+def test_the_contents_of_a_head_are_part_of_an_answers_identity(tmp_path):
+    from ianvs_specdec.identity import FileDigests
+    from ianvs_specdec.settings import Settings
+
+    head = tmp_path / "head"
+    head.mkdir()
+    model = build_model(tmp_path / "model")
+    identities = []
+    for content in ("one", "two", "two"):
+        (head / "config.json").write_text(content)
+        settings = Settings.parse({"model": str(model), "backend": "EagleSpecDec", "head": str(head)})
+        digests = FileDigests(tmp_path / "digests.json")
+        llm = settings.llm("EagleSpecDec")
+        identities.append(llm.identity(digests))
+        assert llm.baseline_identity(digests)["options"] == {}
+    assert identities[0] != identities[1] == identities[2]

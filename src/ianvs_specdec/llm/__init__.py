@@ -18,6 +18,14 @@ BACKENDS = {
     "huggingface": "ianvs_specdec.llm.huggingface:HuggingfaceLLM",
     "specdec": "ianvs_specdec.llm.specdec:SpecDecLLM",
     "PromptLookup": "ianvs_specdec.llm.specdec:PromptLookupLLM",
+    "PredictedOutput": "ianvs_specdec.llm.specdec:PredictedOutputLLM",
+    "LadeSpecDec": "ianvs_specdec.llm.specdec:LadeSpecDecLLM",
+    "RestSpecDec": "ianvs_specdec.llm.specdec:RestSpecDecLLM",
+    "SuffixSpecDec": "ianvs_specdec.llm.specdec:SuffixSpecDecLLM",
+    "RecyclingSpecDec": "ianvs_specdec.llm.specdec:RecyclingSpecDecLLM",
+    "DraftModelSpecDec": "ianvs_specdec.llm.specdec:DraftModelSpecDecLLM",
+    "MedusaSpecDec": "ianvs_specdec.llm.specdec:MedusaSpecDecLLM",
+    "EagleSpecDec": "ianvs_specdec.llm.specdec:EagleSpecDecLLM",
     "api": "ianvs_specdec.llm.api:APIBasedLLM",
 }
 """Name in YAML -> ``module:class``. These modules import no heavy library before a model is loaded."""

@@ -52,6 +52,8 @@ class LocalLLM(LLM):
     local: ClassVar[bool] = True
     method: ClassVar[str]
     """How the back end decodes, as recorded with each answer."""
+    FILES: ClassVar[tuple[str, ...]] = ("head", "datastore", "draft")
+    """Options that name files or folders whose contents matter."""
 
     def __init__(
         self, model: str, *, dtype: str = "auto", device: str = "auto", threads: int | None = None, **options: Any
@@ -75,7 +77,7 @@ class LocalLLM(LLM):
         return {
             "backend": self.backend,
             "method": self.method,
-            "options": self.options,
+            "options": self._option_identity(digests),
             "model": digests.folder(self._folder()),
             "dtype": self.dtype,
             "device": self.device_name,
@@ -83,7 +85,15 @@ class LocalLLM(LLM):
         }
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
-        return {**self.identity(digests), "backend": "specdec", "method": "none", "options": {}}
+        # Coupled sampling is reproduced token for token by coupled sampling only.
+        options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
+        return {**self.identity(digests), "backend": "specdec", "method": "none", "options": options}
+
+    def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
+        """The options, with contents in place of paths."""
+        files = {key: Path(value) for key, value in self.options.items() if key in self.FILES}
+        contents = {key: digests.folder(path) if path.is_dir() else digests.file(path) for key, path in files.items()}
+        return {**self.options, **contents}
 
     def _folder(self) -> Path:
         check_model(self.model)

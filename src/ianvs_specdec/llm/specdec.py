@@ -68,3 +68,59 @@ class PromptLookupLLM(SpecDecLLM):
 
     backend: ClassVar[str] = "PromptLookup"
     method: ClassVar[str] = "prompt_lookup"
+
+
+class PredictedOutputLLM(SpecDecLLM):
+    """Drafts from a text that the user expects back (predicted output)."""
+
+    backend: ClassVar[str] = "PredictedOutput"
+    method: ClassVar[str] = "predicted_output"
+
+
+class LadeSpecDecLLM(SpecDecLLM):
+    """Drafts from n-grams that the target itself generates on the side (lookahead decoding)."""
+
+    backend: ClassVar[str] = "LadeSpecDec"
+    method: ClassVar[str] = "lookahead"
+
+
+class RestSpecDecLLM(SpecDecLLM):
+    """Drafts retrieved from a datastore of texts (REST)."""
+
+    backend: ClassVar[str] = "RestSpecDec"
+    method: ClassVar[str] = "rest"
+
+
+class SuffixSpecDecLLM(SpecDecLLM):
+    """Drafts from the longest match in context and corpus, or from a draft head where the match is short (SAMD)."""
+
+    backend: ClassVar[str] = "SuffixSpecDec"
+    method: ClassVar[str] = "suffix"
+
+
+class RecyclingSpecDecLLM(SpecDecLLM):
+    """Drafts from the successors that the target considered before (token recycling)."""
+
+    backend: ClassVar[str] = "RecyclingSpecDec"
+    method: ClassVar[str] = "recycling"
+
+
+class DraftModelSpecDecLLM(SpecDecLLM):
+    """Drafts of a smaller language model."""
+
+    backend: ClassVar[str] = "DraftModelSpecDec"
+    method: ClassVar[str] = "draft_model"
+
+
+class MedusaSpecDecLLM(SpecDecLLM):
+    """Drafts of extra output heads, one for each position ahead (Medusa)."""
+
+    backend: ClassVar[str] = "MedusaSpecDec"
+    method: ClassVar[str] = "medusa"
+
+
+class EagleSpecDecLLM(SpecDecLLM):
+    """Drafts of a one-layer head on the target's hidden states (EAGLE-1, -2 and -3)."""
+
+    backend: ClassVar[str] = "EagleSpecDec"
+    method: ClassVar[str] = "eagle"
