@@ -1,7 +1,7 @@
 """``python -m bench`` (``make bench``): token/s and acceptance, ours beside transformers.
 
 Methods in rows, all on one model and one set of prompts, greedy, one stream, the runs interleaved. Prints a table and
-writes ``bench.json`` and ``bench.csv`` into the output folder.
+writes ``bench.json``, ``bench.csv`` and (with matplotlib) ``bench.svg`` into the output folder.
 """
 
 from __future__ import annotations
@@ -37,41 +37,66 @@ def main(argv: list[str] | None = None) -> int:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    knowledge = EXAMPLE / "dataset" / "knowledge" / "test.jsonl"
-    parser.add_argument("--model", type=Path, default=EXAMPLE / "models" / "cloud", metavar="DIR")
-    parser.add_argument("--prompts", type=Path, default=knowledge, metavar="FILE")
-    parser.add_argument("--limit", type=int, default=24, metavar="N", help="prompts, spread evenly over the file (24)")
-    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
-    parser.add_argument("--repeats", type=int, default=3, metavar="R")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch")
-    parser.add_argument("--out", type=Path, default=Path("runs") / "bench", metavar="DIR")
+    add = parser.add_argument
+    add("--model", type=Path, metavar="DIR", help="target (default: the embedded cloud model with its heads)")
+    add("--eagle", type=Path, action="append", default=[], metavar="DIR", help="EAGLE head of the target; repeatable")
+    add("--medusa", type=Path, metavar="DIR", help="Medusa heads of the target")
+    add("--draft", type=Path, metavar="DIR", help="smaller model with the same tokenizer")
+    add("--datastore", type=Path, metavar="FILE", help="datastore for rest and suffix")
+    add("--methods", type=lambda text: text.split(","), metavar="A,B", help="only these of our methods")
+    add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
+    add("--prompts", type=Path, action="append", metavar="FILE", help="questions; repeatable (the embedded sets)")
+    add("--limit", type=int, default=24, metavar="N", help="prompts of each file, spread evenly over it (24)")
+    add("--max-new-tokens", type=int, default=128, metavar="N")
+    add("--repeats", type=int, default=3, metavar="R")
+    add("--dtype", choices=("float32", "bfloat16", "float16"), default="bfloat16", help="bfloat16 (default)")
+    add("--device", default="cpu")
+    add("--threads", type=int, metavar="N", help="CPU threads of torch")
+    add("--out", type=Path, default=Path("runs") / "bench", metavar="DIR")
     options = parser.parse_args(argv)
     for name in ("limit", "max_new_tokens", "repeats"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    return _with_defaults(options)
+
+
+def _with_defaults(options: argparse.Namespace) -> argparse.Namespace:
+    """Without a model of the user's own: the embedded one with everything that was made for it."""
+    sets = [EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended")]
+    options.prompts = options.prompts or sets
+    if options.model is None:
+        models = EXAMPLE / "models"
+        options.model = models / "cloud"
+        options.eagle = options.eagle or [head for head in sorted(models.glob("cloud-eagle*")) if head.is_dir()]
+        options.medusa = options.medusa or models / "cloud-medusa"
+        options.draft = options.draft or models / "edge"
+        options.datastore = options.datastore or next(iter(sorted(models.glob("*datastore*"))), None)
     return options
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
-    from bench.contestants import RATIOS, contestants, measure
-    from bench.prompts import read_prompts
+    from bench.contestants import AUTOREGRESSIVE, measure
+    from bench.lineup import lineup, ratios
+    from bench.prompts import read_requests
     from bench.statistics import speed_ratio, summarise
 
     model, tokenizer = _load(options)
     eos = model.generation_config.eos_token_id
     eos_ids = [eos] if isinstance(eos, int) else list(eos or [])
     window = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20
-    prompts = read_prompts(options.prompts, tokenizer, options.limit, window - options.max_new_tokens)
-    runs = measure(
-        model, contestants(model, eos_ids, options.max_new_tokens), prompts, options.repeats, progress=_progress
-    )
+    room = window - options.max_new_tokens
+    requests = [r for file in options.prompts for r in read_requests(file, tokenizer, options.limit, room)]
+    runs = measure(model, lineup(options, model, eos_ids), requests, options.repeats, progress=progress)
     names = list(runs)
-    near_ties = [set(repeats[0].near_ties) for repeats in runs["ours autoregressive"]]
+    near_ties = [set(repeats[0].near_ties) for repeats in runs[AUTOREGRESSIVE]]
+    tasks = dict.fromkeys(request.task for request in requests)
     return {
         "model": str(options.model),
-        "prompts": {"file": str(options.prompts), "count": len(prompts), "tokens": sum(map(len, prompts))},
+        "prompts": {
+            "files": [str(file) for file in options.prompts],
+            "count": len(requests),
+            "tokens": sum(len(request.ids) for request in requests),
+        },
         "settings": {
             "max_new_tokens": options.max_new_tokens,
             "repeats": options.repeats,
@@ -79,11 +104,24 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             "device": options.device,
         },
         "environment": environment(),
-        "methods": [asdict(summarise(name, runs[name], runs[names[0]], near_ties)) for name in names],
+        "methods": [
+            {
+                **asdict(summarise(name, runs[name], runs[names[0]], near_ties)),
+                "speedup": asdict(speed_ratio(runs[name], runs[AUTOREGRESSIVE])),
+            }
+            for name in names
+        ],
         "ratios": [
             {"method": method, "baseline": baseline, **asdict(speed_ratio(runs[method], runs[baseline]))}
-            for method, baseline in RATIOS
+            for method, baseline in ratios(names)
         ],
+        "tasks": {
+            task: {
+                name: speed_ratio(*(_of_task(runs[which], requests, task) for which in (name, AUTOREGRESSIVE))).value
+                for name in names
+            }
+            for task in tasks
+        },
         "runs": {
             name: [
                 [{"tokens": len(run.token_ids), "seconds": run.seconds, "forwards": run.forwards} for run in repeats]
@@ -92,6 +130,10 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             for name, per_prompt in runs.items()
         },
     }
+
+
+def _of_task(runs: list[Any], requests: list[Any], task: str) -> list[Any]:
+    return [repeats for repeats, request in zip(runs, requests, strict=True) if request.task == task]
 
 
 def _load(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -118,7 +160,7 @@ def _load(options: argparse.Namespace) -> tuple[Any, Any]:
     return model.eval(), tokenizer
 
 
-def _progress(done: int, total: int) -> None:
+def progress(done: int, total: int) -> None:
     if sys.stderr.isatty():
         end = "\n" if done + 1 == total else ""
         print(f"\r{done + 1}/{total} prompts", end=end, file=sys.stderr, flush=True)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from bench.prompts import Request
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import HuggingFaceTarget, decode
+from ianvs_specdec.decoding import Target, decode
 from ianvs_specdec.types import Sampling
+
+GENERATE = "transformers generate"
+AUTOREGRESSIVE = "ours autoregressive"
 
 
 @dataclass
 class Run:
-    """One prompt decoded once: the new tokens, wall seconds, target forwards, and output positions that were
-    near-ties."""
+    """One prompt decoded once: the new tokens, wall seconds, target forwards with the prefill pass, and output
+    positions that were near-ties."""
 
     token_ids: list[int]
     seconds: float
@@ -27,29 +31,35 @@ class Run:
 
 @dataclass
 class Contestant:
-    """``decode(prompt ids)`` gives the new token ids and the near-tied positions, where it tells them."""
+    """``decode(request)`` gives the new token ids, and where it tells them the target forwards and the near-tied
+    positions."""
 
     name: str
-    decode: Callable[[list[int]], tuple[list[int], tuple[int, ...]]]
+    decode: Callable[[Request], tuple[list[int], int | None, tuple[int, ...]]]
 
 
-def ours(model: Any, method: str, eos_ids: list[int], max_tokens: int) -> Contestant:
-    target = HuggingFaceTarget(model)
-    drafter, length = drafters.create(method), lengths.create(drafters.default_length(method))
+def ours(target: Target, name: str, settings: Mapping[str, Any], eos_ids: list[int], max_tokens: int) -> Contestant:
+    """One of our methods; ``settings`` are its options, ``length`` among them. It keeps what it learns."""
+    method = name.partition(" ")[0]
+    drafter = drafters.create(method, settings)
+    length = lengths.create(str(settings.get("length", drafters.default_length(method))))
     sampling = Sampling(max_tokens=max_tokens)
 
-    def run(prompt: list[int]) -> tuple[list[int], tuple[int, ...]]:
-        result = decode(target, drafter, length, prompt, sampling, eos_ids=eos_ids)
-        return result.token_ids, tuple(position for position, _ in result.trace.near_ties)
+    def run(request: Request) -> tuple[list[int], int | None, tuple[int, ...]]:
+        result = decode(target, drafter, length, request.ids, sampling, eos_ids=eos_ids, task=request.task)
+        # A method that roots its first step in the prompt has a prefill pass that yields no token.
+        rooted = drafter.roots_in_prompt and len(request.ids) > 1
+        forwards = len(result.trace.steps) + (0 if rooted else 1)
+        return result.token_ids, forwards, tuple(position for position, _ in result.trace.near_ties)
 
-    return Contestant(f"ours {'autoregressive' if method == 'none' else method}", run)
+    return Contestant(AUTOREGRESSIVE if method == "none" else f"ours {name}", run)
 
 
 def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **settings: Any) -> Contestant:
     """``model.generate``, greedy; ``settings`` choose its mode."""
 
-    def run(prompt: list[int]) -> tuple[list[int], tuple[int, ...]]:
-        ids = torch.tensor([prompt], device=model.device)
+    def run(request: Request) -> tuple[list[int], int | None, tuple[int, ...]]:
+        ids = torch.tensor([request.ids], device=model.device)
         output = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -59,37 +69,22 @@ def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens:
             pad_token_id=(eos_ids or [0])[0],
             **settings,
         )
-        return output[0, len(prompt) :].tolist(), ()
+        return output[0, len(request.ids) :].tolist(), None, ()
 
     return Contestant(f"transformers {name}", run)
 
 
-def contestants(model: Any, eos_ids: list[int], max_tokens: int) -> list[Contestant]:
-    """The rows of the table; the first is the output all others are compared with."""
-    draft = int(drafters.default_length("prompt_lookup").partition(":")[2])
-    return [
-        transformers_generate(model, "generate", eos_ids, max_tokens),
-        ours(model, "none", eos_ids, max_tokens),
-        transformers_generate(model, "prompt lookup", eos_ids, max_tokens, prompt_lookup_num_tokens=draft),
-        ours(model, "prompt_lookup", eos_ids, max_tokens),
-    ]
-
-
-RATIOS = (
-    ("ours autoregressive", "transformers generate"),
-    ("ours prompt_lookup", "transformers prompt lookup"),
-    ("ours prompt_lookup", "ours autoregressive"),
-)
-"""Pairs whose speed ratio is printed."""
-
-
 def measure(
-    model: Any, entries: list[Contestant], prompts: list[list[int]], repeats: int, progress: Callable[[int, int], None]
+    model: Any,
+    entries: list[Contestant],
+    requests: list[Request],
+    repeats: int,
+    progress: Callable[[int, int], None],
 ) -> dict[str, list[list[Run]]]:
     """Every contestant on every prompt, ``repeats`` times: A B C A B C ..., so that drift of the machine hits all
     alike.
 
-    Before that each contestant decodes the first prompt once, uncounted. Returns per name, per prompt, the repeats.
+    Before that each contestant decodes the first prompts once, uncounted. Returns per name, per prompt, the repeats.
     """
     forwards = [0]
 
@@ -97,19 +92,22 @@ def measure(
         forwards[0] += 1
 
     hook = model.register_forward_pre_hook(count)
-    runs: dict[str, list[list[Run]]] = {entry.name: [[] for _ in prompts] for entry in entries}
+    runs: dict[str, list[list[Run]]] = {entry.name: [[] for _ in requests] for entry in entries}
     try:
         for entry in entries:
-            entry.decode(prompts[0])
+            for request in requests[:2]:
+                entry.decode(request)
         for repeat in range(repeats):
-            for i, prompt in enumerate(prompts):
-                progress(repeat * len(prompts) + i, repeats * len(prompts))
-                for entry in entries:
+            for i, request in enumerate(requests):
+                progress(repeat * len(requests) + i, repeats * len(requests))
+                # Each goes first as often as any other: what runs before it decides what the caches hold.
+                turn = (repeat * len(requests) + i) % len(entries)
+                for entry in entries[turn:] + entries[:turn]:
                     forwards[0] = 0
                     started = time.perf_counter()
-                    token_ids, near_ties = entry.decode(prompt)
+                    token_ids, counted, near_ties = entry.decode(request)
                     seconds = time.perf_counter() - started
-                    runs[entry.name][i].append(Run(token_ids, seconds, forwards[0], near_ties))
+                    runs[entry.name][i].append(Run(token_ids, seconds, counted or forwards[0], near_ties))
     finally:
         hook.remove()
     return runs

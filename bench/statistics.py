@@ -22,8 +22,9 @@ class Estimate:
 
 @dataclass
 class Summary:
-    """One contestant: ``tau`` is output tokens per target forward, the prefill pass included; ``same_output`` the share
-    of prompts with the reference output, ``near_tie`` the share that differs from it first at a near-tie."""
+    """One contestant: ``tau`` is output tokens per target forward, neither counting the prefill pass nor its token;
+    ``same_output`` the share of prompts with the reference output, ``near_tie`` the share that differs from it first at
+    a near-tie."""
 
     name: str
     tokens: int
@@ -58,10 +59,15 @@ def summarise(name: str, runs: list[list[Run]], reference: list[list[Run]], near
         name=name,
         tokens=int(tokens.sum()),
         tokens_per_second=bootstrap(lambda i: tokens[i].sum() / seconds[i].sum(), len(tokens)),
-        tau=float(tokens.sum() / sum(repeats[0].forwards for repeats in runs)),
+        tau=_tau(runs),
         same_output=differences.count(None) / len(differences),
         near_tie=sum(at_ties) / len(at_ties),
     )
+
+
+def _tau(runs: list[list[Run]]) -> float:
+    steps = sum(repeats[0].forwards - 1 for repeats in runs)
+    return sum(len(repeats[0].token_ids) - 1 for repeats in runs) / steps if steps else 1.0
 
 
 def speed_ratio(runs: list[list[Run]], baseline: list[list[Run]]) -> Estimate:

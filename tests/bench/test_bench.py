@@ -39,9 +39,9 @@ def test_outputs_are_compared_and_near_ties_told_apart():
     from bench.statistics import first_difference, summarise
 
     reference = [[Run([1, 2, 3], 1, 3)], [Run([1, 2, 3], 1, 3)], [Run([1, 2, 3], 1, 3)], [Run([1, 2, 3], 1, 3)]]
-    others = [[Run([1, 2, 3], 1, 1)], [Run([1, 9, 3], 1, 1)], [Run([1, 2, 9], 1, 1)], [Run([1, 2, 3], 1, 1)]]
+    others = [[Run([1, 2, 3], 1, 2)], [Run([1, 9, 3], 1, 2)], [Run([1, 2, 9], 1, 2)], [Run([1, 2, 3], 1, 2)]]
     summary = summarise("x", others, reference, [set(), {1}, {1}, {2}])
-    assert (summary.same_output, summary.near_tie, summary.tau) == (0.5, 0.25, 3.0)
+    assert (summary.same_output, summary.near_tie, summary.tau) == (0.5, 0.25, 2.0)
     assert first_difference([1, 2], [1, 2, 3]) == 2
     assert first_difference([1, 2], [1, 2]) is None
 
@@ -94,27 +94,37 @@ def test_a_run_prints_and_writes_everything(tmp_path, capsys):
     config = LlamaConfig(vocab_size=48, max_position_embeddings=64, initializer_range=0.3, eos_token_id=47, **shape)
     LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
     prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps({"prompt": [3, 4, 5, 3, 4, 5 + i]}) + "\n" for i in range(3)))
+    rows = [{"prompt": [3, 4, 5, 3, 4, 5 + i], "category": f"kind {i % 2}"} for i in range(3)]
+    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = ["--model", str(tmp_path / "model"), "--prompts", str(prompts), "--out", str(tmp_path / "out")]
+    arguments += ["--methods", "prompt_lookup,draft_model", "--draft", str(tmp_path / "model"), "--dtype", "float32"]
+    arguments += ["--set", "draft_model.length=fixed:2"]
     assert main([*arguments, "--max-new-tokens", "12", "--repeats", "2", "--threads", "1"]) == 0
 
     report = json.loads((tmp_path / "out" / "bench.json").read_text())
     assert [row["name"] for row in report["methods"]] == [
         "transformers generate",
         "ours autoregressive",
-        "transformers prompt lookup",
         "ours prompt_lookup",
+        "ours draft_model",
+        "transformers prompt lookup",
+        "transformers assisted",
     ]
     for row in report["methods"]:
         assert row["same_output"] + row["near_tie"] == 1.0
         assert (row["tau"] == 1.0) == row["name"].endswith(("generate", "autoregressive"))
+        assert row["speedup"]["low"] <= row["speedup"]["value"] <= row["speedup"]["high"]
         assert [len(repeats) for repeats in report["runs"][row["name"]]] == [2, 2, 2]
     assert {(r["method"], r["baseline"]) for r in report["ratios"]} >= {
         ("ours autoregressive", "transformers generate"),
         ("ours prompt_lookup", "transformers prompt lookup"),
+        ("ours draft_model", "transformers assisted"),
     }
+    assert set(report["tasks"]) == {"kind 0", "kind 1"}
+    assert report["tasks"]["kind 0"]["ours autoregressive"] == 1.0
     with open(tmp_path / "out" / "bench.csv", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 4
+        assert len(list(csv.DictReader(file))) == 6
+    assert (tmp_path / "out" / "bench.svg").read_text().startswith("<?xml")
     printed = capsys.readouterr().out
     assert "ours autoregressive / transformers generate: " in printed
     assert main(["--model", str(tmp_path / "nowhere")]) == 2
