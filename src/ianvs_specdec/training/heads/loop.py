@@ -1,0 +1,196 @@
+"""Training and measuring of a draft head on a pool; checkpoints and resumes.
+
+As in ``training.lm``: Muon for the matrices and AdamW for the rest, bf16 autocast, a constant learning rate with a
+linear decay over the last part.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ianvs_specdec.training.heads.models import Head
+from ianvs_specdec.training.heads.pool import Batch, Order, Sample, collate
+
+CHECKPOINT_SECONDS = 60.0
+PARTS = 4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a head is trained. The budget is ``minutes`` or, where given, ``tokens``: drafts whose loss was computed.
+
+    ``steps``: drafts in a row; draft k counts ``discount ** k``. ``feature_weight``: weight of the SmoothL1 loss of
+    predicted features beside the cross-entropy to the target's distribution.
+    """
+
+    minutes: float
+    tokens: int | None = None
+    steps: int = 7
+    discount: float = 0.9
+    feature_weight: float = 0.1
+    rows: int = 32
+    learning_rate: float = 4e-3
+    decay: float = 0.5
+    seed: int = 1
+
+
+def loss_of(head: Head, batch: Batch, unembedding: Tensor, recipe: Recipe) -> tuple[Tensor, int]:
+    """Summed loss of all drafts in a batch and how many they are."""
+    total = torch.zeros((), device=batch.tokens.device)
+    with torch.autocast(batch.tokens.device.type, dtype=torch.bfloat16):
+        for step, (logits, feature) in enumerate(head.drafts(batch)):
+            valid = batch.valid[step]
+            wanted = batch.at(batch.features, step + 1)[valid]
+            teacher = functional.linear(wanted, unembedding).float().softmax(-1)
+            loss = functional.cross_entropy(logits.float(), teacher, reduction="sum")
+            if feature is not None:
+                distance = functional.smooth_l1_loss(feature.float(), wanted.float(), reduction="none").mean(-1).sum()
+                loss = loss + recipe.feature_weight * distance
+            total = total + recipe.discount**step * loss
+    return total, int(batch.valid.sum())
+
+
+@torch.inference_mode()
+def accepted_length(head: Head, samples: Sequence[Sample], steps: int, device: str) -> dict[str, float]:
+    """Mean accepted length (tau: tokens per verification, prefill not counted) of greedy chains of ``steps`` drafts on
+    the samples, by group: what decoding them would give, worked out from all drafts at once.
+    """
+    emitted: dict[str, int] = defaultdict(int)
+    verified: dict[str, int] = defaultdict(int)
+    order = sorted(range(len(samples)), key=lambda i: len(samples[i].starts))
+    for first in range(0, len(order), 32):
+        chosen = [samples[i] for i in order[first : first + 32]]
+        batch = collate(chosen, steps, device)
+        right = torch.zeros_like(batch.valid)
+        with torch.autocast(batch.tokens.device.type, dtype=torch.bfloat16):
+            for step, (logits, _) in enumerate(head.drafts(batch)):
+                valid = batch.valid[step]
+                right[step][valid] = logits.argmax(-1) == batch.at(batch.tokens, step + 2)[valid]
+        lengths = right.int().cumprod(0).sum(0).cpu()
+        for row, sample in enumerate(chosen):
+            accepted = dict(zip(sample.starts.tolist(), lengths[row].tolist(), strict=False))
+            for tokens, rounds in _walk(sample, accepted):
+                emitted[sample.group] += tokens
+                verified[sample.group] += rounds
+    return {group: emitted[group] / verified[group] for group in sorted(verified)}
+
+
+def _walk(sample: Sample, accepted: dict[int, int]) -> list[tuple[int, int]]:
+    """(tokens after the first, verifications) of each answer, given how many drafts are accepted at each start."""
+    run = sample.run.tolist()
+    walks = []
+    for begin in (i for i in range(1, len(run)) if run[i] > 1 and (i == 1 or not run[i - 1])):
+        position, end, rounds = begin, begin + run[begin] - 1, 0
+        while position < end:
+            position += min(accepted[position - 1] + 1, end - position)
+            rounds += 1
+        walks.append((end - begin, rounds))
+    return walks
+
+
+def train(
+    head: Head,
+    samples: Sequence[Sample],
+    unembedding: Tensor,
+    recipe: Recipe,
+    work: Path,
+    *,
+    device: str,
+    evaluate: Callable[[Head], str],
+    report: Callable[[str], None] = print,
+) -> int:
+    """Train ``head`` until the budget is used up; returns the number of steps, all runs together.
+
+    ``work`` receives ``checkpoint.pt`` (head, optimizers, step, seconds and drafts so far) every minute; a later call
+    with the same folder, samples and recipe goes on from there. ``evaluate`` is asked for a line of results as often.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    checkpoint = work / "checkpoint.pt"
+    head.to(device)
+    unembedding = unembedding.to(device, torch.bfloat16)
+    optimizers = _optimizers(head)
+    state: dict[str, Any] = {"step": 0, "seconds": 0.0, "tokens": 0}
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, weights_only=True, map_location=device)
+        state = saved["state"]
+        head.load_state_dict(saved["head"])
+        for optimizer, optimizer_state in zip(optimizers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(optimizer_state)
+        report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
+
+    def save() -> None:
+        temporary = checkpoint.with_suffix(".tmp")
+        parts = {"state": state, "head": head.state_dict(), "optimizers": [o.state_dict() for o in optimizers]}
+        torch.save(parts, temporary)
+        os.replace(temporary, checkpoint)
+
+    order = Order([len(sample.starts) for sample in samples], rows=recipe.rows, parts=PARTS, seed=recipe.seed)
+    last_save, smooth = time.monotonic(), 0.0
+    while (progress := _progress(state, recipe)) < 1:
+        started = time.monotonic()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.learning_rate * _rate(progress, recipe)
+        total, drafts = 0.0, 0
+        for part in order.step(state["step"]):
+            loss, size = loss_of(head, collate([samples[i] for i in part], recipe.steps, device), unembedding, recipe)
+            loss.backward()
+            total, drafts = total + loss.item(), drafts + size
+        _update(head, optimizers, drafts)
+        state["step"] += 1
+        state["tokens"] += drafts
+        state["seconds"] += time.monotonic() - started
+        smooth = total / drafts if not smooth else 0.95 * smooth + 0.05 * total / drafts
+        if time.monotonic() - last_save > CHECKPOINT_SECONDS:
+            save()
+            report(f"step {state['step']} {state['seconds'] / 60:.1f} min loss {smooth:.4f} | {evaluate(head)}")
+            last_save = time.monotonic()
+    save()
+    report(f"done: {state['step']} steps, {state['seconds'] / 60:.1f} min, loss {smooth:.4f} | {evaluate(head)}")
+    return int(state["step"])
+
+
+def _progress(state: dict[str, Any], recipe: Recipe) -> float:
+    if recipe.tokens is not None:
+        return float(state["tokens"]) / recipe.tokens
+    return float(state["seconds"]) / (recipe.minutes * 60)
+
+
+def _rate(progress: float, recipe: Recipe) -> float:
+    """Learning-rate factor at a part of the budget: a short warm-up, a plateau, a linear decay to zero."""
+    warm = min(1.0, (progress + 1e-3) / 0.01)
+    return warm * min(1.0, max(0.0, (1.0 - progress) / recipe.decay))
+
+
+def _update(head: Head, optimizers: Sequence[torch.optim.Optimizer], drafts: int) -> None:
+    parameters = [parameter for parameter in head.parameters() if parameter.grad is not None]
+    for parameter in parameters:
+        assert parameter.grad is not None
+        parameter.grad /= max(drafts, 1)
+    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
+def _optimizers(head: Head) -> list[torch.optim.Optimizer]:
+    """Muon for what is a matrix inside, AdamW for norms, biases and output matrices."""
+    outputs = {id(parameter) for parameter in head.output_matrices()}
+    trained = [parameter for parameter in head.parameters() if parameter.requires_grad]
+    matrices = [p for p in trained if p.ndim == 2 and id(p) not in outputs]
+    others = [p for p in trained if p.ndim != 2 or id(p) in outputs]
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.Muon(matrices, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw", ns_steps=4),
+        torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+    return optimizers

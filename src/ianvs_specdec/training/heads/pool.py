@@ -1,0 +1,142 @@
+"""The pool: conversations as the target itself would have them, with the target's features at every position.
+
+The target's forward costs far more than a head, so it is run once for each conversation, and the head sees the result
+several times. Made in shards that are written to disk as they are finished: an interrupted run goes on with the next.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import pad
+
+SHARD = 512
+
+
+@dataclass
+class Sample:
+    """One sequence: ``tokens [length]``, ``features [length, hidden]`` (the target's last hidden state after the final
+    norm), ``layers [length, 3 * hidden]`` (inputs of three of its layers; no columns where not asked for) and ``run
+    [length]``, how many tokens from here on, without a gap, the target has said itself.
+    """
+
+    tokens: Tensor
+    features: Tensor
+    layers: Tensor
+    run: Tensor
+    group: str = "all"
+
+    @property
+    def starts(self) -> Tensor:
+        """Positions s from which a draft can start: token s+1 has just been decided, token s+2 is to be guessed."""
+        return (self.run[1:] >= 2).nonzero().flatten()
+
+
+def runs_of(spoken: Sequence[bool]) -> Tensor:
+    """For each position, the number of consecutive true values that begin there."""
+    runs, length = [], 0
+    for value in reversed(spoken):
+        length = length + 1 if value else 0
+        runs.append(length)
+    return torch.tensor(runs[::-1], dtype=torch.int32)
+
+
+@dataclass
+class Batch:
+    """Samples padded to one length. ``starts [rows, starts]`` as in ``Sample``; draft k of a start is token ``start +
+    k + 2``, and ``valid [steps, rows, starts]`` says where the target has said it without interruption since the start.
+    """
+
+    tokens: Tensor
+    features: Tensor
+    layers: Tensor
+    starts: Tensor
+    valid: Tensor
+
+    def at(self, values: Tensor, offset: int) -> Tensor:
+        """``values[row, start + offset]`` for every start: shape ``[rows, starts, ...]``."""
+        index = (self.starts + offset).clamp(max=values.shape[1] - 1)
+        rows = torch.arange(len(values), device=values.device)[:, None]
+        return values[rows, index]
+
+
+def collate(samples: Sequence[Sample], steps: int, device: str) -> Batch:
+    """One batch of the samples, for drafts of ``steps`` tokens."""
+    length = max(len(sample.tokens) for sample in samples)
+    width = max(len(sample.starts) for sample in samples)
+    starts = torch.stack([pad(s.starts, (0, width - len(s.starts)), value=length) for s in samples])
+    run = torch.stack([pad(s.run, (0, length + 2 - len(s.run))) for s in samples])
+    reach = run.gather(1, starts + 1)
+    valid = torch.stack([reach >= step + 2 for step in range(steps)])
+    return Batch(
+        torch.stack([pad(s.tokens, (0, length - len(s.tokens))) for s in samples]).to(device),
+        torch.stack([pad(s.features, (0, 0, 0, length - len(s.tokens))) for s in samples]).to(device),
+        torch.stack([pad(s.layers, (0, 0, 0, length - len(s.tokens))) for s in samples]).to(device),
+        starts.clamp(max=length - 1).to(device),
+        valid.to(device),
+    )
+
+
+def save_shard(path: Path, samples: Sequence[Sample]) -> None:
+    """Write samples, complete or not at all."""
+    temporary = path.with_suffix(".tmp")
+    parts = {
+        "lengths": torch.tensor([len(sample.tokens) for sample in samples]),
+        "tokens": torch.cat([sample.tokens for sample in samples]),
+        "features": torch.cat([sample.features for sample in samples]),
+        "layers": torch.cat([sample.layers for sample in samples]),
+        "run": torch.cat([sample.run for sample in samples]),
+    }
+    save_file(parts, temporary)
+    os.replace(temporary, path)
+
+
+def load_shard(path: Path) -> list[Sample]:
+    parts = load_file(path)
+    sizes = parts.pop("lengths").tolist()
+    split = {name: values.split(sizes) for name, values in parts.items()}
+    return [Sample(*row) for row in zip(*(split[n] for n in ("tokens", "features", "layers", "run")), strict=True)]
+
+
+def fill(folder: Path, shards: int, make: Callable[[int], list[Sample]], report: Callable[[str], None]) -> list[Sample]:
+    """All samples of a pool of ``shards``; ``make`` is asked for those that are not in ``folder`` yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    samples: list[Sample] = []
+    for index in range(shards):
+        path = folder / f"{index:05d}.safetensors"
+        if not path.exists():
+            save_shard(path, make(index))
+            report(f"pool: {index + 1} of {shards} shards")
+        samples += load_shard(path)
+    return [sample for sample in samples if len(sample.starts)]
+
+
+class Order:
+    """Which samples each training step sees: epochs in random order, the same for the same seed.
+
+    A step's samples come in parts of similar size, so that little of a padded batch is padding.
+    """
+
+    def __init__(self, sizes: Sequence[int], *, rows: int, parts: int, seed: int) -> None:
+        self._sizes = sizes
+        self._rows = min(rows, len(sizes))
+        self._parts, self._seed = parts, seed
+        self._epoch, self._permutation = -1, torch.empty(0)
+
+    def step(self, step: int) -> Iterator[list[int]]:
+        per_epoch = len(self._sizes) // self._rows
+        epoch, place = divmod(step, per_epoch)
+        if epoch != self._epoch:
+            generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+            self._epoch, self._permutation = epoch, torch.randperm(len(self._sizes), generator=generator)
+        chosen = self._permutation[place * self._rows : (place + 1) * self._rows].tolist()
+        chosen.sort(key=lambda index: self._sizes[index])
+        size = -(-len(chosen) // self._parts)
+        for start in range(0, len(chosen), size):
+            yield chosen[start : start + size]

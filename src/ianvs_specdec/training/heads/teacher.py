@@ -1,0 +1,219 @@
+"""The target as a teacher: it says conversations in its own words, and gives its features at every position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.training.heads.conversations import Conversation
+from ianvs_specdec.training.heads.pool import Sample, runs_of
+
+FORWARD_TOKENS = 16_384
+"""Padded tokens of one forward, and of the contexts of one batched generation."""
+
+LAYERS_FOR_EAGLE3 = 7
+"""EAGLE-3 reads the inputs of layers 2, n // 2 and n - 3, which are three different ones from here on."""
+
+
+@dataclass
+class _Draft:
+    """A conversation in the making: ``ids`` so far, of which the target said those with ``spoken`` true."""
+
+    group: str
+    ids: list[int] = field(default_factory=list)
+    spoken: list[bool] = field(default_factory=list)
+
+
+class Teacher:
+    """A loaded target in bf16 with its tokenizer.
+
+    ``length`` is the most tokens of a sequence, ``answer`` the most of one answer.
+    """
+
+    def __init__(self, folder: Path, *, device: str, length: int = 1024, answer: int = 256) -> None:
+        self.model, self.tokenizer = _load(folder, device)
+        self.config = self.model.config
+        self.device, self._length, self._answer = device, length, answer
+        configured = self.model.generation_config.eos_token_id
+        ends = configured if isinstance(configured, list) else [configured]
+        self._ends = sorted({e for e in [*ends, self.tokenizer.eos_token_id] if e is not None})
+
+    @property
+    def eagle3_layers(self) -> tuple[int, int, int]:
+        """Indices into ``hidden_states`` of what an EAGLE-3 head reads. Raises ``UserError`` for a shallow target."""
+        n = self.config.num_hidden_layers
+        if n < LAYERS_FOR_EAGLE3:
+            raise UserError(
+                f"EAGLE-3 needs a model of at least {LAYERS_FOR_EAGLE3} layers, this one has {n}: use eagle"
+            )
+        return 2, n // 2, n - 3
+
+    def samples(self, conversations: Sequence[Conversation], layers: Sequence[int] = ()) -> list[Sample]:
+        """The conversations in the target's own greedy words, with features; ``layers`` are the ``hidden_states`` to
+        keep beside the last.
+
+        An expected answer that the target would give token for token is taken as it is; others are generated.
+        """
+        expected = [self._expected(conversation) for conversation in conversations]
+        samples = self._features([draft or _Draft("") for draft in expected], layers)
+        own = [
+            index
+            for index, (draft, sample) in enumerate(zip(expected, samples, strict=True))
+            if draft is None or (not conversations[index].text and not self._says(sample))
+        ]
+        said = self._converse([conversations[index] for index in own])
+        for index, sample in zip(own, self._features(said, layers), strict=True):
+            samples[index] = sample
+        return samples
+
+    def _expected(self, conversation: Conversation) -> _Draft | None:
+        """The conversation with the answers that came with it; None where they are not known."""
+        if conversation.text:
+            ids = self.tokenizer(conversation.text)["input_ids"][: self._length]
+            return _Draft(conversation.group, ids, [True] * len(ids))
+        if not conversation.answers:
+            return None
+        draft = _Draft(conversation.group)
+        for turn in range(len(conversation.turns)):
+            self._ask(draft, conversation, turn, conversation.answers[:turn])
+            answer = self.tokenizer(conversation.answers[turn], add_special_tokens=False)["input_ids"]
+            self._answer_with(draft, [*answer, *self._ends[:1]])
+        return draft
+
+    def _says(self, sample: Sample) -> bool:
+        """Whether every token marked as the target's own is the one it would choose."""
+        with torch.inference_mode():
+            best = self.model.get_output_embeddings()(sample.features.to(self.device)).argmax(-1).cpu()
+        return bool(((best[:-1] == sample.tokens[1:]) | (sample.run[1:] == 0)).all())
+
+    def _converse(self, conversations: Sequence[Conversation]) -> list[_Draft]:
+        """Ask the target turn by turn; a conversation ends early where an answer does not."""
+        drafts = [_Draft(conversation.group) for conversation in conversations]
+        answers: list[list[str]] = [[] for _ in conversations]
+        open_ = list(range(len(conversations)))
+        turn = 0
+        while open_:
+            for index in open_:
+                self._ask(drafts[index], conversations[index], turn, tuple(answers[index]))
+            for index, ids in zip(open_, self._generate([drafts[i].ids for i in open_]), strict=True):
+                self._answer_with(drafts[index], ids)
+                answers[index].append(self.tokenizer.decode(ids, skip_special_tokens=True))
+            turn += 1
+            open_ = [i for i in open_ if turn < len(conversations[i].turns) and drafts[i].ids[-1] in self._ends]
+        return drafts
+
+    def _ask(self, draft: _Draft, conversation: Conversation, turn: int, answers: tuple[str, ...]) -> None:
+        """Append the next turn as the chat template puts it; where it rewrites what was said before, start anew."""
+        if not conversation.turns:
+            prompt = conversation.prompt
+            ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
+        else:
+            messages: list[dict[str, str]] = []
+            for question, answer in zip(conversation.turns, answers, strict=False):
+                messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+            messages.append({"role": "user", "content": conversation.turns[turn]})
+            text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if max(ids, default=0) >= self.config.vocab_size:
+            raise UserError(
+                f"a prompt has token id {max(ids)}, the model's vocabulary ends at {self.config.vocab_size - 1}"
+            )
+        known = len(draft.ids) if ids[: len(draft.ids)] == draft.ids else 0
+        draft.spoken = draft.spoken[:known] + [False] * (len(ids) - known)
+        draft.ids = ids
+
+    def _answer_with(self, draft: _Draft, ids: list[int]) -> None:
+        draft.ids = draft.ids + ids
+        draft.spoken = draft.spoken + [True] * len(ids)
+
+    @torch.inference_mode()
+    def _generate(self, prompts: list[list[int]]) -> list[list[int]]:
+        """Greedy continuations, with the end mark where there is one."""
+        answers: list[list[int]] = [[] for _ in prompts]
+        fill = self._ends[0] if self._ends else 0
+        for chosen in _batches([len(p) + self._answer for p in prompts]):
+            width = max(len(prompts[i]) for i in chosen)
+            ids = torch.tensor([[fill] * (width - len(prompts[i])) + prompts[i] for i in chosen])
+            mask = torch.tensor([[0] * (width - len(prompts[i])) + [1] * len(prompts[i]) for i in chosen])
+            out = self.model.generate(
+                input_ids=ids.to(self.device),
+                attention_mask=mask.to(self.device),
+                do_sample=False,
+                max_new_tokens=self._answer,
+                eos_token_id=self._ends or None,
+                pad_token_id=fill,
+            )
+            for row, index in enumerate(chosen):
+                answer = out[row, width:].tolist()
+                end = next((n for n, token in enumerate(answer, start=1) if token in self._ends), len(answer))
+                answers[index] = answer[:end]
+        return answers
+
+    @torch.inference_mode()
+    def _features(self, drafts: Sequence[_Draft], layers: Sequence[int]) -> list[Sample]:
+        hidden = self.config.hidden_size
+        empty = torch.zeros(0, dtype=torch.long)
+        nothing = (
+            torch.zeros(0, hidden, dtype=torch.bfloat16),
+            torch.zeros(0, hidden * len(layers), dtype=torch.bfloat16),
+        )
+        samples = [Sample(empty, *nothing, empty.int()) for _ in drafts]
+        for chosen in _batches([len(draft.ids) for draft in drafts]):
+            kept = [drafts[i].ids[: self._length] for i in chosen]
+            width = max(map(len, kept))
+            if width == 0:
+                continue
+            ids = torch.tensor([row + [0] * (width - len(row)) for row in kept], device=self.device)
+            # Padding stands at the end, where causal attention does not see it.
+            out = self.model.base_model(input_ids=ids, use_cache=False, output_hidden_states=bool(layers))
+            for row, index in enumerate(chosen):
+                size = len(kept[row])
+                inner = [out.hidden_states[n][row, :size] for n in layers]
+                samples[index] = Sample(
+                    torch.tensor(kept[row]),
+                    out.last_hidden_state[row, :size].cpu(),
+                    torch.cat(inner, -1).cpu() if inner else nothing[1].new_zeros(size, 0),
+                    runs_of(drafts[index].spoken[:size]),
+                    drafts[index].group,
+                )
+        return samples
+
+
+def _batches(sizes: Sequence[int]) -> list[list[int]]:
+    """Indices in batches of similar size, each within ``FORWARD_TOKENS`` when padded (a single one may exceed it)."""
+    batches: list[list[int]] = []
+    for index in sorted(range(len(sizes)), key=lambda i: sizes[i]):
+        if not batches or (len(batches[-1]) + 1) * sizes[index] > FORWARD_TOKENS:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
+
+
+def _load(folder: Path, device: str) -> tuple[Any, Any]:
+    if not (folder / "config.json").is_file():
+        raise UserError(f"--model {folder} holds no config.json: give the folder of a Hugging Face model", key="model")
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.bfloat16, use_safetensors=True
+        )
+    except Exception as error:
+        # Damaged files raise whatever their reader has, safetensors' and tokenizers' own exceptions among them.
+        raise UserError(f"cannot load the model {folder}: {' '.join(str(error).split())}", key="model") from error
+    needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "rms_norm_eps")
+    if missing := [name for name in needed if not hasattr(model.config, name)]:
+        raise UserError(
+            f"--model {folder}: heads are trained for models built like Llama or Qwen; "
+            f"type {model.config.model_type} has no {', '.join(missing)}",
+            key="model",
+        )
+    return model.to(device).eval().requires_grad_(False), tokenizer
