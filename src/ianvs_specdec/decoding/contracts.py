@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -133,12 +134,20 @@ class Drafter:
 
 @dataclass
 class Stats:
-    """What a speculation length may learn from: the finished steps of the running request and what they cost, in
-    seconds; ``task`` names the kind of request. A new request comes with a new instance."""
+    """What a speculation length may learn from: the finished steps of the running request, the budget each was given,
+    how deep its tree was (scouts aside) and what it cost, in seconds; ``task`` names the kind of request, and at most
+    ``remaining`` more tokens will be emitted. A new request comes with a new instance.
+
+    ``draft_seconds`` is the time of choosing the budget, proposing and observing; ``verify_seconds`` that of verifying,
+    accepting and committing.
+    """
 
     context_tokens: int
     task: str = ""
+    remaining: int = sys.maxsize
     steps: list[Step] = field(default_factory=list)
+    budgets: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
     draft_seconds: list[float] = field(default_factory=list)
     verify_seconds: list[float] = field(default_factory=list)
 

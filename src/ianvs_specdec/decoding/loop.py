@@ -73,14 +73,14 @@ def decode(
     context = Context(
         list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, noise, 0.0, prediction, task
     )
-    stats = Stats(len(context.tokens), task)
+    stats = Stats(len(context.tokens), task, output.remaining)
 
     def emit(tokens: list[int], gaps: Sequence[float]) -> int:
         position = len(output.ids)
         emitted = output.add(tokens)
         trace.near_ties += [(position + i, gap) for i, gap in enumerate(gaps[: len(emitted)]) if gap < NEAR_TIE]
         context.tokens += emitted
-        context.remaining = output.remaining
+        context.remaining = stats.remaining = output.remaining
         stats.context_tokens = len(context.tokens)
         if emitted:
             trace.chunks.append((time.perf_counter() - started, len(emitted)))
@@ -109,11 +109,15 @@ def decode(
         if trace_trees is not None:
             trace_trees.append(tree)
         if output.finish_reason is None:
+            told = time.perf_counter()
             target.commit(verdict.path)
-            stats.steps.append(trace.steps[-1])
-            stats.draft_seconds.append(proposed - asked)
-            stats.verify_seconds.append(judged - proposed)
+            committed = time.perf_counter()
             drafter.observe(Observation(tree, verified, verdict.path, verdict.token))
+            stats.steps.append(trace.steps[-1])
+            stats.budgets.append(budget)
+            stats.depths.append(tree.depth)
+            stats.verify_seconds.append(judged - proposed + committed - told)
+            stats.draft_seconds.append(proposed - asked + time.perf_counter() - committed)
 
     return Decoded(output.ids, output.finish_reason, trace)
 

@@ -57,6 +57,13 @@ class TokenTree:
             depths.append(depths[parent] + 1)
         return depths
 
+    @property
+    def depth(self) -> int:
+        """The distance from the root of the deepest node that can be accepted."""
+        if not self.scouts:
+            return max(self.depths)
+        return max(depth for node, depth in enumerate(self.depths) if node not in self.scouts)
+
     @cached_property
     def children(self) -> list[list[int]]:
         """The children of every node that can be accepted, in node order (the order in which they are tried)."""
