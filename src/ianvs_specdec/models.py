@@ -162,6 +162,7 @@ class RoutedModel:
         # Coupled sampling, too, has one right output.
         coupled = self.settings.options.get("acceptance") == "coupled"
         response["greedy"] = self.settings.sampling.greedy or coupled
+        response["lossy"] = self._llm is not None and self._llm.lossy(self.settings.sampling)
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"])
         response["routing"] = data.get("routing")
         response["slo"] = data.get("slo")

@@ -12,6 +12,7 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
   ``key``, ``latency`` (None when taken on other hardware), ``completion_tokens``, ``identical`` and, at the first
   difference, ``near_tie``;
 - ``replayed``: an answer of an earlier run is in it; ``cached``: one that another test case of this run had asked for;
+- ``greedy``: there is one right output; ``lossy``: the back end is set to trade the model's own output for speed;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
   ``slo``.
 

@@ -1,11 +1,13 @@
 """Which of the drafted tokens stay, and which token follows them.
 
-Both rules are lossless: greedy acceptance emits the target's own argmax at every position, rejection sampling emits
-tokens distributed exactly as the target's own samples, whatever was drafted.
+All rules but ``Typical`` are lossless, whatever was drafted: greedy acceptance emits the target's own argmax at every
+position, rejection sampling emits tokens distributed exactly as the target's own samples, coupled sampling the very
+tokens that the target draws by itself with that seed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -144,8 +146,48 @@ class Coupled:
             path.append(child)
 
 
-RULES = ("rejection", "coupled")
-"""How sampled output is accepted. Greedy decoding has one rule only."""
+class Typical:
+    """Medusa's typical acceptance (Cai et al. 2024, arXiv 2401.10774). Lossy: the output is the target's no more.
+
+    A drafted token stays if the target gives it more than min(``CEILING``, ``SHARE`` * exp(-entropy)): what is not
+    unlikely for how undecided the target is. The longest accepted path wins, the likeliest of several. The token that
+    follows is drawn from those that pass the same test.
+    """
+
+    CEILING = 0.09
+    SHARE = 0.3
+
+    def __init__(self, processor: Processor, generator: torch.Generator) -> None:
+        self._processor = processor
+        self._generator = generator
+
+    def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        best: tuple[int, float, int] | None = None
+        frontier = [(0, 0.0, self._processor)]
+        for node, likelihood, processor in frontier:
+            p = processor.probabilities(logits[node])
+            typical = self._typical(p)
+            if best is None or (tree.depths[node], likelihood) > best[:2]:
+                best = (tree.depths[node], likelihood, node)
+                following, self._processor = typical, processor
+            for child in tree.children[node]:
+                if typical[tree.tokens[child]] > 0:
+                    branch = processor.fork()
+                    branch.extend(tree.tokens[child])
+                    frontier.append((child, likelihood + math.log(p[tree.tokens[child]]), branch))
+        assert best is not None
+        token = int(torch.multinomial(following, 1, generator=self._generator))
+        self._processor.extend(token)
+        return Verdict(tree.path_to(best[2]), token)
+
+    def _typical(self, p: Tensor) -> Tensor:
+        """``p`` ``[vocabulary]`` without the tokens that do not pass, not normalised."""
+        threshold = (self.SHARE * torch.exp(-torch.special.entr(p).sum())).clamp_max(self.CEILING)
+        return p.where(p > threshold, 0)
+
+
+RULES = ("rejection", "coupled", "typical")
+"""How sampled output is accepted. Greedy decoding has one rule only. All but typical are lossless."""
 
 
 def create(
@@ -162,4 +204,6 @@ def create(
     if rule == "coupled":
         assert noise is not None
         return Coupled(processor, noise, len(prompt_ids))
+    if rule == "typical":
+        return Typical(processor, generator)
     return Rejection(processor, generator)

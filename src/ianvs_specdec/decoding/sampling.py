@@ -6,6 +6,7 @@ repetition penalty only.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Sequence
 
@@ -46,6 +47,12 @@ class Processor:
         if self._penalised and token not in self._history:
             self._history.add(token)
             self._seen = torch.cat([self._seen, self._seen.new_tensor([token])])
+
+    def fork(self) -> Processor:
+        """A processor with this one's history that goes its own way from here."""
+        branch = copy.copy(self)
+        branch._history = set(self._history)
+        return branch
 
     def scores(self, logits: Tensor) -> Tensor:
         """``[vocabulary]`` logits of the next position with the repetition penalty applied, float32."""

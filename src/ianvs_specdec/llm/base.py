@@ -45,6 +45,10 @@ class LLM(ABC):
         """``identity`` of the same model decoded autoregressively by our engine; None where that cannot be run."""
         return None
 
+    def lossy(self, sampling: Sampling) -> bool:
+        """Whether the back end is set to trade the model's own output for speed. Does not load the model."""
+        return False
+
     def hardware(self) -> Mapping[str, Any]:
         """What the timings depend on. Called when the model is loaded."""
         return machine()

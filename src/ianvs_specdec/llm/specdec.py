@@ -28,6 +28,9 @@ class SpecDecLLM(LocalLLM):
     def option_names(cls) -> tuple[str, ...]:
         return (*super().option_names(), *drafters.options(cls.method))
 
+    def lossy(self, sampling: Sampling) -> bool:
+        return self.options.get("acceptance") == "typical" and not sampling.greedy
+
     def _prepare(self) -> None:
         from ianvs_specdec.decoding import target_of
 

@@ -72,7 +72,9 @@ def _after_difference(table: Table) -> NDArray[np.bool_]:
 
 
 def lossless_share(table: Table) -> Column:
-    """100 if all turns are identical to the target's own greedy output, else 0; NaN where that is not known."""
+    """100 if all turns are identical to the target's own greedy output, else 0; NaN where that is not known, as with
+    lossless sampling. Lossy acceptance counts 0.
+    """
     return 100.0 * _until_difference(table, "identical", combine=np.minimum)
 
 
