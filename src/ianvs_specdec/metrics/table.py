@@ -25,10 +25,11 @@ class Table:
     Per turn (one request each, in order): ``query`` (its index), ``tokens``, ``first_tokens`` (in the first chunk),
     ``ttft`` and ``latency`` (seconds), ``steps``, ``drafted``, ``accepted``, ``emitted``, ``verified`` (sums over
     verification steps), ``bytes_up``, ``bytes_down``, and of the autoregressive baseline ``base_latency``,
-    ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN without baseline, or when sampling, but 0
-    where the back end is lossy on purpose). Per query: ``hard``, ``replayed``, ``score`` (0-100), ``routing``
-    (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not demanded, NaN = no objective), ``cloud_cost``,
-    ``edge_prompt``, ``edge_completion``, ``cloud_prompt``, ``cloud_completion`` (tokens). ``gaps``: seconds between consecutive chunks, of all turns.
+    ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN without baseline, or when sampling, but 0 where the back
+    end is lossy on purpose). Per query: ``hard``, ``replayed``, ``score`` (0-100), ``routing`` (seconds), ``slo_ttft``,
+    ``slo_itl``, ``slo_latency`` (inf = not demanded, NaN = no objective), ``cloud_cost``, ``edge_prompt``,
+    ``edge_completion``, ``cloud_prompt``, ``cloud_completion`` (tokens). ``gaps``: seconds between consecutive chunks,
+    of all turns.
 
     In a cascade the user waits for the edge's answer before the cloud is asked; that time is in ``ttft`` and
     ``latency`` of the cloud's first turn. Timings count if every answer was made in the running run or, with replayed
