@@ -1,11 +1,12 @@
-# make demo   set everything up in .venv and run the main job        make check  lint, format, types
-# make test   set everything up in .venv and run the test suite      make bench  side-by-side measurements against peers
+# make demo   set everything up in .venv and run the main job        make bench      our methods beside their peers, one run
+# make test   set everything up in .venv and run the test suite      make bench-gpu  our engine's own cost at 7B size, on a GPU
+# make check  lint, format, types
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 EXAMPLE := examples/cloud-edge-speculative-decoding
 
-.PHONY: demo test check bench setup
+.PHONY: demo test check bench bench-gpu setup
 
 setup: $(VENV)/installed
 
@@ -29,3 +30,6 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+bench-gpu: setup
+	$(BIN)/python -m bench.engine

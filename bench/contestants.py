@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,22 +20,22 @@ AUTOREGRESSIVE = "ours autoregressive"
 
 @dataclass
 class Run:
-    """One prompt decoded once: the new tokens, wall seconds, target forwards with the prefill pass, and output
-    positions that were near-ties."""
+    """One prompt decoded once: the new tokens, wall seconds, target forwards, output positions that were near-ties, and
+    how many of the forwards (0 or 1) were a pass over the prompt that yields one token and verifies nothing."""
 
     token_ids: list[int]
     seconds: float
     forwards: int
     near_ties: tuple[int, ...] = ()
+    prefills: int = 1
 
 
 @dataclass
 class Contestant:
-    """``decode(request)`` gives the new token ids, and where it tells them the target forwards and the near-tied
-    positions."""
+    """``decode(request)`` gives a run; ``measure`` fills in the seconds, and the forwards where they are 0."""
 
     name: str
-    decode: Callable[[Request], tuple[list[int], int | None, tuple[int, ...]]]
+    decode: Callable[[Request], Run]
 
 
 def ours(target: Target, name: str, settings: Mapping[str, Any], eos_ids: list[int], max_tokens: int) -> Contestant:
@@ -45,12 +45,11 @@ def ours(target: Target, name: str, settings: Mapping[str, Any], eos_ids: list[i
     length = lengths.create(str(settings.get("length", drafters.default_length(method))))
     sampling = Sampling(max_tokens=max_tokens)
 
-    def run(request: Request) -> tuple[list[int], int | None, tuple[int, ...]]:
+    def run(request: Request) -> Run:
         result = decode(target, drafter, length, request.ids, sampling, eos_ids=eos_ids, task=request.task)
-        # A method that roots its first step in the prompt has a prefill pass that yields no token.
-        rooted = drafter.roots_in_prompt and len(request.ids) > 1
-        forwards = len(result.trace.steps) + (0 if rooted else 1)
-        return result.token_ids, forwards, tuple(position for position, _ in result.trace.near_ties)
+        prefills = 0 if drafter.roots_in_prompt and len(request.ids) > 1 else 1
+        near_ties = tuple(position for position, _ in result.trace.near_ties)
+        return Run(result.token_ids, 0.0, len(result.trace.steps) + prefills, near_ties, prefills)
 
     return Contestant(AUTOREGRESSIVE if method == "none" else f"ours {name}", run)
 
@@ -58,7 +57,7 @@ def ours(target: Target, name: str, settings: Mapping[str, Any], eos_ids: list[i
 def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **settings: Any) -> Contestant:
     """``model.generate``, greedy; ``settings`` choose its mode."""
 
-    def run(request: Request) -> tuple[list[int], int | None, tuple[int, ...]]:
+    def run(request: Request) -> Run:
         ids = torch.tensor([request.ids], device=model.device)
         output = model.generate(
             ids,
@@ -69,7 +68,8 @@ def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens:
             pad_token_id=(eos_ids or [0])[0],
             **settings,
         )
-        return output[0, len(request.ids) :].tolist(), None, ()
+        # Its first pass verifies the first draft together with the prompt.
+        return Run(output[0, len(request.ids) :].tolist(), 0.0, 0, prefills=0)
 
     return Contestant(f"transformers {name}", run)
 
@@ -105,9 +105,9 @@ def measure(
                 for entry in entries[turn:] + entries[:turn]:
                     forwards[0] = 0
                     started = time.perf_counter()
-                    token_ids, counted, near_ties = entry.decode(request)
+                    run = entry.decode(request)
                     seconds = time.perf_counter() - started
-                    runs[entry.name][i].append(Run(token_ids, seconds, counted or forwards[0], near_ties))
+                    runs[entry.name][i].append(replace(run, seconds=seconds, forwards=run.forwards or forwards[0]))
     finally:
         hook.remove()
     return runs

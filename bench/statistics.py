@@ -22,7 +22,7 @@ class Estimate:
 
 @dataclass
 class Summary:
-    """One contestant: ``tau`` is output tokens per target forward, neither counting the prefill pass nor its token;
+    """One contestant: ``tau`` is output tokens per target forward, pure prefill passes and their tokens apart;
     ``same_output`` the share of prompts with the reference output, ``near_tie`` the share that differs from it first at
     a near-tie."""
 
@@ -66,8 +66,9 @@ def summarise(name: str, runs: list[list[Run]], reference: list[list[Run]], near
 
 
 def _tau(runs: list[list[Run]]) -> float:
-    steps = sum(repeats[0].forwards - 1 for repeats in runs)
-    return sum(len(repeats[0].token_ids) - 1 for repeats in runs) / steps if steps else 1.0
+    firsts = [repeats[0] for repeats in runs]
+    steps = sum(run.forwards - run.prefills for run in firsts)
+    return sum(len(run.token_ids) - run.prefills for run in firsts) / steps if steps else 1.0
 
 
 def speed_ratio(runs: list[list[Run]], baseline: list[list[Run]]) -> Estimate:

@@ -404,7 +404,7 @@ def test_an_option_may_differ_by_back_end(tmp_path):
     assert settings.llm("LadeSpecDec").options == {}
     with pytest.raises(UserError, match="method medusa needs head"):
         settings.llm("MedusaSpecDec")
-    with pytest.raises(UserError, match="'EagleSpecDek'. Did you mean 'EagleSpecDec'") as caught:
+    with pytest.raises(UserError, match=r"'EagleSpecDek'. Did you mean 'EagleSpecDec'") as caught:
         Settings.parse({"model": str(model), "length": {"EagleSpecDek": 3}})
     assert caught.value.key == "length"
 
