@@ -36,6 +36,12 @@ class Head(nn.Module):
         return []
 
 
+class _Norm(nn.RMSNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        # Under autocast x is bf16 and the weight is not; of mixed types PyTorch has no fused norm.
+        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 class _Attention(nn.Module):
     def __init__(self, config: Any, inputs: int) -> None:
         super().__init__()
@@ -95,10 +101,10 @@ class _Layer(nn.Module):
         super().__init__()
         self.self_attn = _Attention(config, inputs)
         self.mlp = _MLP(config)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = _Norm(config.hidden_size, eps=config.rms_norm_eps)
         if inputs != config.hidden_size:
-            self.hidden_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-            self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+            self.hidden_norm = _Norm(config.hidden_size, eps=config.rms_norm_eps)
+            self.input_layernorm = _Norm(config.hidden_size, eps=config.rms_norm_eps)
 
     def rest(self, residual: Tensor, attended: Tensor) -> Tensor:
         """What follows the attention."""
@@ -203,7 +209,7 @@ class Eagle3(_EagleHead):
         hidden = config.hidden_size
         self.fc = nn.Linear(3 * hidden, hidden, bias=False)
         self.midlayer = _Layer(config, 2 * hidden)
-        self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
+        self.norm = _Norm(hidden, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, len(unembedding), bias=False)
         self.register_buffer("_embedding", embedding.float(), persistent=False)
         _quiet(self.midlayer)

@@ -1,0 +1,404 @@
+"""Draft heads on a tiny scale: what they compute, what they learn from, and the official files they end up in."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import load_file  # noqa: E402
+from transformers import AutoTokenizer, LlamaConfig  # noqa: E402
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding  # noqa: E402
+
+from ianvs_specdec import cli  # noqa: E402
+from ianvs_specdec.training import corpus, lm  # noqa: E402
+from ianvs_specdec.training.heads import conversations, export, loop, models  # noqa: E402
+from ianvs_specdec.training.heads.conversations import Conversation  # noqa: E402
+from ianvs_specdec.training.heads.pool import Order, Sample, collate, load_shard, runs_of, save_shard  # noqa: E402
+from ianvs_specdec.training.heads.teacher import Teacher  # noqa: E402
+
+SHARED = Path(os.environ.get("SPECDEC_SHARED", Path(__file__).parents[2].parent / "shared"))
+HIDDEN, VOCABULARY = 32, 300
+SHAPE = lm.Recipe(hidden=HIDDEN, layers=7, heads=4, kv_heads=2, intermediate=48, minutes=1)
+KINDS = ("eagle", "eagle3", "medusa")
+
+ATTENTION = {"q_proj": (32, 32), "k_proj": (16, 32), "v_proj": (16, 32), "o_proj": (32, 32)}
+MLP = {"gate_proj": (48, 32), "up_proj": (48, 32), "down_proj": (32, 48)}
+EAGLE = {
+    "embed_tokens.weight": (VOCABULARY, 32),
+    "fc.weight": (32, 64),
+    **{f"layers.0.self_attn.{name}.weight": shape for name, shape in ATTENTION.items()},
+    **{f"layers.0.mlp.{name}.weight": shape for name, shape in MLP.items()},
+    "layers.0.post_attention_layernorm.weight": (32,),
+}
+EAGLE3 = {
+    "fc.weight": (32, 96),
+    **{f"midlayer.self_attn.{name}.weight": (rows, 64) for name, (rows, _) in ATTENTION.items()},
+    "midlayer.self_attn.o_proj.weight": (32, 32),
+    **{f"midlayer.mlp.{name}.weight": shape for name, shape in MLP.items()},
+    **{f"midlayer.{name}.weight": (32,) for name in ("hidden_norm", "input_layernorm", "post_attention_layernorm")},
+    "norm.weight": (32,),
+    "lm_head.weight": (VOCABULARY, 32),
+}
+MEDUSA = {
+    key: shape
+    for i in range(3)
+    for key, shape in (
+        (f"{i}.0.linear.weight", (32, 32)),
+        (f"{i}.0.linear.bias", (32,)),
+        (f"{i}.1.weight", (VOCABULARY, 32)),
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "target"
+    corpus.train_tokenizer(folder, vocabulary=VOCABULARY, seed=1, conversations=300)
+    torch.manual_seed(3)
+    model = lm.build(SHAPE, AutoTokenizer.from_pretrained(folder), 7)
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.4)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teacher(target: Path) -> Teacher:
+    return Teacher(target, device="cpu", length=96, answer=12)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "lines.jsonl"
+    rows: list[dict] = []
+    for i in range(6):
+        rows += [{"turns": [f"How many is {i}?", "And then?"]}, {"prompt": f"Count {i}"}, {"prompt": [7, 8, 9 + i]}]
+        rows += [{"text": f"The number after {i} is {i + 1}."}]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def train(kind: str, target: Path, data: Path, out: Path, *more: str) -> int:
+    options = [
+        "--model",
+        str(target),
+        "--data",
+        str(data),
+        "--out",
+        str(out),
+        "--max-new-tokens",
+        "10",
+        "--drafts",
+        "3",
+    ]
+    return cli.main(["train", kind, *options, "--threads", "1", "--tokens", "2000", *more])
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    medusa = folder / "medusa_lm_head.pt"
+    return torch.load(medusa, weights_only=True) if medusa.exists() else load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(("kind", "shapes"), [("eagle", EAGLE), ("eagle3", EAGLE3), ("medusa", MEDUSA)])
+def test_official_files(kind: str, shapes: dict, target: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "head"
+    assert train(kind, target, data, out) == 0
+    tensors = tensors_of(out)
+    assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == shapes
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
+    assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    if kind == "medusa":
+        assert config == {"medusa_num_heads": 3, "medusa_num_layers": 1, "base_model_name_or_path": "target"}
+    else:
+        assert config["architectures"] == ["LlamaForCausalLM"]
+        assert config["num_hidden_layers"] == 1
+        assert config["hidden_size"] == HIDDEN
+        assert config["rope_theta"] == 10000.0
+        assert config.get("bias") is (False if kind == "eagle" else None)
+        assert config.get("draft_vocab_size") == (VOCABULARY if kind == "eagle3" else None)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "head"] == [".head.training"]
+
+
+@pytest.mark.parametrize(("kind", "folder"), [("eagle", "eagle1"), ("eagle3", "eagle3"), ("medusa", "medusa")])
+def test_names_are_those_of_the_reference_heads(kind: str, folder: str) -> None:
+    reference = SHARED / "reference" / folder
+    if not reference.is_dir():
+        pytest.skip(f"no reference heads in {SHARED}")
+    file = next(path for path in reference.iterdir() if path.suffix in (".bin", ".pt"))
+    names = set(torch.load(file, weights_only=True)) - {"d2t", "t2d"}
+    ours = {"eagle": EAGLE, "eagle3": EAGLE3, "medusa": MEDUSA}[kind]
+    assert set(ours) == {name for name in names if not name.startswith("3.")}
+
+
+def random_samples(count: int = 6, columns: int = 0) -> list[Sample]:
+    generator = torch.Generator().manual_seed(5)
+    samples = []
+    for index in range(count):
+        size = 9 + 3 * index
+        spoken = [i > 3 for i in range(size)]
+        features, layers = (torch.randn(size, n, generator=generator) for n in (HIDDEN, columns))
+        tokens = torch.randint(VOCABULARY, (size,), generator=generator)
+        samples.append(Sample(tokens, features, layers, runs_of(spoken), "even" if index % 2 else "odd"))
+    return samples
+
+
+def make_head(kind: str) -> models.Head:
+    torch.manual_seed(11)
+    embedding, unembedding = torch.randn(2, VOCABULARY, HIDDEN)
+    config = export.head_config(
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=HIDDEN,
+            intermediate_size=48,
+            num_hidden_layers=7,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        )
+    )
+    if kind == "medusa":
+        return models.Medusa(HIDDEN, unembedding, heads=3, blocks=1)
+    head = (
+        models.Eagle(config, embedding, unembedding)
+        if kind == "eagle"
+        else models.Eagle3(config, embedding, unembedding, torch.ones(HIDDEN))
+    )
+    for name, parameter in head.named_parameters():
+        if parameter.ndim == 2 and "embed" not in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    head.config = config
+    return head
+
+
+@torch.no_grad()
+def test_eagle_drafts_as_a_decoder_layer_that_reads_its_own_outputs() -> None:
+    """Against transformers' Llama layer, run anew on the whole chain for every draft."""
+    head, sample = make_head("eagle"), random_samples()[2]
+    batch = collate([sample], 3, "cpu")
+    drafts = [logits for logits, _ in head.drafts(batch)]
+    head.config._attn_implementation = "eager"
+    layer = LlamaDecoderLayer(head.config, 0)
+    layer.input_layernorm = torch.nn.Identity()
+    layer.load_state_dict({n.removeprefix("layers.0."): v for n, v in head.state_dict().items() if "layers.0." in n})
+    rotary = LlamaRotaryEmbedding(config=head.config)
+    embedded = head.embed_tokens(sample.tokens)
+    for row, start in enumerate(sample.starts.tolist()):
+        inputs = list(head.fc(torch.cat([embedded[1 : start + 2], sample.features[: start + 1]], -1)))
+        for step in range(3):
+            if not batch.valid[step, 0, row]:
+                break
+            x = torch.stack(inputs)[None]
+            mask = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1)[None, None]
+            out = layer(x, attention_mask=mask, position_embeddings=rotary(x, torch.arange(x.shape[1])[None]))
+            out = (out[0] if isinstance(out, tuple) else out)[0, -1]
+            place = int(batch.valid[step, 0, :row].sum())
+            assert torch.allclose(drafts[step][place], out @ head._unembedding.T, atol=1e-3)
+            if step < 2 and start + step + 2 < len(sample.tokens):
+                inputs.append(head.fc(torch.cat([embedded[start + step + 2], out])))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_draft_does_not_see_what_comes_after_its_start(kind: str) -> None:
+    head, (sample,) = make_head(kind), random_samples(1, 3 * HIDDEN)
+    before = [logits[0] for logits, _ in head.drafts(collate([sample], 1, "cpu"))]
+    first = int(sample.starts[0])
+    for values in (sample.features, sample.layers):
+        values[first + 1 :] += 3
+    sample.tokens[first + 2 :] = 0
+    after = [logits[0] for logits, _ in head.drafts(collate([sample], 1, "cpu"))]
+    assert torch.equal(before[0], after[0])
+    sample.features[first] += 3
+    sample.layers[first] += 3
+    changed = [logits[0] for logits, _ in head.drafts(collate([sample], 1, "cpu"))]
+    assert not torch.equal(before[0], changed[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_changes_nothing(kind: str) -> None:
+    head, samples = make_head(kind).eval(), random_samples(4, 3 * HIDDEN)
+    unembedding, recipe = torch.randn(VOCABULARY, HIDDEN), loop.Recipe(1, steps=3)
+    with torch.no_grad():
+        together = loop.loss_of(head, collate(samples, 3, "cpu"), unembedding, recipe)
+        alone = [loop.loss_of(head, collate([sample], 3, "cpu"), unembedding, recipe) for sample in samples]
+    assert together[1] == sum(size for _, size in alone)
+    assert together[0].item() == pytest.approx(sum(loss.item() for loss, _ in alone), rel=1e-2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
+    head, samples = make_head(kind), random_samples(6, 3 * HIDDEN)
+    unembedding, recipe = torch.randn(VOCABULARY, HIDDEN), loop.Recipe(1, tokens=9000, steps=3, rows=6)
+    batch = collate(samples, 3, "cpu")
+    with torch.no_grad():
+        before = loop.loss_of(head, batch, unembedding, recipe)[0]
+    loop.train(head, samples, unembedding, recipe, tmp_path, device="cpu", evaluate=lambda _: "", report=lambda _: None)
+    with torch.no_grad():
+        assert loop.loss_of(head, batch, unembedding, recipe)[0] < 0.7 * before
+
+
+class _Oracle(models.Head):
+    """Right about the first ``good`` drafts of every chain, wrong about the others."""
+
+    def __init__(self, good: int) -> None:
+        super().__init__()
+        self._good = good
+
+    def drafts(self, batch):
+        for step, valid in enumerate(batch.valid):
+            tokens = batch.at(batch.tokens, step + 2)[valid]
+            shown = tokens if step < self._good else (tokens + 1) % VOCABULARY
+            yield torch.nn.functional.one_hot(shown, VOCABULARY).float(), None
+
+
+def test_accepted_length_counts_rounds_of_each_answer() -> None:
+    sample = random_samples(1)[0]
+    # Two answers of 10 and 4 tokens; the first token of each comes from the target, 9 and 3 are left to the rounds.
+    spoken = [False] * 3 + [True] * 10 + [False] * 2 + [True] * 4
+    sample = Sample(torch.arange(19), torch.zeros(19, HIDDEN), torch.zeros(19, 0), runs_of(spoken))
+    assert loop.accepted_length(_Oracle(2), [sample], 5, "cpu") == {"all": 12 / 4}
+    assert loop.accepted_length(_Oracle(5), [sample], 5, "cpu") == {"all": 12 / 3}
+    assert loop.accepted_length(_Oracle(0), [sample], 5, "cpu") == {"all": 1.0}
+
+
+def test_what_the_target_says_is_what_is_learned(teacher: Teacher) -> None:
+    """Answers it would not give are replaced by its own; those that it would give stay, both with the same features."""
+    asked = Conversation(("How many?", "And now?"))
+    own = teacher.samples([asked])[0]
+    spoken = (own.run > 0).nonzero().flatten().tolist()
+    prompt = own.tokens[: spoken[0]].tolist()
+    text = corpus.USER + "How many?" + corpus.END + corpus.ASSISTANT
+    assert prompt == teacher.tokenizer(text, add_special_tokens=False)["input_ids"]
+    said = teacher.model.generate(
+        torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), do_sample=False, max_new_tokens=12
+    )[0, len(prompt) :].tolist()
+    assert own.tokens[spoken[0] : spoken[0] + len(said)].tolist() == said
+    wrong = teacher.samples([Conversation(asked.turns, ("No idea.", "None."))], (2,))[0]
+    assert torch.equal(wrong.tokens, own.tokens)
+    assert wrong.layers.shape == (len(own.tokens), HIDDEN)
+
+
+def test_text_is_learned_as_it_stands(teacher: Teacher) -> None:
+    sample = teacher.samples([Conversation(text="Seven is a number.")])[0]
+    assert teacher.tokenizer.decode(sample.tokens) == "Seven is a number."
+    assert sample.run.tolist() == list(range(len(sample.tokens), 0, -1))
+
+
+def test_shards_come_back_as_they_were(tmp_path: Path) -> None:
+    samples = random_samples(3, 3 * HIDDEN)
+    save_shard(tmp_path / "0.safetensors", samples)
+    for ours, read in zip(samples, load_shard(tmp_path / "0.safetensors"), strict=True):
+        for name in ("tokens", "features", "layers", "run"):
+            assert torch.equal(getattr(ours, name), getattr(read, name))
+
+
+def test_an_epoch_shows_every_sample_once_and_depends_on_the_seed_alone() -> None:
+    sizes = [5, 1, 9, 3, 7, 2, 8, 4]
+    order = Order(sizes, rows=4, parts=2, seed=3)
+    steps = [[i for part in order.step(step) for i in part] for step in range(4)]
+    assert sorted(steps[0] + steps[1]) == sorted(steps[2] + steps[3]) == list(range(8))
+    assert steps[:2] != steps[2:]
+    again = Order(sizes, rows=4, parts=2, seed=3)
+    assert [i for part in again.step(3) for i in part] == steps[3]
+
+
+def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
+    target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train("eagle", target, data, tmp_path / "whole") == 0
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    measure, measured = loop.accepted_length, []
+
+    def stops(*arguments):
+        measured.append(1)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return measure(*arguments)
+
+    monkeypatch.setattr(loop, "accepted_length", stops)
+    assert train("eagle", target, data, tmp_path / "parts") == 130
+    assert not (tmp_path / "parts").exists()
+    capsys.readouterr()
+    assert train("eagle", target, data, tmp_path / "parts") == 0
+    printed = capsys.readouterr().out
+    assert "resuming at step 2" in printed
+    assert "shards" not in printed
+    whole, parts = (tensors_of(tmp_path / name) for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_a_failed_export_leaves_the_old_head_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, out = make_head("eagle"), tmp_path / "head"
+    export.write(head, head.config, "base", out)
+    old = (out / "model.safetensors").read_bytes()
+
+    def fails(*arguments, **options):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(export.json, "dumps", fails)
+    with pytest.raises(OSError, match="no space"):
+        export.write(head, head.config, "base", out)
+    assert (out / "model.safetensors").read_bytes() == old
+    assert [path.name for path in tmp_path.iterdir()] == ["head"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "not JSON"),
+        ('{"turns": ["a"], "prompt": "b"}', "needs one of"),
+        ("[]", "needs one of"),
+        ('{"text": ""}', '"text" must be'),
+        ('{"prompt": [1, -2]}', '"prompt" must be'),
+        ('{"prompt": 5}', '"prompt" must be'),
+        ('{"turns": []}', '"turns" must be'),
+        ('{"turns": ["a", "b"], "answers": ["c"]}', "one text for each of the 2 turns"),
+    ],
+)
+def test_a_wrong_line_is_named(line: str, message: str, target: Path, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text(f'{{"text": "fine"}}\n\n{line}\n', encoding="utf-8")
+    assert train("eagle", target, path, tmp_path / "head") == 2
+    error = capsys.readouterr().err
+    assert f"{path}:3" in error
+    assert message in error
+
+
+def test_errors_are_one_message(target: Path, data: Path, tmp_path: Path, capsys) -> None:
+    assert train("eagle", tmp_path, data, tmp_path / "head") == 2
+    assert "holds no config.json" in capsys.readouterr().err
+    assert train("eagle", target, tmp_path / "missing", tmp_path / "head") == 2
+    assert "cannot read --data" in capsys.readouterr().err
+    assert train("eagle", target, data, tmp_path / "head", "--drafts", "0") == 2
+    assert "--drafts must be more than 0" in capsys.readouterr().err
+    assert not (tmp_path / "head").exists()
+
+
+def test_another_trainings_checkpoints_are_refused(target: Path, data: Path, tmp_path: Path, capsys) -> None:
+    work = ("--work", str(tmp_path / "work"))
+    assert train("medusa", target, data, tmp_path / "head", *work) == 0
+    assert train("eagle", target, data, tmp_path / "head", *work, "--seed", "2") == 2
+    assert "another training (head, seed differ)" in capsys.readouterr().err
+
+
+def test_eagle3_needs_a_deep_target(data: Path, target: Path, tmp_path: Path, capsys) -> None:
+    shallow = tmp_path / "shallow"
+    lm.build(SHAPE, AutoTokenizer.from_pretrained(target), 6).save_pretrained(shallow)
+    AutoTokenizer.from_pretrained(target).save_pretrained(shallow)
+    assert train("eagle3", shallow, data, tmp_path / "head") == 2
+    assert "at least 7 layers" in capsys.readouterr().err
+
+
+def test_the_world_is_asked_in_training_wordings_and_measured_in_others() -> None:
+    import random
+    from itertools import islice
+
+    stream = conversations.world_conversations(random.Random(1))
+    asked = {conversation.turns[0] for conversation in islice(stream, 400)}
+    fresh = [c for c in conversations.world_development(1) if c.group == "knowledge"]
+    assert not asked & {conversation.turns[0] for conversation in fresh}
+    assert {conversation.group for conversation in conversations.world_development(1)} == {"knowledge", "open-ended"}
