@@ -121,6 +121,7 @@ def test_official_files(kind: str, shapes: dict, target: Path, data: Path, tmp_p
         assert config["rope_theta"] == 10000.0
         assert config.get("bias") is (False if kind == "eagle" else None)
         assert config.get("draft_vocab_size") == (VOCABULARY if kind == "eagle3" else None)
+    assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o644}
     assert [path.name for path in tmp_path.iterdir() if path.name != "head"] == [".head.training"]
 
 

@@ -74,6 +74,9 @@ def write(head: Head, config: Any, base: str, out: Path) -> None:
             save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
             settings = _eagle(head, config)
         (temporary / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        for file in temporary.iterdir():
+            # safetensors makes its files private; these are ordinary ones.
+            file.chmod(0o644)
         if out.exists():
             shutil.rmtree(out)
         os.replace(temporary, out)
