@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file  # noqa: E402
-from transformers import AutoTokenizer, LlamaConfig  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding  # noqa: E402
 
 from ianvs_specdec import cli  # noqa: E402
@@ -384,6 +385,33 @@ def test_another_trainings_checkpoints_are_refused(target: Path, data: Path, tmp
     assert train("medusa", target, data, tmp_path / "head", *work) == 0
     assert train("eagle", target, data, tmp_path / "head", *work, "--seed", "2") == 2
     assert "another training (head, seed differ)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_heads_take_the_shape_of_other_families(family: str, target: Path, data: Path, tmp_path: Path) -> None:
+    """Tied embeddings, heads wider than the hidden size, a chat template of its own, another rotary base."""
+    shape = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 7, "num_attention_heads": 4}
+    rope = {"rope_type": "default", "rope_theta": 5000.0}
+    own = {"num_key_value_heads": 2, "vocab_size": VOCABULARY, "tie_word_embeddings": True, "rope_parameters": rope}
+    wide = {"head_dim": 16} if family == "qwen3" else {}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **shape, **own, **wide))
+    model.save_pretrained(tmp_path / "other")
+    AutoTokenizer.from_pretrained(target).save_pretrained(tmp_path / "other")
+    for kind, layer in (("eagle", "layers.0"), ("eagle3", "midlayer")):
+        assert train(kind, tmp_path / "other", data, tmp_path / kind) == 0
+        tensors = tensors_of(tmp_path / kind)
+        width = 4 * wide.get("head_dim", 8)
+        assert tensors[f"{layer}.self_attn.q_proj.weight"].shape == (width, 32 if kind == "eagle" else 64)
+        assert tensors[f"{layer}.self_attn.o_proj.weight"].shape == (32, width)
+        assert json.loads((tmp_path / kind / "config.json").read_text(encoding="utf-8"))["rope_theta"] == 5000.0
+
+
+def test_turns_need_a_chat_template(target: Path, data: Path, tmp_path: Path, capsys) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(target, bare)
+    (bare / "chat_template.jinja").unlink()
+    assert train("eagle", bare, data, tmp_path / "head") == 2
+    assert "no chat template" in capsys.readouterr().err
 
 
 def test_eagle3_needs_a_deep_target(data: Path, target: Path, tmp_path: Path, capsys) -> None:

@@ -41,7 +41,8 @@ class Teacher:
         self.device, self._length, self._answer = device, length, answer
         configured = self.model.generation_config.eos_token_id
         ends = configured if isinstance(configured, list) else [configured]
-        self._ends = sorted({e for e in [*ends, self.tokenizer.eos_token_id] if e is not None})
+        # The tokenizer's comes first: it is what ends an answer in a chat, where a model has several.
+        self._ends = list(dict.fromkeys(e for e in [self.tokenizer.eos_token_id, *ends] if e is not None))
 
     @property
     def eagle3_layers(self) -> tuple[int, int, int]:
@@ -112,6 +113,10 @@ class Teacher:
         if not conversation.turns:
             prompt = conversation.prompt
             ids = self.tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else list(prompt)
+        elif not self.tokenizer.chat_template:
+            raise UserError(
+                'the model has no chat template for "turns": train with lines of "prompt" or "text" (--data)'
+            )
         else:
             messages: list[dict[str, str]] = []
             for question, answer in zip(conversation.turns, answers, strict=False):
