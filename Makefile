@@ -1,12 +1,14 @@
 # make demo   set everything up in .venv and run the main job        make bench      our methods beside their peers, one run
 # make test   set everything up in .venv and run the test suite      make bench-gpu  our engine's own cost at 7B size, on a GPU
-# make check  lint, format, types
+# make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 EXAMPLE := examples/cloud-edge-speculative-decoding
 
-.PHONY: demo test check bench bench-gpu setup
+OFFICIAL := runs/official
+
+.PHONY: demo test check bench bench-gpu bench-official setup
 
 setup: $(VENV)/installed
 
@@ -33,3 +35,14 @@ bench: setup
 
 bench-gpu: setup
 	$(BIN)/python -m bench.engine
+
+# The packages declare more than they need and nothing that fits together, so their pins are complete and nothing else is
+# resolved; torch alone brings what its build needs.
+$(OFFICIAL)/venv-%/installed: bench/official/requirements-%.txt
+	$(PYTHON) -m venv $(@D)
+	$(subst $(VENV),$(@D),$(BIN))/python -m pip install --quiet --constraint $< torch
+	$(subst $(VENV),$(@D),$(BIN))/python -m pip install --quiet --no-deps -r $<
+	@touch $@
+
+bench-official: setup $(OFFICIAL)/venv-eagle/installed $(OFFICIAL)/venv-lade/installed
+	$(BIN)/python -m bench.official

@@ -1,0 +1,183 @@
+"""``python -m bench.official`` (``make bench-official``): ours beside eagle-llm 1.2.1 and lade 0.0.2, unpatched.
+
+All on the same model, head and prompts, greedy, one stream, the same number of threads, in turn: outputs, tokens per
+verification step (tau) and token/s. What a package emits beyond the end of sequence or the token limit is cut off
+before outputs are compared and tokens counted. Prints a table and writes ``bench.json`` and ``bench.csv`` into the
+output folder, where the packages' environments are expected, too (``venv-eagle``, ``venv-lade``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bench.__main__ import EXAMPLE, progress
+from bench.environment import environment
+from bench.official.process import Driver
+from bench.official.rows import PACKAGES, Row, pairs, rows
+from bench.report import table, write
+from ianvs_specdec import drafters
+from ianvs_specdec.errors import UserError
+
+HERE = Path(__file__).resolve().parent
+MARGIN = 160
+"""Positions that the packages use beyond the output: one step's tree and window."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _arguments(argv)
+    try:
+        report = _run(options)
+    except UserError as error:
+        print(f"bench.official: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("bench.official: interrupted", file=sys.stderr)
+        return 130
+    print(table(report))
+    for path in write(options.out, report):
+        print(f"written: {path}")
+    return 0
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bench.official", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    models = EXAMPLE / "models"
+    parser.add_argument("--model", type=Path, default=models / "cloud", metavar="DIR")
+    parser.add_argument("--eagle", type=Path, default=models / "cloud-eagle", metavar="DIR", help="an EAGLE-1/2 head")
+    parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=PACKAGES, help="(both)")
+    parser.add_argument("--prompts", type=Path, action="append", metavar="FILE", help="repeatable (the embedded sets)")
+    parser.add_argument("--limit", type=int, default=8, metavar="N", help="prompts of each file, evenly spread (8)")
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
+    parser.add_argument("--repeats", type=int, default=3, metavar="R")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="CPU threads of torch, on all sides (2)")
+    parser.add_argument("--out", type=Path, default=Path("runs") / "official", metavar="DIR", help="(runs/official)")
+    options = parser.parse_args(argv)
+    sets = [EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended")]
+    options.prompts = options.prompts or sets
+    for name in ("limit", "max_new_tokens", "repeats", "threads"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    return options
+
+
+def _run(options: argparse.Namespace) -> dict[str, Any]:
+    from bench.official.layout import old_head, old_model
+    from bench.official.measure import measure
+    from bench.prompts import read_prompts
+
+    out = options.out.resolve()
+    pythons = {package: _python(out, package) for package in options.packages}
+    chosen = [row for row in rows(options.packages, options.eagle) if _exists(row)]
+    tokenizer, eos_ids, window = _read_model(options.model)
+    room = window - options.max_new_tokens - MARGIN
+    prompts = [ids for file in options.prompts for ids in read_prompts(file, tokenizer, options.limit, room)]
+    shape = ["--dtype", options.dtype, "--threads", str(options.threads)]
+    ours = [sys.executable, str(HERE / "ours_driver.py"), "--model", str(options.model), *shape]
+    commands = {"ours": ours}
+    model = old_model(options.model, out / "model", eos_ids)
+    for package, python in pythons.items():
+        head = ["--head", str(old_head(options.eagle, out / "head"))] if package == "eagle" else []
+        commands[package] = [str(python), str(HERE / f"{package}_driver.py"), "--model", str(model), *head, *shape]
+
+    with ExitStack() as stack:
+        drivers = {
+            name: stack.enter_context(Driver(name, command, out / f"{name}.log", options.threads))
+            for name, command in commands.items()
+        }
+        for driver in drivers.values():
+            driver.start()
+        runs = measure(chosen, drivers, prompts, options.repeats, options.max_new_tokens, eos_ids, progress)
+        versions = {name: driver.versions for name, driver in drivers.items()}
+    return _report(options, prompts, chosen, runs, versions)
+
+
+def _exists(row: Row) -> bool:
+    method = row.settings.get("method", "none")
+    return find_spec(drafters.METHODS[method].drafter.partition(":")[0]) is not None
+
+
+def _python(out: Path, package: str) -> Path:
+    """The interpreter of a package's environment."""
+    folder = out / f"venv-{package}"
+    python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    if not python.exists():
+        others = " ".join(name for name in PACKAGES if name != package)
+        raise UserError(f"{folder} is missing: `make bench-official` makes it; or leave it out: --packages {others}")
+    return python
+
+
+def _read_model(folder: Path) -> tuple[Any, list[int], int]:
+    """Tokenizer (None without), end-of-sequence ids and context window of a model folder."""
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read --model {folder}: {error}") from error
+    try:
+        eos = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
+    except OSError:
+        eos = config.eos_token_id
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError):
+        tokenizer = None
+    return tokenizer, [eos] if isinstance(eos, int) else list(eos or []), config.max_position_embeddings
+
+
+def _report(
+    options: argparse.Namespace, prompts: list[list[int]], chosen: list[Row], runs: Any, versions: dict[str, Any]
+) -> dict[str, Any]:
+    """The report in the shape of ``bench``'s."""
+    from bench.statistics import speed_ratio, summarise
+
+    reference = runs[chosen[0].name]
+    near_ties = [set(repeats[0].near_ties) for repeats in reference]
+    libraries = ", ".join(f"{version['transformers']} ({name})" for name, version in versions.items())
+    return {
+        "model": str(options.model),
+        "prompts": {
+            "files": [str(file) for file in options.prompts],
+            "count": len(prompts),
+            "tokens": sum(map(len, prompts)),
+        },
+        "settings": {"max_new_tokens": options.max_new_tokens, "repeats": options.repeats, "dtype": options.dtype},
+        "environment": {**environment(), "threads": options.threads, "transformers": libraries},
+        "versions": versions,
+        "methods": [
+            {
+                **asdict(summarise(row.name, runs[row.name], reference, near_ties)),
+                "speedup": asdict(speed_ratio(runs[row.name], reference)),
+            }
+            for row in chosen
+        ],
+        "ratios": [
+            {"method": name, "baseline": baseline, **asdict(speed_ratio(runs[name], runs[baseline]))}
+            for name, baseline in pairs(chosen)
+        ],
+        "runs": {
+            name: [[_run_row(run) for run in repeats] for repeats in per_prompt] for name, per_prompt in runs.items()
+        },
+    }
+
+
+def _run_row(run: Any) -> dict[str, Any]:
+    return {
+        "tokens": len(run.token_ids),
+        "seconds": run.seconds,
+        "emitted": run.emitted,
+        "overshoot": run.overshoot,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

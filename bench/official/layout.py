@@ -1,0 +1,93 @@
+"""Our model folders in the layout that the packages' transformers of 2023 and 2024 read.
+
+Weights and tokenizer stay the same files; ``config.json`` is written in the old keys, a head is stored as the
+``pytorch_model.bin`` that eagle-llm opens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import UserError
+
+COPIED = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "tokenizer.json", "tokenizer.model")
+
+
+def old_model(model: Path, folder: Path, eos_ids: list[int]) -> Path:
+    """``folder`` with the contents of ``model``. Raises ``UserError`` for a model that the packages cannot run."""
+    config = _config(model)
+    if config.get("model_type") != "llama":
+        raise UserError(f"{model}: the packages run Llama only, this is {config.get('model_type')!r}")
+    folder = _fresh(folder)
+    for path in sorted(path for pattern in COPIED for path in model.glob(pattern)):
+        _link(path, folder / path.name)
+    _write(folder / "config.json", config)
+    pad = config.get("pad_token_id")
+    stops = eos_ids[0] if len(eos_ids) == 1 else eos_ids or None
+    _write(folder / "generation_config.json", {"eos_token_id": stops, "pad_token_id": 0 if pad is None else pad})
+    # eagle-llm asks its tokenizer for the end of sequence alone; classes of newer tokenizers are unknown to it.
+    tokens = _read(model / "tokenizer_config.json")
+    eos = tokens.get("eos_token")
+    _write(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos})
+    return folder
+
+
+def old_head(head: Path, folder: Path) -> Path:
+    """``folder`` with the head in ``head``. Raises ``UserError`` for one that is not EAGLE-1's or EAGLE-2's."""
+    import torch
+    from safetensors.torch import load_file
+
+    config = _config(head)
+    safe, pickled = head / "model.safetensors", head / "pytorch_model.bin"
+    if not (safe.is_file() or pickled.is_file()):
+        raise UserError(f"{head} has neither model.safetensors nor pytorch_model.bin: give the folder of an EAGLE head")
+    tensors = load_file(safe) if safe.is_file() else torch.load(pickled, map_location="cpu", weights_only=True)
+    if any(name.startswith("midlayer.") for name in tensors):
+        raise UserError(f"{head} is a head of EAGLE-3, which eagle-llm 1.2.1 does not know: give one of EAGLE-1 or 2")
+    folder = _fresh(folder)
+    torch.save(tensors, folder / "pytorch_model.bin")
+    _write(folder / "config.json", config)
+    return folder
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise UserError(f"{folder} has no config.json: give the folder of a model in Hugging Face format")
+    config = _read(path)
+    rope = config.pop("rope_parameters", None) or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default":
+        raise UserError(f"{path}: position encoding {kind!r}: the packages are compared on plain rotary positions only")
+    config["rope_theta"] = rope.get("rope_theta", config.get("rope_theta", 10000.0))
+    config["rope_scaling"] = None
+    config["torch_dtype"] = config.pop("dtype", config.get("torch_dtype", "float32"))
+    return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _fresh(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _link(source: Path, link: Path) -> None:
+    try:
+        os.symlink(source.resolve(), link)
+    except OSError:
+        shutil.copyfile(source, link)

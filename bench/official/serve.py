@@ -1,0 +1,78 @@
+"""What every driver does: answer requests, one JSON object per line, on standard input and output.
+
+The first line out is ``{"versions": {package: version}}`` when the model is loaded. A request is ``{"row": {settings
+of the method}, "prompt": [ids], "max_new_tokens": n, "eos_ids": [ids]}``; its answer ``{"output": [new ids],
+"seconds": wall seconds of the generation alone, "steps": n, "emitted": [tokens per step], "near_ties": [output
+positions]}``. Steps are the forwards of the target that verify; where the pass over the prompt is not one of them and
+its token not among those that the first step emits, ``emitted`` adds up to one less than the output. End of input ends
+the driver.
+
+Runs in the environments of the packages, so it needs nothing but the standard library (and torch, to set its threads).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+Decode = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def serve(load: Callable[[argparse.Namespace], tuple[dict[str, str], Decode]]) -> None:
+    """``load`` gives the versions to report and the function that answers a request."""
+    # The packages print: standard output is kept for answers, what they write goes to standard error.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def write(message: dict[str, Any]) -> None:
+        print(json.dumps(message), file=answers, flush=True)
+
+    options = _arguments()
+    import torch
+
+    torch.set_num_threads(options.threads)
+    versions, decode = load(options)
+    write({"versions": versions})
+    for line in sys.stdin:
+        write(decode(json.loads(line)))
+
+
+def versions(*packages: str) -> dict[str, str]:
+    return {name: version(name) for name in (*packages, "transformers", "torch")}
+
+
+def generate(model: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """Answer a request with ``generate`` of transformers, greedy: token by token, the first from the prefill pass."""
+    import torch
+
+    ids = torch.tensor([request["prompt"]])
+    eos_ids = request["eos_ids"]
+    started = time.perf_counter()
+    output = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=request["max_new_tokens"],
+        do_sample=False,
+        eos_token_id=eos_ids or None,
+        pad_token_id=(eos_ids or [0])[0],
+    )
+    seconds = time.perf_counter() - started
+    new = output[0, len(request["prompt"]) :].tolist()
+    steps = len(new) - 1
+    return {"output": new, "seconds": seconds, "steps": steps, "emitted": [1] * steps}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--head", type=Path)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--threads", type=int, default=1)
+    return parser.parse_args()

@@ -1,0 +1,257 @@
+"""The measurement beside the published packages: its protocol with scripted drivers, its order, its reports."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def bench_is_importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+SCRIPTED = """
+import sys
+sys.path.insert(0, {folder!r})
+from serve import serve
+
+def load(options):
+    print("noise on standard output")
+    def decode(request):
+        if request["prompt"] == [13]:
+            raise ValueError("no luck with 13")
+        print("more noise")
+        output = [request["prompt"][-1] + i for i in range(request["max_new_tokens"] + 2)]
+        return {{"output": output, "seconds": 0.5, "steps": 3, "emitted": [len(output) - 2, 1, 1]}}
+    return {{"scripted": "1.0", "transformers": "4"}}, decode
+
+serve(load)
+"""
+
+
+@pytest.fixture
+def scripted(tmp_path):
+    """A driver that speaks the protocol without a model."""
+    from bench.official.process import Driver
+
+    script = tmp_path / "scripted.py"
+    script.write_text(SCRIPTED.format(folder=str(ROOT / "bench" / "official")))
+    command = [sys.executable, str(script), "--model", str(tmp_path)]
+    with Driver("scripted", command, tmp_path / "scripted.log", threads=1) as driver:
+        yield driver
+
+
+def test_a_driver_answers_and_its_prints_do_not_disturb(scripted, tmp_path):
+    scripted.start()
+    assert scripted.versions == {"scripted": "1.0", "transformers": "4"}
+    answer = scripted.ask({"row": {}, "prompt": [5], "max_new_tokens": 2, "eos_ids": []})
+    assert answer == {"output": [5, 6, 7, 8], "seconds": 0.5, "steps": 3, "emitted": [2, 1, 1]}
+    assert "noise on standard output" in (tmp_path / "scripted.log").read_text()
+
+
+def test_a_driver_that_dies_is_one_line_with_what_it_wrote_last(scripted, tmp_path):
+    scripted.start()
+    with pytest.raises(UserError) as raised:
+        scripted.ask({"row": {}, "prompt": [13], "max_new_tokens": 2, "eos_ids": []})
+    message = str(raised.value)
+    assert message.startswith("scripted ended with status 1: ")
+    assert "ValueError: no luck with 13" in message
+    assert str(tmp_path / "scripted.log") in message
+    assert "\n" not in message
+
+
+def test_a_driver_that_never_starts_and_one_that_babbles_are_told(tmp_path):
+    from bench.official.process import Driver
+
+    def start(code):
+        with Driver("broken", [sys.executable, "-c", code], tmp_path / "broken.log", threads=1) as driver:
+            driver.start()
+
+    with pytest.raises(UserError, match=r"broken ended with status 3: it wrote nothing \(its log: "):
+        start("raise SystemExit(3)")
+    with pytest.raises(UserError, match="broken: not an answer: b'hello"):
+        start("print('hello')")
+
+
+class Scripted:
+    """Stands in for a driver; writes down what it was asked."""
+
+    def __init__(self, name, asked):
+        self.name, self.asked = name, asked
+
+    def ask(self, request):
+        self.asked.append((request["row"]["which"], request["prompt"]))
+        return {"output": [1, 2, 3], "seconds": 1.0, "steps": 2, "emitted": [1, 1]}
+
+
+def test_rows_take_turns_prompt_by_prompt_each_first_as_often_after_a_warm_up():
+    from bench.official.measure import measure
+    from bench.official.rows import Row
+
+    asked: list[tuple[str, list[int]]] = []
+    rows = [Row(name, driver, {"which": name}) for name, driver in (("A", "x"), ("B", "y"), ("C", "x"))]
+    drivers = {name: Scripted(name, asked) for name in ("x", "y")}
+    runs = measure(rows, drivers, [[1], [2], [3]], 2, 8, [], lambda done, total: None)
+    order = ["".join(which for which, _ in asked[i : i + 3]) for i in range(0, len(asked), 3)]
+    assert order == ["ABC", "ABC", "BCA", "CAB", "ABC", "BCA", "CAB"]
+    assert [prompt for _, prompt in asked[3::3]] == [[1], [2], [3]] * 2
+    assert [[len(repeats) for repeats in runs[name]] for name in "ABC"] == [[2, 2, 2]] * 3
+
+
+@pytest.mark.parametrize(
+    ("emitted", "kept", "expected"),
+    [
+        ([3, 3, 3], 9, [3, 3, 3]),
+        ([3, 3, 3], 7, [3, 3, 1]),
+        ([3, 3, 3], 6, [3, 3]),
+        ([3, 3, 2], 6, [3, 2]),
+    ],
+)
+def test_what_follows_the_end_is_cut_from_output_and_steps_alike(emitted, kept, expected):
+    from bench.official.measure import trimmed
+
+    output = list(range(10, 19))
+    prefills = len(output) - sum(emitted)
+    for run in (
+        trimmed({"output": output, "seconds": 2.0, "emitted": emitted}, kept, []),
+        trimmed({"output": output, "seconds": 2.0, "emitted": emitted}, 99, [output[kept - 1], 18]),
+    ):
+        assert run.token_ids == output[:kept]
+        assert (list(run.emitted), run.overshoot, run.seconds) == (expected, 9 - kept, 2.0)
+        assert (run.prefills, run.forwards) == (prefills, len(expected) + prefills)
+
+
+def test_every_package_row_has_its_baseline_and_ours_of_the_same_settings(tmp_path):
+    from bench.official.rows import PACKAGES, REFERENCE, pairs, rows
+
+    (tmp_path / "head").mkdir()
+    chosen = rows(PACKAGES, tmp_path / "head")
+    assert chosen[0].name == REFERENCE
+    by_name = {row.name: row for row in chosen}
+    ratios = pairs(chosen)
+    for name in ("eagle-llm static", "eagle-llm chain of 7"):
+        assert (name, "eagle-env generate") in ratios
+        assert (name.replace("eagle-llm", "ours eagle"), name) in ratios
+    for numbers in ("(5,7,7)", "(7,20,20)"):
+        theirs, ours = by_name[f"lade {numbers}"], by_name[f"ours lookahead {numbers} official"]
+        assert theirs.settings.items() <= ours.settings.items()
+        assert {(ours.name, theirs.name), (ours.name, REFERENCE), (theirs.name, "lade-env generate")} <= set(ratios)
+    assert {row.driver for row in rows(["lade"], tmp_path / "nowhere")} == {"ours", "lade"}
+    with pytest.raises(UserError, match="head"):
+        rows(["eagle"], tmp_path / "nowhere")
+
+
+def test_models_are_handed_over_in_the_layout_of_their_time(tmp_path):
+    import torch
+    from bench.official.layout import old_head, old_model
+    from safetensors.torch import save_file
+
+    model, head = tmp_path / "model", tmp_path / "head"
+    for folder in (model, head):
+        folder.mkdir()
+        config = {"model_type": "llama", "dtype": "bfloat16", "hidden_size": 8, "pad_token_id": None}
+        rope = {"rope_parameters": {"rope_theta": 500.0, "rope_type": "default"}}
+        (folder / "config.json").write_text(json.dumps({**config, **rope}))
+        save_file({"fc.weight": torch.arange(4.0)}, folder / "model.safetensors")
+    (model / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend", "eos_token": "<e>"}')
+
+    made = old_model(model, tmp_path / "old", [7])
+    config = json.loads((made / "config.json").read_text())
+    assert (config["rope_theta"], config["rope_scaling"], config["torch_dtype"]) == (500.0, None, "bfloat16")
+    assert (made / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
+    assert json.loads((made / "generation_config.json").read_text()) == {"eos_token_id": 7, "pad_token_id": 0}
+    assert json.loads((made / "tokenizer_config.json").read_text())["eos_token"] == "<e>"
+    made = old_head(head, tmp_path / "old-head")
+    tensors = torch.load(made / "pytorch_model.bin", weights_only=True)
+    assert tensors["fc.weight"].tolist() == [0, 1, 2, 3]
+
+
+def test_models_the_packages_cannot_run_are_refused(tmp_path):
+    import torch
+    from bench.official.layout import old_head, old_model
+    from safetensors.torch import save_file
+
+    def folder(**config):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
+        return tmp_path
+
+    with pytest.raises(UserError, match="Llama only, this is 'qwen2'"):
+        old_model(folder(model_type="qwen2"), tmp_path / "old", [])
+    with pytest.raises(UserError, match=r"config\.json: position encoding 'llama3'"):
+        old_model(folder(rope_parameters={"rope_type": "llama3", "rope_theta": 5e5}), tmp_path / "old", [])
+    with pytest.raises(UserError, match="position encoding 'linear'"):
+        old_model(folder(rope_scaling={"type": "linear", "factor": 2.0}), tmp_path / "old", [])
+    with pytest.raises(UserError, match=r"neither model\.safetensors nor"):
+        old_head(folder(), tmp_path / "old")
+    save_file({"midlayer.norm.weight": torch.ones(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match="EAGLE-3"):
+        old_head(folder(), tmp_path / "old")
+    with pytest.raises(UserError, match=r"no config\.json"):
+        old_head(tmp_path / "nowhere", tmp_path / "old")
+
+
+def test_the_report_of_a_run_is_whole(tmp_path, capsys, monkeypatch):
+    """With scripted drivers in place of the packages' environments and of ours."""
+    from bench.official import __main__ as official
+    from transformers import LlamaConfig
+
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    LlamaConfig(vocab_size=48, max_position_embeddings=256, eos_token_id=47, **shape).save_pretrained(tmp_path / "m")
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": [3, 4 + i]}) + "\n" for i in range(3)))
+
+    class Fake:
+        def __init__(self, name, command, log, threads):
+            self.name, self.versions = name, {"transformers": f"of {name}"}
+            assert command[1].endswith(f"{name}_driver.py")
+            assert (threads, command[command.index("--threads") + 1]) == (1, "1")
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return None
+
+        def start(self):
+            return None
+
+        def ask(self, request):
+            output, steps = [request["prompt"][-1]] * 10, [2] * 5
+            return {"output": output, "seconds": 1.0 if self.name == "ours" else 2.0, "steps": 5, "emitted": steps}
+
+    monkeypatch.setattr(official, "Driver", Fake)
+    python = tmp_path / "out" / "venv-lade" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    arguments = ["--model", str(tmp_path / "m"), "--prompts", str(prompts), "--out", str(tmp_path / "out")]
+    arguments += ["--packages", "lade", "--threads", "1", "--max-new-tokens", "9", "--repeats", "2"]
+    assert official.main(arguments) == 2
+    assert "`make bench-official` makes it" in capsys.readouterr().err
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert official.main(arguments) == 0
+
+    report = json.loads((tmp_path / "out" / "bench.json").read_text())
+    names = [row["name"] for row in report["methods"]]
+    assert names[:3] == ["ours autoregressive", "lade-env generate", "lade (5,7,7)"]
+    for row in report["methods"]:
+        assert (row["same_output"], row["tokens"], row["tau"]) == (1.0, 27, 9 / 5)
+        assert row["tokens_per_second"]["value"] == (9.0 if row["name"].startswith("ours") else 4.5)
+        (first, *_), *_ = report["runs"][row["name"]]
+        assert (first["tokens"], first["emitted"], first["overshoot"]) == (9, [2, 2, 2, 2, 1], 1)
+    assert {ratio["value"] for ratio in report["ratios"]} <= {1.0, 2.0}
+    assert report["versions"]["lade"] == {"transformers": "of lade"}
+    assert "transformers of ours (ours), of lade (lade)" in capsys.readouterr().out
+
+
+def test_importing_it_is_light():
+    import subprocess
+
+    code = "import sys; import bench.official.__main__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
