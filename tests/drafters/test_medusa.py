@@ -1,0 +1,297 @@
+"""Medusa: the official checkpoint format, the tree over the heads' guesses, and the target's own output."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from decoding.tiny import VOCABULARY, tiny_model
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.decoding import Context, HuggingFaceTarget, Output, TokenTree, decode
+from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.drafters.medusa import STATIC_PATHS
+from ianvs_specdec.drafters.medusa_heads import MedusaHeads
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.types import Sampling
+
+HIDDEN = 32
+PROMPTS = [[5], [7, 7], [5, 9, 14, 3, 22, 9, 14, 31]]
+
+
+def random_heads(heads=3, layers=1, hidden=HIDDEN, vocabulary=VOCABULARY, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator) * 0.3
+
+    tensors = {}
+    for head in range(heads):
+        for layer in range(layers):
+            tensors[f"{head}.{layer}.linear.weight"] = draw(hidden, hidden)
+            tensors[f"{head}.{layer}.linear.bias"] = draw(hidden)
+        tensors[f"{head}.{layers}.weight"] = draw(vocabulary, hidden)
+    return tensors
+
+
+def save(folder, tensors, **config):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    torch.save(tensors, folder / "medusa_lm_head.pt")
+    return folder
+
+
+class GivenLogits:
+    """Heads that say what a test wants them to."""
+
+    def __init__(self, logits):
+        self._logits = torch.tensor(logits)
+
+    def __len__(self):
+        return len(self._logits)
+
+    def __call__(self, hidden, heads):
+        return self._logits[:heads]
+
+
+def proposal(probabilities, budget, *, remaining=100, confidence=0.0, sampling=None, noise=None, **options):
+    """The tree for heads with these probabilities, one list per head, with token 9 as root."""
+    medusa = drafters.create("medusa", {"head": ".", **options})
+    target = HuggingFaceTarget(tiny_model())
+    sampling = sampling or Sampling()
+    context = Context([4, 9], 1, remaining, sampling, torch.Generator(), noise, confidence)
+    medusa._heads = GivenLogits([[torch.tensor(p).log().item() for p in row] for row in probabilities])
+    medusa._paths = STATIC_PATHS
+    medusa.begin(target, context, Output(torch.zeros(1, 4), (torch.zeros(2, HIDDEN),)))
+    return medusa.propose(context, budget)
+
+
+def paths(tree: TokenTree) -> set[tuple[int, ...]]:
+    return {tuple(tree.tokens[i] for i in tree.path_to(node)[1:]) for node in range(1, len(tree))}
+
+
+TWO_HEADS = [[0.1, 0.6, 0.25, 0.05], [0.7, 0.06, 0.04, 0.2]]
+
+
+def test_the_dynamic_tree_holds_the_most_probable_paths():
+    """Token 1: 0.6; 1-0: 0.42; 2: 0.25; 2-0: 0.175; 1-3: 0.12; 0: 0.1."""
+    assert paths(proposal(TWO_HEADS, 5)) == {(1,), (1, 0), (2,), (2, 0), (1, 3)}
+    assert paths(proposal(TWO_HEADS, 1)) == {(1,)}
+    assert paths(proposal(TWO_HEADS, 100, nodes=3)) == {(1,), (1, 0), (2,)}
+    assert proposal(TWO_HEADS, 5).tokens[:3] == [9, 1, 0]
+
+
+def test_siblings_come_best_first():
+    tree = proposal(TWO_HEADS, 16)
+    assert [tree.tokens[child] for child in tree.children[0]] == [1, 2, 0, 3]
+    assert [tree.tokens[child] for child in tree.children[tree.children[0][1]]] == [0, 3, 1, 2]
+
+
+def test_below_the_asked_confidence_nothing_is_drafted():
+    assert paths(proposal(TWO_HEADS, 16, confidence=0.2)) == {(1,), (1, 0), (2,)}
+    assert paths(proposal(TWO_HEADS, 16, confidence=0.2, tree="static")) == {(1,), (1, 0), (2,)}
+    assert paths(proposal(TWO_HEADS, 16, confidence=0.9)) == set()
+
+
+def test_no_deeper_than_can_be_emitted():
+    assert max(proposal(TWO_HEADS, 8, remaining=2).depths) == 1
+    assert len(proposal(TWO_HEADS, 8, remaining=1)) == 1
+
+
+def test_the_chain_is_every_heads_best_guess():
+    tree = proposal(TWO_HEADS, 16, tree="chain")
+    assert (tree.tokens, tree.is_chain) == ([9, 1, 0], True)
+
+
+def test_the_static_tree_is_the_official_one():
+    assert (len(STATIC_PATHS), len(set(STATIC_PATHS))) == (63, 63)
+    assert all(path[:-1] in STATIC_PATHS[:i] for i, path in enumerate(STATIC_PATHS) if len(path) > 1)
+    by_depth = [sum(len(path) == depth for path in STATIC_PATHS) for depth in range(1, 6)]
+    assert by_depth == [10, 28, 23, 2, 0]
+    flat = [[0.3 - 0.025 * token for token in range(12)]] * 4
+    tree = proposal(flat, 100, tree="static", nodes=63)
+    assert paths(tree) == set(STATIC_PATHS)
+    assert paths(proposal(flat, 6, tree="static", nodes=63)) == set(STATIC_PATHS[:6])
+    assert paths(proposal(flat[:2], 100, tree="static", nodes=63)) == {p for p in STATIC_PATHS if len(p) <= 2}
+
+
+def test_tokens_that_sampling_rules_out_are_not_drafted():
+    filtered = proposal(TWO_HEADS, 16, sampling=Sampling(temperature=1.0, top_k=2))
+    assert paths(filtered) == {(1,), (2,), (1, 0), (2, 0), (1, 3), (2, 3)}
+
+
+def test_a_repetition_penalty_counts_for_the_heads_too():
+    """Token 9 is in the context; halved, its logit is no longer the best."""
+    row = [[0.0] * 10]
+    row[0][9], row[0][5] = 3.0, 2.0
+    as_probabilities = torch.tensor(row).exp().tolist()
+    assert proposal(as_probabilities, 1).tokens == [9, 9]
+    assert proposal(as_probabilities, 1, sampling=Sampling(repetition_penalty=2.0)).tokens == [9, 5]
+
+
+def test_with_coupled_sampling_the_best_guess_is_the_draw_of_the_shared_noise():
+    noise = Noise(3, 4, torch.device("cpu"))
+    drawn = [noise.draw(torch.tensor(row), 2 + i) for i, row in enumerate(TWO_HEADS)]
+    for tree in ("dynamic", "static", "chain"):
+        drafted = proposal(TWO_HEADS, 4, sampling=Sampling(temperature=1.0), noise=noise, tree=tree)
+        assert tuple(drawn) in paths(drafted)
+        assert drafted.tokens[1] == drawn[0]
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_the_heads_compute_what_the_format_says(tmp_path, layers):
+    tensors = random_heads(heads=3, layers=layers)
+    save(tmp_path, tensors, medusa_num_heads=3, medusa_num_layers=layers)
+    heads = MedusaHeads.load(tmp_path, HIDDEN, VOCABULARY, torch.float32, torch.device("cpu"))
+    hidden = torch.randn(HIDDEN, generator=torch.Generator().manual_seed(1))
+    expected = []
+    for head in range(3):
+        x = hidden
+        for layer in range(layers):
+            inner = tensors[f"{head}.{layer}.linear.weight"] @ x + tensors[f"{head}.{layer}.linear.bias"]
+            x = x + inner * torch.sigmoid(inner)
+        expected.append(tensors[f"{head}.{layers}.weight"] @ x)
+    torch.testing.assert_close(heads(hidden, 3), torch.stack(expected))
+    torch.testing.assert_close(heads(hidden, 2), torch.stack(expected[:2]))
+
+
+def test_safetensors_and_fewer_heads_than_stored(tmp_path):
+    from safetensors.torch import save_file
+
+    tensors = random_heads(heads=3)
+    save(tmp_path, {}, medusa_num_heads=2, medusa_num_layers=1)
+    save_file(tensors, tmp_path / "medusa_lm_head.safetensors")
+    assert len(MedusaHeads.load(tmp_path, HIDDEN, VOCABULARY, torch.float32, torch.device("cpu"))) == 2
+    (tmp_path / "config.json").write_text("{}")
+    assert len(MedusaHeads.load(tmp_path, HIDDEN, VOCABULARY, torch.float32, torch.device("cpu"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("1.0.linear.bias"), r"lacks the tensor 1\.0\.linear\.bias, expected \[32\]"),
+        (
+            lambda t: t.update({"0.1.weight": torch.zeros(10, 32)}),
+            r"0\.1\.weight has shape \[10, 32\].* needs \[64, 32\]",
+        ),
+        (lambda t: t.update({"fc.weight": torch.zeros(1)}), r"holds the tensor fc\.weight, which is unknown"),
+        (lambda t: t.update({"0.3.weight": torch.zeros(1)}), r"holds the tensor 0\.3\.weight, which is unknown"),
+        (lambda t: t.clear(), r"lacks the tensor 0\.0\.linear\.weight"),
+    ],
+)
+def test_a_wrong_tensor_is_named(tmp_path, change, message):
+    tensors = random_heads(heads=2)
+    change(tensors)
+    save(tmp_path, tensors, medusa_num_heads=2, medusa_num_layers=1)
+    with pytest.raises(UserError, match=message) as caught:
+        drafters.create("medusa", {"head": tmp_path}).prepare(HuggingFaceTarget(tiny_model()))
+    assert "medusa_lm_head.pt" in str(caught.value)
+    assert caught.value.key == "head"
+
+
+def test_wrong_files_are_told(tmp_path):
+    def load():
+        MedusaHeads.load(tmp_path, HIDDEN, VOCABULARY, torch.float32, torch.device("cpu"))
+
+    with pytest.raises(UserError, match=r"no Medusa heads in .*medusa_lm_head\.pt"):
+        load()
+    save(tmp_path, random_heads(), medusa_num_heads="three")
+    with pytest.raises(UserError, match=r"config\.json: medusa_num_heads must be a whole number"):
+        load()
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config\.json is not JSON"):
+        load()
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(UserError, match=r"no config\.json"):
+        load()
+    (tmp_path / "medusa_lm_head.pt").write_bytes(b"nonsense")
+    with pytest.raises(UserError, match=r"cannot read the Medusa heads"):
+        load()
+    (tmp_path / "medusa_lm_head.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(UserError, match=r"cannot read the Medusa heads in .*safetensors"):
+        load()
+    with pytest.raises(UserError, match="head must be an existing"):
+        drafters.create("medusa", {"head": tmp_path / "nowhere"})
+
+
+@pytest.fixture(scope="module")
+def target():
+    return HuggingFaceTarget(tiny_model())
+
+
+@pytest.fixture(scope="module")
+def heads(target, tmp_path_factory):
+    """Heads that are right now and then: output matrices like the target's own."""
+    tensors = random_heads(heads=3)
+    with torch.inference_mode():
+        for head in range(3):
+            tensors[f"{head}.1.weight"] = target.model.get_output_embeddings().weight.clone()
+    return save(tmp_path_factory.mktemp("heads"), tensors, medusa_num_heads=3, medusa_num_layers=1)
+
+
+@pytest.mark.parametrize("tree", ["dynamic", "static", "chain"])
+@pytest.mark.parametrize(
+    ("sampling", "rule"),
+    [
+        (Sampling(max_tokens=24), "rejection"),
+        (Sampling(max_tokens=24, repetition_penalty=1.3), "rejection"),
+        (Sampling(max_tokens=24), "typical"),
+        (Sampling(max_tokens=24, temperature=1.0, seed=5), "coupled"),
+        (Sampling(max_tokens=24, temperature=0.8, top_k=20, top_p=0.9, repetition_penalty=1.2), "coupled"),
+    ],
+    ids=["greedy", "penalty", "greedy-typical", "coupled", "coupled-filtered"],
+)
+def test_the_output_is_the_targets_own(target, heads, tree, sampling, rule):
+    medusa = drafters.create("medusa", {"head": heads, "tree": tree})
+    accepted = 0
+    for prompt in PROMPTS:
+        expected = decode(
+            target, drafters.create("none"), lengths.create("fixed:0"), prompt, sampling, eos_ids=[2], rule=rule
+        )
+        for length in ("full", "fixed:1"):
+            result = decode(target, medusa, lengths.create(length), prompt, sampling, eos_ids=[2], rule=rule)
+            assert result.token_ids == expected.token_ids
+            accepted += sum(step.accepted for step in result.trace.steps)
+    assert accepted > 0
+
+
+def test_a_step_without_drafts_leaves_the_heads_in_step(target, heads):
+    """The length is 0 in every other step; what follows is drafted from the right hidden state."""
+
+    class EveryOther:
+        confidence = 0.0
+
+        def budget(self, stats):
+            return 8 * (len(stats.steps) % 2)
+
+    medusa = drafters.create("medusa", {"head": heads})
+    sampling, trees = Sampling(max_tokens=20), []
+    result = decode(target, medusa, EveryOther(), PROMPTS[2], sampling, eos_ids=[], trace_trees=trees)
+    loaded = MedusaHeads.load(heads, HIDDEN, VOCABULARY, torch.float32, torch.device("cpu"))
+    done = len(PROMPTS[2]) + 1
+    full = [*PROMPTS[2], *result.token_ids]
+    for step, tree in zip(result.trace.steps[:-1], trees, strict=False):
+        if len(tree) > 1:
+            hidden = target.prefill(full[: done - 1], (-1,)).hidden[0][-1]
+            assert tree.tokens[1] == int(loaded(hidden, 1)[0].argmax())
+        done += step.emitted
+    assert {len(tree) for tree in trees[:-1]} == {1, 9}
+
+
+def test_tau_on_the_reference_target(shared, reference_model):
+    """Not below what the official tree reaches on the same prompts."""
+    traces = json.loads((shared / "reference" / "traces" / "eagle1_strong.json").read_text())
+    target = HuggingFaceTarget(reference_model)
+    tau = {}
+    for tree in ("static", "dynamic"):
+        medusa = drafters.create("medusa", {"head": shared / "reference" / "medusa", "tree": tree, "nodes": 63})
+        steps = []
+        for trace in traces[1:3]:
+            result = decode(
+                target, medusa, lengths.create("full"), trace["prompt"], Sampling(max_tokens=48), eos_ids=[2]
+            )
+            assert [*trace["prompt"], *result.token_ids] == trace["output"][: len(trace["prompt"]) + 48]
+            steps += result.trace.steps
+        tau[tree] = sum(step.emitted for step in steps) / len(steps)
+    assert tau["dynamic"] >= tau["static"] > 3
