@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for part in ("testenv", "testalgorithms"):
         shutil.copytree(EXAMPLE / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(EXAMPLE / "benchmarkingjob.yaml", folder)
+    for path in (folder / ROUTING).glob("*_o*y.yaml"):
+        choose_back_ends(path)
+    for name in ("random_router", "oracle_router"):
+        choose_back_ends(folder / ROUTING / f"{name}.yaml")
     (folder / "dataset" / "knowledge").mkdir(parents=True)
     for name in ("train", "test"):
         lines = "".join(json.dumps(row) + "\n" for row in questions(8))
@@ -52,6 +57,17 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return folder
+
+
+def choose_back_ends(path: Path) -> None:
+    """Token by token and prompt lookup, on both sides alike: what needs no draft head."""
+    config = yaml.safe_load(path.read_text())
+    lists = {"edgemodel": ["specdec", "PromptLookup"], "cloudmodel": ["same-as-edge"]}
+    for module in config["algorithm"]["modules"]:
+        for hyperparameter in module.get("hyperparameters", ()):
+            if "backend" in hyperparameter:
+                hyperparameter["backend"]["values"] = lists[module["type"]]
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
 
 
 def configure(root: Path, side: str, **changes: Any) -> None:
@@ -89,6 +105,30 @@ def test_the_files_fit_each_other() -> None:
             assert (EXAMPLE.parents[1] / module["url"]).is_file()
 
 
+def shipped_back_ends(router: str, side: str) -> list[str]:
+    config = yaml.safe_load((EXAMPLE / ROUTING / f"{router}.yaml").read_text())
+    module = next(m for m in config["algorithm"]["modules"] if m["type"] == f"{side}model")
+    values: list[str] = next(h["backend"]["values"] for h in module["hyperparameters"] if "backend" in h)
+    return values
+
+
+def test_the_back_ends_that_the_example_compares_have_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLE.parents[1])
+    compared = {
+        "cloud": shipped_back_ends("cloud_only", "cloud"),
+        "edge": shipped_back_ends("edge_only", "edge"),
+    }
+    assert compared["cloud"][0] == compared["edge"][0] == "specdec"  # the baseline comes first
+    every = {"EagleSpecDec", "LadeSpecDec", "MedusaSpecDec", "RestSpecDec", "PromptLookup", "DraftModelSpecDec"}
+    assert every <= set(compared["cloud"])
+    assert {"EagleSpecDec", "LadeSpecDec"} <= set(compared["edge"])
+    assert set(shipped_back_ends("oracle_router", "edge")) <= set(compared["edge"])
+    for side, model in (("cloud", CloudModel), ("edge", EdgeModel)):
+        settings = yaml.safe_load((EXAMPLE / ROUTING / f"{side}_settings.yaml").read_text())
+        for backend in compared[side]:
+            model.check_hyperparameters({**settings, "backend": backend})
+
+
 @pytest.mark.slow
 def test_eight_rows_then_replayed_and_nothing_asked_twice(root: Path, tmp_path: Path, tiny_model: Path) -> None:
     from core.cmd.benchmarking import main
@@ -120,8 +160,7 @@ def api(root: Path, stub: StubServer) -> None:
     for side in ("edge", "cloud"):
         configure(root, side, model=f"{side}-name", api_base_url=stub.url, dtype=None, device=None)
     for path in (root / ROUTING).glob("*.yaml"):
-        text = path.read_text().replace('              - "PromptLookup"\n', "")
-        path.write_text(text.replace('- "specdec"', '- "api"'))
+        path.write_text(re.sub(r"\n *- PromptLookup\b", "", path.read_text()).replace("- specdec", "- api"))
 
 
 def run_ianvs(**options: Any) -> subprocess.Popen[str]:
@@ -194,7 +233,7 @@ def test_a_wrong_setting_is_found_before_anything_runs(
     configure(root, "cloud", model=str(tiny_model))
     path = root / ROUTING / "edge_only.yaml"
     if "backend" in change:
-        path.write_text(path.read_text().replace('- "specdec"', '- "specdek"'))
+        path.write_text(path.read_text().replace("- specdec", "- specdek"))
     else:
         configure(root, "edge", **change)
     assert main(["-f", str(root / "benchmarkingjob.yaml")]) == 2
