@@ -56,7 +56,10 @@ METHODS: dict[str, Method] = {
         {"datastore": Path, "head": Path, "min_match": int},
     ),
     "recycling": Method(
-        "ianvs_specdec.drafters.recycling:Recycling", "RecyclingSpecDec", "full", {"successors": int, "nodes": int}
+        "ianvs_specdec.drafters.recycling:Recycling",
+        "RecyclingSpecDec",
+        "full",
+        {"nodes": int, "successors": int, "order": int},
     ),
     "draft_model": Method(
         "ianvs_specdec.drafters.draft_model:DraftModel",
