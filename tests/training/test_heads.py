@@ -188,7 +188,7 @@ def test_eagle_drafts_as_a_decoder_layer_that_reads_its_own_outputs() -> None:
     layer.load_state_dict({n.removeprefix("layers.0."): v for n, v in head.state_dict().items() if "layers.0." in n})
     rotary = LlamaRotaryEmbedding(config=head.config)
     embedded = head.embed_tokens(sample.tokens)
-    for row, start in enumerate(sample.starts.tolist()):
+    for row, start in enumerate(batch.starts[0].tolist()):
         inputs = list(head.fc(torch.cat([embedded[1 : start + 2], sample.features[: start + 1]], -1)))
         for step in range(3):
             if not batch.valid[step, 0, row]:
@@ -244,16 +244,16 @@ def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
 
 
 class _Oracle(models.Head):
-    """Right about the first ``good`` drafts of every chain, wrong about the others."""
+    """Right about the drafts numbered ``good`` of every chain, wrong about the others."""
 
-    def __init__(self, good: int) -> None:
+    def __init__(self, *good: int) -> None:
         super().__init__()
         self._good = good
 
     def drafts(self, batch):
         for step, valid in enumerate(batch.valid):
             tokens = batch.at(batch.tokens, step + 2)[valid]
-            shown = tokens if step < self._good else (tokens + 1) % VOCABULARY
+            shown = tokens if step in self._good else (tokens + 1) % VOCABULARY
             yield torch.nn.functional.one_hot(shown, VOCABULARY).float(), None
 
 
@@ -262,9 +262,37 @@ def test_accepted_length_counts_rounds_of_each_answer() -> None:
     # Two answers of 10 and 4 tokens; the first token of each comes from the target, 9 and 3 are left to the rounds.
     spoken = [False] * 3 + [True] * 10 + [False] * 2 + [True] * 4
     sample = Sample(torch.arange(19), torch.zeros(19, HIDDEN), torch.zeros(19, 0), runs_of(spoken))
-    assert loop.accepted_length(_Oracle(2), [sample], 5, "cpu") == {"all": 12 / 4}
-    assert loop.accepted_length(_Oracle(5), [sample], 5, "cpu") == {"all": 12 / 3}
-    assert loop.accepted_length(_Oracle(0), [sample], 5, "cpu") == {"all": 1.0}
+    assert loop.accepted_length(_Oracle(0, 1, 3), [sample], 5, "cpu") == {"all": 12 / 4}
+    assert loop.accepted_length(_Oracle(0, 1, 2, 3, 4), [sample], 5, "cpu") == {"all": 12 / 3}
+    assert loop.accepted_length(_Oracle(), [sample], 5, "cpu") == {"all": 1.0}
+
+
+def test_drafts_end_where_the_answer_does() -> None:
+    """No draft is asked for past the end mark, and each is compared with the token that it stands for."""
+    sample = random_samples(1)[0]
+    batch = collate([sample], 3, "cpu")
+    for step in range(3):
+        places = batch.starts[batch.valid[step]] + step + 2
+        assert sorted(places.tolist()) == list(range(5 + step, 9))
+        assert batch.at(batch.tokens, step + 2)[batch.valid[step]].tolist() == sample.tokens[places].tolist()
+
+
+@torch.no_grad()
+def test_the_loss_is_least_for_the_targets_own_distribution() -> None:
+    sample, unembedding = random_samples(1)[0], torch.randn(VOCABULARY, HIDDEN)
+    batch, recipe = collate([sample], 3, "cpu"), loop.Recipe(1, steps=3)
+
+    class Same(models.Head):
+        shift = 0
+
+        def drafts(self, batch):
+            for step, valid in enumerate(batch.valid):
+                features = batch.at(batch.features, step + 1 + self.shift)[valid]
+                yield torch.nn.functional.linear(features, unembedding), features
+
+    best, other = Same(), Same()
+    other.shift = -1
+    assert loop.loss_of(best, batch, unembedding, recipe)[0] < 0.5 * loop.loss_of(other, batch, unembedding, recipe)[0]
 
 
 def test_what_the_target_says_is_what_is_learned(teacher: Teacher) -> None:

@@ -78,7 +78,8 @@ def accepted_length(head: Head, samples: Sequence[Sample], steps: int, device: s
                 right[step][valid] = logits.argmax(-1) == batch.at(batch.tokens, step + 2)[valid]
         lengths = right.int().cumprod(0).sum(0).cpu()
         for row, sample in enumerate(chosen):
-            accepted = dict(zip(sample.starts.tolist(), lengths[row].tolist(), strict=False))
+            starts = batch.starts[row, : len(sample.starts)].tolist()
+            accepted = dict(zip(starts, lengths[row].tolist(), strict=False))
             for tokens, rounds in _walk(sample, accepted):
                 emitted[sample.group] += tokens
                 verified[sample.group] += rounds

@@ -141,17 +141,20 @@ class _EagleHead(Head):
         residual, attended = batch.at(residuals, 0), batch.at(inputs, 0)
         seen = places <= batch.starts[..., None]
         chain: tuple[Tensor, Tensor] | None = None
-        for step, valid in enumerate(batch.valid):
-            rotary = self._rotary(attended, batch.starts + step)
+        for step, (valid, width) in enumerate(zip(batch.valid, batch.widths, strict=True)):
+            residual, attended, seen = residual[:, :width], attended[:, :width], seen[:, :width]
+            rotary = self._rotary(attended, batch.starts[:, :width] + step)
             if step:
                 key, value = (part[:, :, :, None] for part in layer.self_attn.project(attended, rotary))
-                chain = (
-                    (key, value) if chain is None else (torch.cat([chain[0], key], 3), torch.cat([chain[1], value], 3))
-                )
+                if chain is not None:
+                    key, value = (
+                        torch.cat([old[:, :, :width], new], 3) for old, new in zip(chain, (key, value), strict=True)
+                    )
+                chain = key, value
             out = layer.rest(residual, layer.self_attn(attended, rotary, past, seen, chain))
-            yield self._draft(out[valid])
+            yield self._draft(out[valid[:, :width]])
             if step + 1 < len(batch.valid):
-                residual, attended = self._next(self._embed(batch.at(batch.tokens, step + 2)), out)
+                residual, attended = self._next(self._embed(batch.at(batch.tokens, step + 2, width)), out)
 
     @abstractmethod
     def _decoder(self) -> _Layer: ...

@@ -51,6 +51,7 @@ def runs_of(spoken: Sequence[bool]) -> Tensor:
 class Batch:
     """Samples padded to one length. ``starts [rows, starts]`` as in ``Sample``; draft k of a start is token ``start +
     k + 2``, and ``valid [steps, rows, starts]`` says where the target has said it without interruption since the start.
+    Starts of long chains come first, so that draft k concerns the first ``widths[k]`` alone.
     """
 
     tokens: Tensor
@@ -58,10 +59,11 @@ class Batch:
     layers: Tensor
     starts: Tensor
     valid: Tensor
+    widths: list[int]
 
-    def at(self, values: Tensor, offset: int) -> Tensor:
-        """``values[row, start + offset]`` for every start: shape ``[rows, starts, ...]``."""
-        index = (self.starts + offset).clamp(max=values.shape[1] - 1)
+    def at(self, values: Tensor, offset: int, width: int | None = None) -> Tensor:
+        """``values[row, start + offset]`` for the first ``width`` starts: shape ``[rows, width, ...]``."""
+        index = (self.starts[:, :width] + offset).clamp(max=values.shape[1] - 1)
         rows = torch.arange(len(values), device=values.device)[:, None]
         return values[rows, index]
 
@@ -72,7 +74,8 @@ def collate(samples: Sequence[Sample], steps: int, device: str) -> Batch:
     width = max(len(sample.starts) for sample in samples)
     starts = torch.stack([pad(s.starts, (0, width - len(s.starts)), value=length) for s in samples])
     run = torch.stack([pad(s.run, (0, length + 2 - len(s.run))) for s in samples])
-    reach = run.gather(1, starts + 1)
+    reach, order = run.gather(1, starts + 1).sort(dim=1, descending=True, stable=True)
+    starts = starts.gather(1, order)
     valid = torch.stack([reach >= step + 2 for step in range(steps)])
     return Batch(
         torch.stack([pad(s.tokens, (0, length - len(s.tokens))) for s in samples]).to(device),
@@ -80,6 +83,7 @@ def collate(samples: Sequence[Sample], steps: int, device: str) -> Batch:
         torch.stack([pad(s.layers, (0, 0, 0, length - len(s.tokens))) for s in samples]).to(device),
         starts.clamp(max=length - 1).to(device),
         valid.to(device),
+        valid.sum(2).amax(1).tolist(),
     )
 
 
