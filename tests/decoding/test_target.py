@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree
+from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
 
 from .tiny import ARCHITECTURES, ONE_FORWARD, VOCABULARY, random_tree, tiny_model
 
@@ -51,6 +51,21 @@ def test_a_branching_tree_takes_one_forward_where_the_model_allows_it(name):
     calls = count_forwards(model)
     target.verify(tree)
     assert (len(calls) == 1) == (name in ONE_FORWARD)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_snapshot_can_be_gone_back_to_more_than_once(name):
+    model = tiny_model(name)
+    for target in {type(target): target for target in (HuggingFaceTarget(model), target_of(model))}.values():
+        target.prefill([3, 4, 5, 6])
+        expected = target.verify(TokenTree.chain(7, [8])).logits
+        target.prefill([3, 4, 5, 6])
+        before = target.snapshot()
+        for draft in ([9], [], [10, 11]):
+            target.verify(TokenTree.chain(12, draft))
+            target.commit(range(1 + len(draft) // 2))
+            target.restore(before)
+        torch.testing.assert_close(target.verify(TokenTree.chain(7, [8])).logits, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_new_prompt_forgets_the_old_one():

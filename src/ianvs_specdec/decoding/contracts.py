@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -64,6 +64,12 @@ class Target(Protocol):
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the nodes of the last verified tree on ``path`` (root first), drop the others."""
+
+    def snapshot(self) -> Any:
+        """The state of the sequence, for ``restore``; only where everything verified is committed."""
+
+    def restore(self, snapshot: Any) -> None:
+        """Go back to an earlier state of this sequence, as often as wanted."""
 
 
 @dataclass

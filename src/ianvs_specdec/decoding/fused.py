@@ -110,6 +110,12 @@ class FusedTarget:
             self._cache[:, :, start:end] = self._cache[:, :, rows]
         self._length = end
 
+    def snapshot(self) -> int:
+        return self._length
+
+    def restore(self, snapshot: int) -> None:
+        self._length = snapshot
+
     def _forward(self, tokens: Tensor, angles: Tensor, mask: Tensor | None, *, last_row: bool = False) -> Output:
         """Compute ``tokens`` behind what the cache holds; their keys and values are written, not yet kept."""
         rows, queries = len(tokens), self._queries

@@ -103,6 +103,12 @@ class HuggingFaceTarget:
         self._state.restore(self._base)
         self._forward_in_chunks([self._tree.tokens[node] for node in path])
 
+    def snapshot(self) -> Any:
+        return self._state.snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        self._state.restore(copy.deepcopy(snapshot))
+
     def _forward(self, tokens: list[int], *, last_row: bool = False, **inputs: Any) -> Output:
         """One forward of ``tokens`` on top of the state, which then holds them."""
         pending, state = self._state.before(tokens)

@@ -1,0 +1,69 @@
+"""Loading a draft model for a target: the same token must be the same id in both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.decoding import Target, target_of
+from ianvs_specdec.errors import UserError
+
+TOLERATED = 0.01
+"""Share of ids that may be different tokens in both: models of one family rename reserved tokens."""
+
+
+def load_draft(folder: Path, target: Target) -> Target:
+    """The model in ``folder``, in the target's dtype and on its device.
+
+    Raises ``UserError`` where it cannot be loaded or has another tokenizer. Vocabularies may be padded to different
+    sizes if the tokenizers agree; where one of the models comes without a tokenizer, the sizes must be equal.
+    """
+    import transformers
+
+    source = getattr(getattr(target, "model", None), "name_or_path", "")
+    ours, theirs = _tokens(source), _tokens(str(folder))
+    if ours and theirs:
+        _check_tokens(folder, ours, theirs)
+    try:
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=target.dtype, local_files_only=True, use_safetensors=True
+        )
+        model.to(target.device)
+    except Exception as error:
+        # Damaged files raise whatever their reader has, safetensors' own exceptions among them.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"cannot load the draft model {folder}: {reason}", key="draft") from error
+    draft = target_of(model)
+    if not (ours and theirs) and len(draft.embedding) != len(target.embedding):
+        raise UserError(
+            f"the draft model {folder} has a vocabulary of {len(draft.embedding)} tokens, the target one of "
+            f"{len(target.embedding)}: choose a draft model with the target's tokenizer",
+            key="draft",
+        )
+    return draft
+
+
+def _check_tokens(folder: Path, ours: dict[int, str], theirs: dict[int, str]) -> None:
+    common = ours.keys() & theirs.keys()
+    different = sorted(token for token in common if ours[token] != theirs[token])
+    if len(different) > TOLERATED * len(common):
+        example = different[0]
+        raise UserError(
+            f"the draft model {folder} has another tokenizer than the target: {len(different)} of {len(common)} token "
+            f"ids differ, {example} is {theirs[example]!r} there and {ours[example]!r} here; choose a draft model with "
+            "the target's tokenizer",
+            key="draft",
+        )
+
+
+def _tokens(folder: str) -> dict[int, str]:
+    """The tokenizer's tokens by id; none where there is no tokenizer."""
+    import transformers
+
+    if not Path(folder).is_dir() or not any(Path(folder).glob("tokenizer*")):
+        return {}
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception:
+        return {}
+    return {number: token for token, number in tokenizer.get_vocab().items()}
