@@ -166,6 +166,13 @@ def test_sampled_answers_have_no_losslessness() -> None:
     assert math.isnan(value("Lossless", [edge_row(completion([(1.0, 1)]), baseline=baseline(1.0, 1), greedy=False)]))
 
 
+def test_lossy_acceptance_is_marked_with_and_without_baseline() -> None:
+    for known in (baseline(1.0, 1), None):
+        row = edge_row(completion([(1.0, 1)]), baseline=known, greedy=False, lossy=True)
+        assert value("Lossless", [row]) == 0.0
+        assert value("Near Ties", [row]) == 0.0
+
+
 TIMINGS = (
     "Throughput",
     "Latency",
