@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--medusa", type=Path, metavar="DIR", help="Medusa heads of the target")
     add("--draft", type=Path, metavar="DIR", help="smaller model with the same tokenizer")
     add("--datastore", type=Path, metavar="FILE", help="datastore for rest and suffix")
+    add("--vllm", metavar="PYTHON", help="Python of an environment that has vLLM, to measure it as well")
     add("--methods", type=lambda text: text.split(","), metavar="A,B", help="only these of our methods")
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
     add("--prompts", type=Path, action="append", metavar="FILE", help="questions; repeatable (the embedded sets)")
@@ -86,7 +88,9 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     window = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20
     room = window - options.max_new_tokens
     requests = [r for file in options.prompts for r in read_requests(file, tokenizer, options.limit, room)]
-    runs = measure(model, lineup(options, model, eos_ids), requests, options.repeats, progress=progress)
+    with ExitStack() as peers:
+        entries = lineup(options, model, eos_ids, peers)
+        runs = measure(model, entries, requests, options.repeats, progress=progress)
     names = list(runs)
     near_ties = [set(repeats[0].near_ties) for repeats in runs[AUTOREGRESSIVE]]
     tasks = dict.fromkeys(request.task for request in requests)

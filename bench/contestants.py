@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ class Run:
 
 @dataclass
 class Contestant:
-    """``decode(request)`` gives a run; ``measure`` fills in the seconds, and the forwards where they are 0."""
+    """``decode(request)`` gives a run; ``measure`` fills in seconds and forwards where they are 0."""
 
     name: str
     decode: Callable[[Request], Run]
@@ -107,7 +107,9 @@ def measure(
                     started = time.perf_counter()
                     run = entry.decode(request)
                     seconds = time.perf_counter() - started
-                    runs[entry.name][i].append(replace(run, seconds=seconds, forwards=run.forwards or forwards[0]))
+                    runs[entry.name][i].append(
+                        replace(run, seconds=run.seconds or seconds, forwards=run.forwards or forwards[0])
+                    )
     finally:
         hook.remove()
     return runs

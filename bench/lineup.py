@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.contestants import AUTOREGRESSIVE, GENERATE, Contestant, ours, transformers_generate
+from bench.contestants import AUTOREGRESSIVE, GENERATE, Contestant, Run, ours, transformers_generate
+from bench.official.process import Driver
+from bench.prompts import Request
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import target_of
 from ianvs_specdec.errors import UserError, unknown
 
 LOOKUP, ASSISTED = "transformers prompt lookup", "transformers assisted"
+VLLM_DRIVER = Path(__file__).parent / "official" / "vllm_driver.py"
 DRAFT_FREE = ("prompt_lookup", "lookahead", "rest", "suffix", "recycling")
 
 
-def lineup(options: argparse.Namespace, model: Any, eos_ids: list[int]) -> list[Contestant]:
-    """The rows of the table; the first is the output all others are compared with."""
+def lineup(options: argparse.Namespace, model: Any, eos_ids: list[int], peers: ExitStack) -> list[Contestant]:
+    """The rows of the table; the first is the output all others are compared with. ``peers`` ends the processes of
+    those that need one of their own."""
     limit = options.max_new_tokens
     target = target_of(model)
     entries = [
@@ -30,7 +36,26 @@ def lineup(options: argparse.Namespace, model: Any, eos_ids: list[int]) -> list[
     if options.draft:
         assistant = _assistant(options.draft, model)
         entries.append(transformers_generate(model, "assisted", eos_ids, limit, assistant_model=assistant))
+    if options.vllm:
+        entries.append(_vllm(options, None, eos_ids, peers))
+        entries += [_vllm(options, head, eos_ids, peers) for head in options.eagle]
     return entries
+
+
+def _vllm(options: argparse.Namespace, head: Path | None, eos_ids: list[int], peers: ExitStack) -> Contestant:
+    """vLLM in a process of the environment that has it, with a head or token by token."""
+    name = "vLLM" if head is None else f"vLLM {head.name}"
+    threads = options.threads or os.cpu_count() or 1
+    command = [options.vllm, str(VLLM_DRIVER), "--model", str(options.model), "--dtype", options.dtype]
+    command += ["--threads", str(threads), *([] if head is None else ["--head", str(head)])]
+    driver = peers.enter_context(Driver(name, command, options.out / f"{name.replace(' ', '-')}.log", threads))
+    driver.start()
+
+    def run(request: Request) -> Run:
+        answer = driver.ask({"prompt": request.ids, "max_new_tokens": options.max_new_tokens, "eos_ids": eos_ids})
+        return Run(answer["output"], answer["seconds"], answer["steps"] + 1)
+
+    return Contestant(name, run)
 
 
 def ratios(names: list[str]) -> list[tuple[str, str]]:
@@ -39,6 +64,7 @@ def ratios(names: list[str]) -> list[tuple[str, str]]:
     pairs += [(name, GENERATE) for name in names if name.startswith("ours eagle")]
     free = [f"ours {method}" for method in DRAFT_FREE]
     pairs += [(name, LOOKUP) for name in names if name.startswith(tuple(free))]
+    pairs += [(f"ours eagle {name[5:]} chain", name) for name in names if name.startswith("vLLM ")]
     pairs += [(name, ASSISTED) for name in names if name.startswith("ours draft_model")]
     return [(method, baseline) for method, baseline in pairs if method in names and baseline in names]
 

@@ -135,3 +135,32 @@ def test_importing_the_harness_is_light():
 
     code = "import sys; import bench.__main__; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_peer_in_a_process_of_its_own_is_asked_beside_ours(tmp_path):
+    """With a driver that answers by the protocol, in place of vLLM."""
+    from contextlib import ExitStack
+
+    import bench.lineup
+    from bench.__main__ import _arguments
+    from bench.prompts import Request
+
+    script = tmp_path / "driver.py"
+    script.write_text(
+        "import json, sys\n"
+        'print(json.dumps({"versions": {}}), flush=True)\n'
+        "for line in sys.stdin:\n"
+        "    request = json.loads(line)\n"
+        '    output = [*request["prompt"], "--head" in sys.argv]\n'
+        '    print(json.dumps({"output": output, "seconds": 2.0, "steps": 1, "emitted": []}), flush=True)\n'
+    )
+    options = _arguments(["--model", str(tmp_path), "--vllm", sys.executable, "--out", str(tmp_path / "out")])
+    with ExitStack() as peers, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.lineup, "VLLM_DRIVER", script)
+        plain = bench.lineup._vllm(options, None, [2], peers)
+        with_head = bench.lineup._vllm(options, tmp_path / "head", [2], peers)
+        runs = [entry.decode(Request([7, 8], "")) for entry in (plain, with_head)]
+    assert [entry.name for entry in (plain, with_head)] == ["vLLM", "vLLM head"]
+    assert [run.token_ids for run in runs] == [[7, 8, False], [7, 8, True]]
+    assert [(run.seconds, run.forwards) for run in runs] == [(2.0, 2), (2.0, 2)]
+    assert bench.lineup.ratios(["ours eagle head chain", "vLLM head"]) == [("ours eagle head chain", "vLLM head")]
