@@ -107,9 +107,8 @@ def measure(
                     started = time.perf_counter()
                     run = entry.decode(request)
                     seconds = time.perf_counter() - started
-                    runs[entry.name][i].append(
-                        replace(run, seconds=run.seconds or seconds, forwards=run.forwards or forwards[0])
-                    )
+                    run.seconds, run.forwards = run.seconds or seconds, run.forwards or forwards[0]
+                    runs[entry.name][i].append(run)
     finally:
         hook.remove()
     return runs
