@@ -71,8 +71,8 @@ class Trace:
     ``chunks`` holds one ``(time, tokens)`` pair for each piece that reached the caller; speculative decoding emits
     several tokens at once, so tokens are counted, never chunks. ``steps`` holds the verification steps (the prefill
     pass and the one token it yields are not among them); it is empty for back ends that do not tell. ``near_ties``
-    lists the output positions where the two best tokens were closer than 1e-3 in logit, with the gap. ``bytes_up`` and
-    ``bytes_down`` are set by remote back ends.
+    lists the output positions where the two best tokens were closer than 1e-3 in logit (coupled sampling: in
+    log-probability plus noise), with the gap. ``bytes_up`` and ``bytes_down`` are set by remote back ends.
     """
 
     chunks: list[tuple[float, int]] = field(default_factory=list)

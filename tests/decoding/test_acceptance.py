@@ -14,7 +14,7 @@ import torch
 
 from ianvs_specdec.decoding import TokenTree, acceptance
 from ianvs_specdec.decoding.acceptance import Greedy, Rejection
-from ianvs_specdec.decoding.sampling import Processor
+from ianvs_specdec.decoding.sampling import Noise, Processor
 from ianvs_specdec.types import Sampling
 
 from .test_sampling import by_transformers
@@ -34,12 +34,16 @@ DRAFT_PROBABILITIES = DRAFT.softmax(-1)
 
 @dataclass(frozen=True)
 class Shape:
-    """How a draft is made: ``width`` children per node, ``depth`` levels, drawn from the draft table or its best."""
+    """How a draft is made: ``width`` children per node, ``depth`` levels, drawn from the draft table or its best.
+
+    ``guesses``: chains of ``depth`` tokens guessed blindly hang off the root, often several with the same beginning.
+    """
 
     width: int
     depth: int
     drawn: bool
     with_replacement: bool = False
+    guesses: bool = False
 
 
 CHAIN = Shape(1, 2, drawn=True)
@@ -48,7 +52,8 @@ TREE = Shape(2, 2, drawn=True)
 WIDE_TREE = Shape(4, 1, drawn=True)
 TREE_WITH_REPLACEMENT = Shape(3, 2, drawn=True, with_replacement=True)
 TREE_OF_BEST = Shape(3, 2, drawn=False)
-SHAPES = [CHAIN, CHAIN_OF_BEST, TREE, WIDE_TREE, TREE_WITH_REPLACEMENT, TREE_OF_BEST]
+GUESSES = Shape(5, 2, drawn=False, guesses=True)
+SHAPES = [CHAIN, CHAIN_OF_BEST, TREE, WIDE_TREE, TREE_WITH_REPLACEMENT, TREE_OF_BEST, GUESSES]
 PLAIN = Sampling(temperature=1.0)
 FILTERED = [
     Sampling(temperature=0.7, top_k=3),
@@ -62,6 +67,10 @@ def rejection(sampling, generator):
 
 
 def draw_tree(shape, root, generator):
+    if shape.guesses:
+        guesses = torch.randint(VOCABULARY, (shape.depth * shape.width,), generator=generator).tolist()
+        starts = [0 if i % shape.depth == 0 else i for i in range(len(guesses))]
+        return TokenTree([root, *guesses], [-1, *starts])
     tree = TokenTree([root], [-1], {} if shape.drawn else None, shape.with_replacement)
     level = [0]
     for depth in range(shape.depth):
@@ -135,37 +144,47 @@ def test_sampling_with_filters_and_penalty_follows_the_target(shape, sampling):
 
 
 class AcceptAlways(Rejection):
-    def _try_children(self, tree, node, p):
-        return (tree.children[node] or [None])[0], p
+    def _step(self, tree, nodes, p):
+        children = tree.children[nodes[0]]
+        return (tree.tokens[children[0]], children[:1]) if children else super()._step(tree, nodes, p)
 
 
 class ResidualNotSubtracted(Rejection):
-    def _try_children(self, tree, node, p):
-        child, _ = super()._try_children(tree, node, p)
-        return child, p
+    def _step(self, tree, nodes, p):
+        token, following = super()._step(tree, nodes, p)
+        return (token, following) if following else (self._draw(p), [])
 
 
 class SiblingsNotRenormalised(Rejection):
     """After a rejection the mass taken from p is not given to the rest before the next sibling is tried."""
 
-    def _try_children(self, tree, node, p):
-        q = tree.probabilities.get(node) if tree.probabilities else None
-        for child in tree.children[node]:
+    def _step(self, tree, nodes, p):
+        q = (tree.probabilities or {}).get(nodes[0])
+        for child in tree.children[nodes[0]]:
             token = tree.tokens[child]
             draft = torch.nn.functional.one_hot(torch.tensor(token), len(p)).float() if q is None else q
             if self._uniform() * draft[token] < p[token]:
-                return child, p
+                return token, [child]
             if not (p - draft).gt(0).any():
-                return child, p
+                return token, [child]
             p = (p - draft).clamp(min=0)
-        return None, p
+        return self._draw(p), []
 
 
 class EarlierSiblingsStayInTheDraft(Rejection):
     """Siblings drawn without replacement, judged as if they had been drawn with replacement."""
 
-    def _try_children(self, tree, node, p):
-        return super()._try_children(TokenTree(tree.tokens, tree.parents, tree.probabilities, True), node, p)
+    def _step(self, tree, nodes, p):
+        return super()._step(TokenTree(tree.tokens, tree.parents, tree.probabilities, True), nodes, p)
+
+
+class BestTakenForDrawn(Rejection):
+    """Children that are point masses, judged as if they had been drawn from the draft table."""
+
+    def _step(self, tree, nodes, p):
+        level = tree.depths[nodes[0]]
+        drawn_from = {node: DRAFT_PROBABILITIES[level, tree.tokens[node]] for node in nodes if tree.children[node]}
+        return super()._step(TokenTree(tree.tokens, tree.parents, drawn_from), nodes, p)
 
 
 class PenaltyForgetsThePath(Rejection):
@@ -184,9 +203,11 @@ class PenaltyForgetsThePath(Rejection):
         (AcceptAlways, CHAIN, PLAIN),
         (AcceptAlways, TREE_OF_BEST, PLAIN),
         (ResidualNotSubtracted, CHAIN, PLAIN),
-        (ResidualNotSubtracted, CHAIN_OF_BEST, PLAIN),
+        (BestTakenForDrawn, CHAIN_OF_BEST, PLAIN),
+        (BestTakenForDrawn, TREE_OF_BEST, PLAIN),
         (ResidualNotSubtracted, TREE, PLAIN),
         (SiblingsNotRenormalised, TREE_OF_BEST, PLAIN),
+        (AcceptAlways, GUESSES, PLAIN),
         (SiblingsNotRenormalised, TREE_WITH_REPLACEMENT, PLAIN),
         (EarlierSiblingsStayInTheDraft, WIDE_TREE, PLAIN),
         (PenaltyForgetsThePath, TREE_OF_BEST, FILTERED[2]),
@@ -228,6 +249,24 @@ def test_greedy_takes_the_longest_match_among_equal_siblings():
     logits = torch.zeros(6, 10)
     logits[0, 1] = logits[1, 2] = logits[2, 2] = logits[4, 7] = logits[5, 2] = 1.0
     verdict = Greedy()(tree, logits)
+    assert (verdict.path, verdict.token) == ([0, 2, 4], 7)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "rule"),
+    [
+        (Sampling(repetition_penalty=1.1), "rejection"),
+        (Sampling(temperature=1.0), "rejection"),
+        (Sampling(temperature=1.0), "coupled"),
+    ],
+    ids=str,
+)
+def test_every_rule_takes_the_longest_match_among_equal_siblings(sampling, rule):
+    tree = TokenTree([9, 1, 1, 5, 2, 1], [-1, 0, 0, 1, 2, 0])
+    logits = torch.full((6, 10), -100.0)
+    logits[0, 1] = logits[1, 2] = logits[2, 2] = logits[4, 7] = logits[5, 2] = 100.0
+    generator, noise = torch.Generator(), Noise(0, 10, torch.device("cpu"))
+    verdict = acceptance.create(sampling, [9], generator, rule, noise)(tree, logits)
     assert (verdict.path, verdict.token) == ([0, 2, 4], 7)
 
 

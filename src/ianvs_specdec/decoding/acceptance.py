@@ -8,7 +8,7 @@ tokens that the target draws by itself with that seed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,7 +25,7 @@ class Verdict:
     """The accepted ``path`` (root first) and the ``token`` that follows its last node.
 
     ``gaps`` has one entry per emitted token (``len(path)`` of them) in greedy mode: how far the best logit was above
-    the second best; empty when sampling.
+    the second best; in coupled mode the same of log-probability plus noise; otherwise it is empty.
     """
 
     path: list[int]
@@ -45,11 +45,8 @@ class Greedy:
         self._processor = processor
 
     def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
-        return (
-            self._walk(tree, logits) if self._processor is None else self._walk_penalised(tree, logits, self._processor)
-        )
-
-    def _walk(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        if self._processor is not None:
+            return _follow(tree, logits, self._processor, self._processor.scores)
         best = logits.argmax(dim=-1).tolist()
         # Siblings may carry the same token; the deepest match wins, the first of several.
         right, deepest = {0}, 0
@@ -62,26 +59,13 @@ class Greedy:
         top = visited.topk(2, dim=-1).values.float()
         return Verdict(path, best[path[-1]], (top[:, 0] - top[:, 1]).tolist())
 
-    def _walk_penalised(self, tree: TokenTree, logits: Tensor, processor: Processor) -> Verdict:
-        path, gaps = [0], []
-        while True:
-            scores = processor.scores(logits[path[-1]])
-            token = int(scores.argmax())
-            top = scores.topk(2).values
-            gaps.append(float(top[0] - top[1]))
-            processor.extend(token)
-            child = next((child for child in tree.children[path[-1]] if tree.tokens[child] == token), None)
-            if child is None:
-                return Verdict(path, token, gaps)
-            path.append(child)
-
 
 class Rejection:
     """Rejection sampling with residuals (Leviathan et al. 2023; Chen et al. 2023), siblings tried in order.
 
     A child drawn from q is accepted with probability min(1, p/q); after a rejection p becomes norm(max(p - q, 0)) and
-    the next sibling is tried against it (SpecInfer, Miao et al. 2024). A child without draft probabilities is a point
-    mass: it is accepted with probability p, and a rejection removes it from p.
+    the next sibling is tried against it (SpecInfer, Miao et al. 2024). Children without draft probabilities are point
+    masses: trying them in turn comes to drawing from p and looking for a child that carries the token.
     """
 
     def __init__(self, processor: Processor, generator: torch.Generator) -> None:
@@ -89,36 +73,38 @@ class Rejection:
         self._generator = generator
 
     def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
-        path = [0]
+        nodes = [0]
         while True:
-            p = self._processor.probabilities(logits[path[-1]])
-            child, p = self._try_children(tree, path[-1], p)
-            if child is None:
-                token = int(torch.multinomial(p, 1, generator=self._generator))
-                self._processor.extend(token)
-                return Verdict(path, token)
-            self._processor.extend(tree.tokens[child])
-            path.append(child)
+            token, following = self._step(tree, nodes, self._processor.probabilities(logits[nodes[0]]))
+            self._processor.extend(token)
+            if not following:
+                return Verdict(tree.path_to(nodes[0]), token)
+            nodes = following
 
-    def _try_children(self, tree: TokenTree, node: int, p: Tensor) -> tuple[int | None, Tensor]:
-        """The accepted child of ``node``, or None and the distribution that the token in its place is drawn from."""
-        q = tree.probabilities.get(node) if tree.probabilities else None
+    def _step(self, tree: TokenTree, nodes: list[int], p: Tensor) -> tuple[int, list[int]]:
+        """The token after ``nodes``, which all stand for the same text, and the nodes that carry it."""
+        drawn_from = tree.probabilities or {}
+        node = nodes[0]
+        if node not in drawn_from:
+            token = self._draw(p)
+            return token, _carriers(tree, [node] if drawn_from else nodes, token)
+        q = drawn_from[node]
         for child in tree.children[node]:
             token = tree.tokens[child]
-            p_token, q_token = float(p[token]), 1.0 if q is None else float(q[token])
-            if self._uniform() * q_token < p_token:
-                return child, p
-            residual = (
-                p.index_fill(0, p.new_tensor([token], dtype=torch.long), 0) if q is None else (p - q).clamp_(min=0)
-            )
+            if self._uniform() * float(q[token]) < float(p[token]):
+                return token, [child]
+            residual = (p - q).clamp_(min=0)
             mass = residual.sum()
             if mass <= 0:  # p and q agree up to rounding: there is nothing else to draw
-                return child, p
+                return token, [child]
             p = residual / mass
-            if q is not None and not tree.with_replacement:
+            if not tree.with_replacement:
                 q = q.index_fill(0, q.new_tensor([token], dtype=torch.long), 0)
                 q = q / q.sum().clamp_min(torch.finfo(q.dtype).tiny)
-        return None, p
+        return self._draw(p), []
+
+    def _draw(self, p: Tensor) -> int:
+        return int(torch.multinomial(p, 1, generator=self._generator))
 
     def _uniform(self) -> float:
         return float(torch.rand((), generator=self._generator, device=self._generator.device))
@@ -135,15 +121,12 @@ class Coupled:
         self._processor, self._noise, self._position = processor, noise, position
 
     def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
-        path = [0]
-        while True:
-            token = self._noise.draw(self._processor.probabilities(logits[path[-1]]), self._position)
-            self._processor.extend(token)
-            self._position += 1
-            child = next((child for child in tree.children[path[-1]] if tree.tokens[child] == token), None)
-            if child is None:
-                return Verdict(path, token)
-            path.append(child)
+        return _follow(tree, logits, self._processor, self._scores)
+
+    def _scores(self, logits: Tensor) -> Tensor:
+        noise = self._noise.at(self._position)
+        self._position += 1
+        return self._processor.probabilities(logits).log() + noise
 
 
 class Typical:
@@ -207,3 +190,23 @@ def create(
     if rule == "typical":
         return Typical(processor, generator)
     return Rejection(processor, generator)
+
+
+def _follow(tree: TokenTree, logits: Tensor, processor: Processor, scores_of: Callable[[Tensor], Tensor]) -> Verdict:
+    """Take the best-scored token after every node, from the root down, as long as a child carries it."""
+    nodes, gaps = [0], []
+    while True:
+        scores = scores_of(logits[nodes[0]])
+        token = int(scores.argmax())
+        first, second = scores.topk(2).values.tolist()
+        gaps.append(first - second)
+        processor.extend(token)
+        following = _carriers(tree, nodes, token)
+        if not following:
+            return Verdict(tree.path_to(nodes[0]), token, gaps)
+        nodes = following
+
+
+def _carriers(tree: TokenTree, nodes: list[int], token: int) -> list[int]:
+    """The children of all ``nodes`` that carry ``token``: siblings may be alike, and any of them may lead on."""
+    return [child for node in nodes for child in tree.children[node] if tree.tokens[child] == token]

@@ -65,10 +65,12 @@ def decode(
     started = time.perf_counter()
     generator = torch.Generator(target.device).manual_seed(sampling.seed)
     features = drafter.prepare(target)
-    coupled = rule == "coupled" and not sampling.greedy
-    noise = Noise(sampling.seed, target.embedding.shape[0], target.device) if coupled else None
-    accept = acceptance.create(sampling, prompt_ids, generator, rule, noise)
     output = Output(_token_limit(target, prompt_ids, sampling), eos_ids, stop)
+    rooted = drafter.roots_in_prompt and len(prompt_ids) > 1
+    prefill = target.prefill(prompt_ids[:-1] if rooted else prompt_ids, features)
+    coupled = rule == "coupled" and not sampling.greedy
+    noise = Noise(sampling.seed, prefill.logits.shape[-1], target.device) if coupled else None
+    accept = acceptance.create(sampling, prompt_ids, generator, rule, noise)
     trace = Trace()
     context = Context(
         list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, noise, 0.0, prediction, task
@@ -88,8 +90,6 @@ def decode(
                 on_tokens(emitted)
         return len(emitted)
 
-    rooted = drafter.roots_in_prompt and len(prompt_ids) > 1
-    prefill = target.prefill(prompt_ids[:-1] if rooted else prompt_ids, features)
     if not rooted:
         verdict = accept(TokenTree.chain(context.tokens[-1]), prefill.logits)
         emit([verdict.token], verdict.gaps)

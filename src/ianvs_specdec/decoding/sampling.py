@@ -15,6 +15,9 @@ from torch import Tensor
 
 from ianvs_specdec.types import Sampling
 
+_POSITIONS_KEPT = 64
+"""Of how many positions the noise is kept: those of one tree, for drafter and target."""
+
 
 def top_k_filter(scores: Tensor, k: int) -> Tensor:
     """Keep the ``k`` best of ``scores`` ``[vocabulary]`` and whatever ties with the k-th."""
@@ -89,14 +92,11 @@ class Noise:
     def at(self, position: int) -> Tensor:
         """Float32 ``[vocabulary]``: the noise for the token at index ``position`` of prompt and output."""
         if position not in self._kept:
-            key = f"{self._seed}/{position}".encode()
-            self._generator.manual_seed(int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1)
+            if len(self._kept) == _POSITIONS_KEPT:
+                del self._kept[next(iter(self._kept))]
+            key = hashlib.blake2b(f"{self._seed}/{position}".encode(), digest_size=8).digest()
+            self._generator.manual_seed(int.from_bytes(key, "little") >> 1)
             uniform = torch.rand(self._vocabulary, generator=self._generator, dtype=torch.float64)
-            gumbel = -torch.log(-torch.log(uniform.clamp_(1e-300, 1 - 1e-16)))
-            self._kept = {p: noise for p, noise in self._kept.items() if position - 256 < p}
-            self._kept[position] = gumbel.float().to(self._device)
+            # The inner logarithm needs all digits: the largest noise comes from numbers close to 1.
+            self._kept[position] = uniform.log_().neg_().float().log_().neg_().to(self._device)
         return self._kept[position]
-
-    def draw(self, probabilities: Tensor, position: int) -> int:
-        """The token that ``probabilities`` ``[vocabulary]`` yield at ``position``."""
-        return int((probabilities.log() + self.at(position)).argmax())
