@@ -80,7 +80,7 @@ class EagleHead:
         stand for."""
         if self._join is None:
             return features[0].to(self.work)
-        return self._join(torch.cat(list(features), dim=-1)).to(self.work)
+        return self._join(torch.cat(list(features), dim=-1).to(self.work)).to(self.work)
 
     def carry(self, hidden: Tensor) -> Tensor:
         """What hidden states ``[rows, hidden]`` bring into the layer for the token that follows them; see ``entry``."""
