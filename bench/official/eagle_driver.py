@@ -52,7 +52,8 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
                 break
         seconds = time.perf_counter() - started
         new = output[0, len(prompt) :].tolist()
-        return {"output": new, "seconds": seconds, "steps": len(emitted), "emitted": emitted}
+        # A step hands out the token it starts from and keeps the one it ends with: as many, decided a step before.
+        return {"output": new, "seconds": seconds, "steps": len(emitted), "emitted": emitted, "prefills": 1}
 
     def decode(request: dict[str, Any]) -> dict[str, Any]:
         row = request["row"]

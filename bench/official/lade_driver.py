@@ -31,7 +31,7 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
         answer = generate(model, request)
         ends = [*contexts[1:], len(request["prompt"]) + len(answer["output"])]
         emitted = [end - start for start, end in zip(contexts, ends, strict=True)]
-        return {**answer, "steps": len(emitted), "emitted": emitted}
+        return {**answer, "steps": len(emitted), "emitted": emitted, "prefills": 0}
 
     def decode(request: dict[str, Any]) -> dict[str, Any]:
         row = request["row"]

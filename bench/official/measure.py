@@ -57,11 +57,11 @@ def measure(
 
 def trimmed(answer: Mapping[str, Any], max_new_tokens: int, eos_ids: Collection[int]) -> Measured:
     """The run that ``answer`` tells of, without what follows the end of the output: the packages go on to the end of
-    their step. The steps are cut alike; their time is not, since it was spent."""
+    their step. Of the steps those are kept that decided what is left; the time of all counts, since it was spent."""
     output = answer["output"]
     ends = (i + 1 for i, token in enumerate(output) if token in eos_ids)
     kept = output[: min(max_new_tokens, next(ends, max_new_tokens))]
-    prefills = len(output) - sum(answer["emitted"])
+    prefills = answer["prefills"]
     left, emitted = len(kept) - prefills, []
     for count in answer["emitted"]:
         if left > 0:

@@ -40,6 +40,7 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
             "seconds": seconds,
             "steps": len(emitted),
             "emitted": emitted,
+            "prefills": len(result.token_ids) - sum(emitted),
             "near_ties": [position for position, _ in result.trace.near_ties],
         }
 

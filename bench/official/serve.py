@@ -2,10 +2,10 @@
 
 The first line out is ``{"versions": {package: version}}`` when the model is loaded. A request is ``{"row": {settings
 of the method}, "prompt": [ids], "max_new_tokens": n, "eos_ids": [ids]}``; its answer ``{"output": [new ids],
-"seconds": wall seconds of the generation alone, "steps": n, "emitted": [tokens per step], "near_ties": [output
-positions]}``. Steps are the forwards of the target that verify; where the pass over the prompt is not one of them and
-its token not among those that the first step emits, ``emitted`` adds up to one less than the output. End of input ends
-the driver.
+"seconds": wall seconds of the generation alone, "steps": n, "emitted": [tokens per step], "prefills": 0 or 1,
+"near_ties": [output positions]}``. Steps are the forwards of the target that verify, and each emits the drafts it
+accepts and one token more. ``prefills`` is 1 where a pass over the prompt that is no step decided the first token. End
+of input ends the driver.
 
 Runs in the environments of the packages, so it needs nothing but the standard library (and torch, to set its threads).
 """
@@ -66,7 +66,7 @@ def generate(model: Any, request: dict[str, Any]) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     new = output[0, len(request["prompt"]) :].tolist()
     steps = len(new) - 1
-    return {"output": new, "seconds": seconds, "steps": steps, "emitted": [1] * steps}
+    return {"output": new, "seconds": seconds, "steps": steps, "emitted": [1] * steps, "prefills": 1}
 
 
 def _arguments() -> argparse.Namespace:

@@ -30,7 +30,7 @@ def load(options):
             raise ValueError("no luck with 13")
         print("more noise")
         output = [request["prompt"][-1] + i for i in range(request["max_new_tokens"] + 2)]
-        return {{"output": output, "seconds": 0.5, "steps": 3, "emitted": [len(output) - 2, 1, 1]}}
+        return {{"output": output, "seconds": 0.5, "steps": 3, "emitted": [len(output) - 2, 1, 1], "prefills": 0}}
     return {{"scripted": "1.0", "transformers": "4"}}, decode
 
 serve(load)
@@ -53,7 +53,7 @@ def test_a_driver_answers_and_its_prints_do_not_disturb(scripted, tmp_path):
     scripted.start()
     assert scripted.versions == {"scripted": "1.0", "transformers": "4"}
     answer = scripted.ask({"row": {}, "prompt": [5], "max_new_tokens": 2, "eos_ids": []})
-    assert answer == {"output": [5, 6, 7, 8], "seconds": 0.5, "steps": 3, "emitted": [2, 1, 1]}
+    assert answer == {"output": [5, 6, 7, 8], "seconds": 0.5, "steps": 3, "emitted": [2, 1, 1], "prefills": 0}
     assert "noise on standard output" in (tmp_path / "scripted.log").read_text()
 
 
@@ -89,7 +89,7 @@ class Scripted:
 
     def ask(self, request):
         self.asked.append((request["row"]["which"], request["prompt"]))
-        return {"output": [1, 2, 3], "seconds": 1.0, "steps": 2, "emitted": [1, 1]}
+        return {"output": [1, 2, 3], "seconds": 1.0, "steps": 2, "emitted": [1, 1], "prefills": 1}
 
 
 def test_rows_take_turns_prompt_by_prompt_each_first_as_often_after_a_warm_up():
@@ -107,23 +107,23 @@ def test_rows_take_turns_prompt_by_prompt_each_first_as_often_after_a_warm_up():
 
 
 @pytest.mark.parametrize(
-    ("emitted", "kept", "expected"),
+    ("emitted", "prefills", "kept", "expected"),
     [
-        ([3, 3, 3], 9, [3, 3, 3]),
-        ([3, 3, 3], 7, [3, 3, 1]),
-        ([3, 3, 3], 6, [3, 3]),
-        ([3, 3, 2], 6, [3, 2]),
+        ([3, 3, 3], 0, 9, [3, 3, 3]),
+        ([3, 3, 3], 0, 7, [3, 3, 1]),
+        ([3, 3, 3], 0, 6, [3, 3]),
+        ([3, 3, 2], 1, 6, [3, 2]),
+        # The tokens of a step that starts with its last predecessor's: one more is decided than handed out.
+        ([3, 3, 3], 1, 9, [3, 3, 2]),
+        ([3, 3, 3], 1, 7, [3, 3]),
     ],
 )
-def test_what_follows_the_end_is_cut_from_output_and_steps_alike(emitted, kept, expected):
+def test_what_follows_the_end_is_cut_from_output_and_steps_alike(emitted, prefills, kept, expected):
     from bench.official.measure import trimmed
 
     output = list(range(10, 19))
-    prefills = len(output) - sum(emitted)
-    for run in (
-        trimmed({"output": output, "seconds": 2.0, "emitted": emitted}, kept, []),
-        trimmed({"output": output, "seconds": 2.0, "emitted": emitted}, 99, [output[kept - 1], 18]),
-    ):
+    answer = {"output": output, "seconds": 2.0, "emitted": emitted, "prefills": prefills}
+    for run in (trimmed(answer, kept, []), trimmed(answer, 99, [output[kept - 1], 18])):
         assert run.token_ids == output[:kept]
         assert (list(run.emitted), run.overshoot, run.seconds) == (expected, 9 - kept, 2.0)
         assert (run.prefills, run.forwards) == (prefills, len(expected) + prefills)
@@ -225,7 +225,8 @@ def test_the_report_of_a_run_is_whole(tmp_path, capsys, monkeypatch):
 
         def ask(self, request):
             output, steps = [request["prompt"][-1]] * 10, [2] * 5
-            return {"output": output, "seconds": 1.0 if self.name == "ours" else 2.0, "steps": 5, "emitted": steps}
+            seconds = 1.0 if self.name == "ours" else 2.0
+            return {"output": output, "seconds": seconds, "steps": 5, "emitted": steps, "prefills": 0}
 
     monkeypatch.setattr(official, "Driver", Fake)
     python = tmp_path / "out" / "venv-lade" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
