@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ianvs_specdec.identity import machine
-from ianvs_specdec.llm.base import OnChunk
+from ianvs_specdec.llm.base import NO_HINTS, OnChunk
 from ianvs_specdec.llm.specdec import SpecDecLLM
-from ianvs_specdec.types import Completion, Message, Sampling, Step, Trace
+from ianvs_specdec.types import Completion, Hints, Message, Sampling, Step, Trace
 
 TOKENS = 20
 
@@ -21,7 +21,13 @@ class InstantLLM(SpecDecLLM):
     def load(self) -> None:
         """Nothing to load."""
 
-    def generate(self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None = None) -> Completion:
+    def generate(
+        self,
+        messages: list[Message],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
         prompt = messages[-1]["content"]
         chance = random.Random(hashlib.sha256(prompt.encode()).digest())
         seconds, chunks = 0.0, []

@@ -65,9 +65,9 @@ class Configuration:
     def id(self) -> str:
         return self.digest[:ID_DIGITS]
 
-    def key(self, messages: list[Message]) -> str:
-        """SHA-256 of everything that determines the answer to ``messages``."""
-        return digest([self.digest, messages])
+    def key(self, messages: list[Message], prediction: str = "") -> str:
+        """SHA-256 of everything that determines the answer to ``messages`` and, with ``prediction``, its times."""
+        return digest([self.digest, messages, *([prediction] if prediction else [])])
 
 
 @dataclass(frozen=True)
@@ -229,6 +229,7 @@ class Journal:
         *,
         side: str,
         hardware: Mapping[str, Any],
+        prediction: str = "",
     ) -> str:
         """Append an answer; returns the id of the hardware record. Raises UserError if it cannot be written whole."""
         hardware_id = digest(hardware)[:ID_DIGITS]
@@ -241,7 +242,7 @@ class Journal:
             if hardware_id not in self._records:
                 lines.append(_line({"hardware_id": hardware_id, "value": hardware}))
             answer = {
-                "key": configuration.key(messages),
+                "key": configuration.key(messages, prediction),
                 "config": configuration.id,
                 "prompt": prompt_id(messages),
                 "run": self.run,

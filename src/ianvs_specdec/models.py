@@ -14,7 +14,7 @@ from ianvs_specdec.journal import Configuration, Entry, Journal, job_folder
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.response import Response, response_of, turn_of
 from ianvs_specdec.settings import SAME_AS_EDGE, Settings
-from ianvs_specdec.types import Completion, Message, Query, messages_of
+from ianvs_specdec.types import Completion, Hints, Message, Query, messages_of
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +67,9 @@ class RoutedModel:
         self._open()
         completions: list[Completion] = []
         turns: list[dict[str, Any]] = []
-        for _ in query.turns:
-            completion, turn = self._turn(messages_of(query, [earlier.text for earlier in completions]))
+        for index in range(len(query.turns)):
+            messages = messages_of(query, [earlier.text for earlier in completions])
+            completion, turn = self._turn(messages, query.hints(index))
             completions.append(completion)
             turns.append(turn)
         response = self._response(query, completions, turns, data if isinstance(data, dict) else {})
@@ -99,21 +100,26 @@ class RoutedModel:
             value = {**baseline, "sampling": self._configuration.value["sampling"]}
             self._baseline = Configuration(self.settings.model, value)
 
-    def _turn(self, messages: list[Message]) -> tuple[Completion, dict[str, Any]]:
+    def _turn(self, messages: list[Message], hints: Hints) -> tuple[Completion, dict[str, Any]]:
         assert self._llm is not None
         assert self._journal is not None
         assert self._configuration is not None
         journal = self._journal
-        key = self._configuration.key(messages)
+        key = self._configuration.key(messages, hints.prediction)
         found = journal.get(key) if self.settings.use_cache else None
         if found is None:
             if self.settings.use_cache and (why := journal.explain_miss(self._configuration, messages)):
                 log.warning("%s model: %s", self.side, why)
             journal.ensure_writable()
             self._llm.load()
-            completion = self._llm.generate(messages, self.settings.sampling)
+            completion = self._llm.generate(messages, self.settings.sampling, hints=hints)
             hardware = journal.put(
-                self._configuration, messages, completion, side=self.side, hardware=self._llm.hardware()
+                self._configuration,
+                messages,
+                completion,
+                side=self.side,
+                hardware=self._llm.hardware(),
+                prediction=hints.prediction,
             )
             # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
             entry = Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)
@@ -125,15 +131,17 @@ class RoutedModel:
             replayed=entry.replayed,
             cached=found is not None and not entry.replayed,
             hardware=entry.hardware,
-            baseline=self._compare(journal, messages, key, entry),
+            baseline=self._compare(journal, messages, hints, key, entry),
         )
 
-    def _compare(self, journal: Journal, messages: list[Message], key: str, entry: Entry) -> dict[str, Any] | None:
+    def _compare(
+        self, journal: Journal, messages: list[Message], hints: Hints, key: str, entry: Entry
+    ) -> dict[str, Any] | None:
         if self._baseline is None:
             return None
         assert self._configuration is not None
         own = self._baseline.digest == self._configuration.digest
-        baseline_key = key if own else self._baseline.key(messages)
+        baseline_key = key if own else self._baseline.key(messages, hints.prediction)
         baseline = entry if own else journal.get(baseline_key)
         if baseline is None:
             return None

@@ -50,6 +50,17 @@ class Sampling:
         return tuple(f.name for f in fields(cls))
 
 
+@dataclass(frozen=True)
+class Hints:
+    """What is known of a request besides what is asked. No answer depends on it, only how fast it comes.
+
+    ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request.
+    """
+
+    prediction: str = ""
+    task: str = ""
+
+
 @dataclass
 class Step:
     """One verification step: a target forward that checks ``drafted`` tokens, keeps ``accepted`` and emits ``emitted``.
@@ -149,6 +160,7 @@ class Query:
 
     ``turns`` are the user's messages in order; each next turn is asked with the answers to the earlier ones as context.
     ``scorer`` names how an answer is judged (see ``benchmarks``) and ``group`` is the subject or category.
+    ``prediction`` holds, for no turn or for each, a text that the user expects back ("" = none).
     """
 
     turns: tuple[str, ...]
@@ -156,9 +168,15 @@ class Query:
     group: str = ""
     scorer: str = "text"
     system: str = ""
+    prediction: tuple[str, ...] = ()
+
+    def hints(self, turn: int) -> Hints:
+        """What is known of the turn with this index."""
+        return Hints(self.prediction[turn] if self.prediction else "", self.group)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        # Without predictions as if there were no such field: what is derived from a query does not change.
+        return {name: value for name, value in asdict(self).items() if name != "prediction" or value}
 
 
 def messages_of(query: Query, answers: Iterable[str]) -> list[Message]:

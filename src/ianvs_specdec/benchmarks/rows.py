@@ -1,7 +1,8 @@
 """From a row of an Ianvs data file to a Query.
 
-A question is a string (one turn), or an object ``{"turns": [...], "id", "group", "scorer", "system"}`` of which only
-``turns`` is mandatory. An answer is a string, or ``{"references": [one per turn]}`` for open-ended questions.
+A question is a string (one turn), or an object ``{"turns": [...], "id", "group", "scorer", "system", "prediction"}`` of
+which only ``turns`` is mandatory; ``prediction`` holds one text per turn that the answer is expected to repeat ("" =
+none). An answer is a string, or ``{"references": [one per turn]}`` for open-ended questions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ianvs_specdec.benchmarks.scorers import LETTERS, SCORERS
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.types import Query
 
-FIELDS = ("turns", "id", "group", "scorer", "system")
+FIELDS = ("turns", "id", "group", "scorer", "system", "prediction")
 
 
 def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query:
@@ -34,12 +35,18 @@ def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query
     scorer = question.get("scorer", default)
     if scorer not in SCORERS:
         raise UserError(f"{where}: {unknown('scorer', scorer, SCORERS)}")
+    prediction = question.get("prediction") or ()
+    if not isinstance(prediction, (list, tuple)) or not all(isinstance(text, str) for text in prediction):
+        raise UserError(f"{where}: 'prediction' must be a list of strings, one for each turn")
+    if len(prediction) not in (0, len(turns)):
+        raise UserError(f"{where}: {len(prediction)} texts in 'prediction' for {len(turns)} turns")
     return Query(
         turns=tuple(turns),
         id=str(question.get("id", identifier)),
         group=str(question.get("group", "")),
         scorer=scorer,
         system=str(question.get("system", "")),
+        prediction=tuple(prediction),
     )
 
 

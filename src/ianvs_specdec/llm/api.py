@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import FileDigests, machine
-from ianvs_specdec.llm.base import LLM, OnChunk
-from ianvs_specdec.types import Completion, Message, Sampling, Trace
+from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
+from ianvs_specdec.types import Completion, Hints, Message, Sampling, Trace
 
 RETRIED_STATUS = frozenset({408, 409, 429})
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
@@ -111,7 +111,13 @@ class APIBasedLLM(LLM):
             self._client.close()
             self._client = None
 
-    def generate(self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None = None) -> Completion:
+    def generate(
+        self,
+        messages: list[Message],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
         self.load()
         started = time.perf_counter()
         attempt = 0

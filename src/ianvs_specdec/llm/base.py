@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from ianvs_specdec.identity import FileDigests, machine
-from ianvs_specdec.types import Completion, Message, Sampling
+from ianvs_specdec.types import Completion, Hints, Message, Sampling
 
 OnChunk = Callable[[str, int], None]
 """Called with each piece of text as it becomes final and the number of tokens in it (0 where not known before the end).
 """
+
+
+NO_HINTS = Hints()
 
 
 class LLM(ABC):
@@ -34,7 +37,13 @@ class LLM(ABC):
         """Load and warm up. Does nothing when loaded. Raises UserError where the user can help."""
 
     @abstractmethod
-    def generate(self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None = None) -> Completion:
+    def generate(
+        self,
+        messages: list[Message],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
         """Answer a chat. Times in the trace count from this call; loading is not among them."""
 
     @abstractmethod

@@ -28,6 +28,8 @@ class HuggingfaceLLM(LocalLLM):
         sampling: Sampling,
         stop: Callable[[list[int]], int | None] | None,
         emit: Emit | None,
+        prediction: list[int],
+        task: str,
     ) -> tuple[list[int], str, Trace]:
         import torch
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm.base import LLM, OnChunk
-from ianvs_specdec.types import Completion, Message, Sampling, Trace
+from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
+from ianvs_specdec.types import Completion, Hints, Message, Sampling, Trace
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -161,10 +161,18 @@ class LocalLLM(LLM):
         sampling: Sampling,
         stop: Callable[[list[int]], int | None] | None,
         emit: Emit | None,
+        prediction: list[int],
+        task: str,
     ) -> tuple[list[int], str, Trace]:
         """Output ids with the one that ended the output, finish reason, trace from the call on."""
 
-    def generate(self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None = None) -> Completion:
+    def generate(
+        self,
+        messages: list[Message],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
         self.load()
         import torch
 
@@ -174,10 +182,11 @@ class LocalLLM(LLM):
             torch.set_num_threads(wanted)
         started = time.perf_counter()
         prompt_ids, truncated = self._prompt(messages, sampling)
+        prediction = self._tokenizer(hints.prediction, add_special_tokens=False)["input_ids"]
         stop = StopStrings(self._text, sampling.stop) if sampling.stop else None
         emit = _TextStream(self._text, sampling.stop, on_chunk) if on_chunk is not None else None
         offset = time.perf_counter() - started
-        ids, finish_reason, trace = self._decode(prompt_ids, sampling, stop, emit)
+        ids, finish_reason, trace = self._decode(prompt_ids, sampling, stop, emit, prediction, hints.task)
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         text = self._text(ids)
         text = stop.trim(text) if stop is not None else text

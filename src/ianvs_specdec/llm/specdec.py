@@ -43,6 +43,8 @@ class SpecDecLLM(LocalLLM):
         sampling: Sampling,
         stop: Callable[[list[int]], int | None] | None,
         emit: Emit | None,
+        prediction: list[int],
+        task: str,
     ) -> tuple[list[int], str, Trace]:
         from ianvs_specdec.decoding import decode
 
@@ -57,6 +59,8 @@ class SpecDecLLM(LocalLLM):
                 stop=stop,
                 on_tokens=emit,
                 rule=self.options.get("acceptance", "rejection"),
+                prediction=prediction,
+                task=task,
             )
         except ValueError as error:
             raise UserError(f"model {self.model}: {error}") from error

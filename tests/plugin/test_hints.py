@@ -1,0 +1,93 @@
+"""Predicted outputs and tasks on their way from a row to the decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.journal import Configuration
+from ianvs_specdec.models import EdgeModel
+
+TURNS = ["ab ab ab", "and again"]
+EXPECTED = "forty characters that are expected back."
+
+
+def ask(model: Path, backend: str, **fields: Any) -> list[dict[str, Any]]:
+    edge = EdgeModel(model=str(model), backend=backend, dtype="float32", max_tokens=12)
+    turns: list[dict[str, Any]] = edge.predict({"query": {"turns": TURNS, "scorer": "none", **fields}})["turns"]
+    edge.cleanup()
+    return turns
+
+
+def drafted(turn: dict[str, Any]) -> int:
+    first: int = turn["trace"]["steps"][0][0]
+    return first
+
+
+def test_a_prediction_reaches_the_drafter_of_its_turn_and_changes_no_token(job: Path, tiny_model: Path) -> None:
+    plain = ask(tiny_model, "PredictedOutput")
+    told = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
+    assert [drafted(turn) for turn in plain] == [0, 0]
+    assert [drafted(turn) for turn in told] == [0, 10]
+    assert [turn["token_ids"] for turn in told] == [turn["token_ids"] for turn in plain]
+
+
+def test_a_prediction_is_part_of_the_key_and_its_absence_is_not(
+    job: Path, tiny_model: Path, new_run: Callable[..., None]
+) -> None:
+    configuration = Configuration("m", {})
+    messages = [{"role": "user", "content": "hello"}]
+    assert configuration.key(messages) == "c7ba2d562b753866d3c66194722dd26cd66057e8610f426d44efb39bff3fa3dd"
+    plain = ask(tiny_model, "PredictedOutput")
+    told = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
+    assert (told[0]["key"], told[0]["cached"]) == (plain[0]["key"], True)
+    assert (told[1]["key"] == plain[1]["key"], told[1]["cached"]) == (False, False)
+    new_run()
+    assert [turn["replayed"] for turn in ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])] == [True, True]
+
+
+def test_answers_with_a_prediction_are_compared_with_the_baseline_of_the_same_rows(job: Path, tiny_model: Path) -> None:
+    ask(tiny_model, "specdec", prediction=["", EXPECTED])
+    told = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
+    assert [turn["baseline"]["identical"] for turn in told] == [True, True]
+
+
+def test_the_group_of_a_query_is_the_task_of_its_requests(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ianvs_specdec.lengths.fixed import Fixed
+    from ianvs_specdec.llm import SpecDecLLM
+    from ianvs_specdec.types import Sampling
+
+    tasks = []
+    monkeypatch.setattr(Fixed, "budget", lambda self, stats: tasks.append(stats.task) or 0)
+    query = query_of({"turns": TURNS, "group": "physics"})
+    with SpecDecLLM(str(tiny_model), dtype="float32") as llm:
+        llm.load()
+        tasks.clear()
+        llm.generate([{"role": "user", "content": "x"}], Sampling(max_tokens=4), hints=query.hints(1))
+    assert set(tasks) == {"physics"}
+
+
+def test_a_query_without_predictions_looks_as_before() -> None:
+    """Random routing is drawn from the whole query."""
+    query = query_of({"turns": TURNS, "id": "q", "group": "g"})
+    assert query.to_json() == {"turns": tuple(TURNS), "id": "q", "group": "g", "scorer": "text", "system": ""}
+    assert query_of({"turns": TURNS, "prediction": ["a", "b"]}).to_json()["prediction"] == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("prediction", "message"),
+    [
+        ("a text", "'prediction' must be a list of strings"),
+        ([1, 2], "'prediction' must be a list of strings"),
+        (["a"], "1 texts in 'prediction' for 2 turns"),
+    ],
+)
+def test_a_malformed_prediction_names_the_row(prediction: Any, message: str) -> None:
+    with pytest.raises(UserError, match="data row 3") as caught:
+        query_of({"turns": TURNS, "prediction": prediction}, None, 2)
+    assert message in str(caught.value)
