@@ -34,6 +34,8 @@ def test_by_hand():
     assert judged(chain, UNDECIDED, LOPSIDED, SURE).path == [0, 1, 2]
     assert judged(TokenTree.chain(9, [2, 2]), UNDECIDED, LOPSIDED, SURE).path == [0, 1]
     assert judged(TokenTree.chain(9, [1]), SURE, SURE).path == [0]
+    # Here the share of exp(-entropy) is 0.18.
+    assert judged(TokenTree.chain(9, [1]), [0.85, 0.12, 0.03, 0.0], SURE).path == [0, 1]
 
 
 def test_the_less_decided_the_target_the_less_it_takes():

@@ -83,7 +83,7 @@ def test_the_dynamic_tree_holds_the_most_probable_paths():
 
 
 def test_siblings_come_best_first():
-    tree = proposal(TWO_HEADS, 16)
+    tree = proposal(TWO_HEADS, 16, nodes=16)
     assert [tree.tokens[child] for child in tree.children[0]] == [1, 2, 0, 3]
     assert [tree.tokens[child] for child in tree.children[tree.children[0][1]]] == [0, 3, 1, 2]
 

@@ -34,7 +34,7 @@ class Medusa(Drafter):
     of the official tree's 63; "chain" every head's best guess, for targets that are slow with trees.
     """
 
-    def __init__(self, head: str | Path, tree: str = "dynamic", nodes: int = 16) -> None:
+    def __init__(self, head: str | Path, tree: str = "dynamic", nodes: int = 8) -> None:
         self._folder = Path(head)
         self._shape, self._nodes = tree, nodes
         self._heads: MedusaHeads | None = None
