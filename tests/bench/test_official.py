@@ -64,6 +64,7 @@ def test_a_driver_that_dies_is_one_line_with_what_it_wrote_last(scripted, tmp_pa
     message = str(raised.value)
     assert message.startswith("scripted ended with status 1: ")
     assert "ValueError: no luck with 13" in message
+    assert "noise" not in message
     assert str(tmp_path / "scripted.log") in message
     assert "\n" not in message
 
