@@ -256,26 +256,30 @@ def test_the_output_is_the_targets_own(target, heads, tree, sampling, rule):
     assert accepted > 0
 
 
-def test_a_step_without_drafts_leaves_the_heads_in_step(target, heads):
-    """The length is 0 in every other step; what follows is drafted from the right hidden state."""
+def test_the_heads_see_the_state_after_the_last_accepted_token(target, heads):
+    """Whether the step before drafted and accepted something or, as every third one, was not to draft at all."""
 
-    class EveryOther:
+    class NotEveryThird:
         confidence = 0.0
 
         def budget(self, stats):
-            return 8 * (len(stats.steps) % 2)
+            return 8 if len(stats.steps) % 3 else 0
 
     medusa = drafters.create("medusa", {"head": heads})
-    sampling, trees = Sampling(max_tokens=20), []
-    result = decode(target, medusa, EveryOther(), PROMPTS[2], sampling, eos_ids=[], trace_trees=trees)
+    sampling, trees = Sampling(max_tokens=60), []
+    result = decode(target, medusa, NotEveryThird(), PROMPTS[2], sampling, eos_ids=[], trace_trees=trees)
     loaded = MedusaHeads.load(heads, HIDDEN, VOCABULARY, torch.float32, torch.device("cpu"))
     done = len(PROMPTS[2]) + 1
     full = [*PROMPTS[2], *result.token_ids]
+    before = after_acceptance = 0
     for step, tree in zip(result.trace.steps[:-1], trees, strict=False):
         if len(tree) > 1:
+            after_acceptance += before > 0
             hidden = target.prefill(full[: done - 1], (-1,)).hidden[0][-1]
             assert tree.tokens[1] == int(loaded(hidden, 1)[0].argmax())
         done += step.emitted
+        before = step.accepted
+    assert after_acceptance > 0
     assert {len(tree) for tree in trees[:-1]} == {1, 9}
 
 
