@@ -55,8 +55,9 @@ class GivenLogits:
         return self._logits[:heads]
 
 
-def proposal(probabilities, budget, *, remaining=100, confidence=0.0, sampling=None, noise=None, **options):
-    """The tree for heads with these probabilities, one list per head, with token 9 as root."""
+def proposal(probabilities, budget, *, remaining=100, confidence=0.0, sampling=None, noise=None, later=(), **options):
+    """The tree for heads with these probabilities, one list per head. The request begins with tokens 4 and 9; those in
+    ``later`` come before the proposal."""
     medusa = drafters.create("medusa", {"head": ".", **options})
     target = HuggingFaceTarget(tiny_model())
     sampling = sampling or Sampling()
@@ -64,6 +65,7 @@ def proposal(probabilities, budget, *, remaining=100, confidence=0.0, sampling=N
     medusa._heads = GivenLogits([[torch.tensor(p).log().item() for p in row] for row in probabilities])
     medusa._paths = STATIC_PATHS
     medusa.begin(target, context, Output(torch.zeros(1, 4), (torch.zeros(2, HIDDEN),)))
+    context.tokens += later
     return medusa.propose(context, budget)
 
 
@@ -122,12 +124,14 @@ def test_tokens_that_sampling_rules_out_are_not_drafted():
 
 
 def test_a_repetition_penalty_counts_for_the_heads_too():
-    """Token 9 is in the context; halved, its logit is no longer the best."""
+    """Tokens 9 and, later, 5 are in the context; halved, their logits are no longer the best."""
     row = [[0.0] * 10]
-    row[0][9], row[0][5] = 3.0, 2.0
+    row[0][9], row[0][5], row[0][6] = 3.0, 2.0, 1.9
     as_probabilities = torch.tensor(row).exp().tolist()
     assert proposal(as_probabilities, 1).tokens == [9, 9]
     assert proposal(as_probabilities, 1, sampling=Sampling(repetition_penalty=2.0)).tokens == [9, 5]
+    later = proposal(as_probabilities, 1, sampling=Sampling(repetition_penalty=2.0), later=[5])
+    assert later.tokens == [5, 6]
 
 
 def test_with_coupled_sampling_the_best_guess_is_the_draw_of_the_shared_noise():

@@ -40,7 +40,7 @@ class MedusaHeads:
     def __call__(self, hidden: Tensor, heads: int) -> Tensor:
         """Logits ``[heads, vocabulary]`` of the first ``heads`` heads for one hidden state ``[hidden]``, taken after
         the target's final norm."""
-        x = hidden.expand(heads, 1, -1)
+        x = hidden.to(self._out.dtype).expand(heads, 1, -1)
         for weight, bias in self._blocks:
             x = x + functional.silu(torch.baddbmm(bias[:heads], x, weight[:heads]))
         return torch.bmm(x, self._out[:heads])[:, 0]
