@@ -13,6 +13,7 @@ from ianvs_specdec.errors import UserError
 
 COMMANDS = {
     "data": "convert benchmark files to the format of Ianvs, or generate the embedded benchmark",
+    "datastore": "build what the methods rest and suffix retrieve from",
     "decode": "decode prompts with one method and write outputs and step traces",
     "train": "train the embedded models, or a draft head for any model",
 }

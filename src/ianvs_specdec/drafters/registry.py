@@ -38,7 +38,7 @@ METHODS: dict[str, Method] = {
         "ianvs_specdec.drafters.prompt_lookup:PromptLookup", "PromptLookup", "fixed:10", {"max_ngram": int}
     ),
     "predicted_output": Method(
-        "ianvs_specdec.drafters.predicted_output:PredictedOutput", "PredictedOutput", "fixed:16", {"resync": int}
+        "ianvs_specdec.drafters.predicted_output:PredictedOutput", "PredictedOutput", "fixed:64", {"resync": int}
     ),
     "lookahead": Method(
         "ianvs_specdec.drafters.lookahead:Lookahead",
@@ -52,7 +52,7 @@ METHODS: dict[str, Method] = {
     "suffix": Method(
         "ianvs_specdec.drafters.suffix:Suffix",
         "SuffixSpecDec",
-        "fixed:16",
+        "full",
         {"datastore": Path, "head": Path, "min_match": int},
     ),
     "recycling": Method(

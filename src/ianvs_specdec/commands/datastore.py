@@ -1,0 +1,89 @@
+"""``specdec datastore build``: what the drafting methods rest and suffix retrieve from."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    build = actions.add_parser("build", help="index texts, conversations or token sequences for a model")
+    build.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    build.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of the target model")
+    build.add_argument(
+        "--data",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help='.txt, or JSONL: {"text"}, {"tokens"}, {"turns", "answers"}, {"messages"}, {"question", "answer"} or what '
+        "`specdec decode` has written; .gz too",
+    )
+    build.add_argument(
+        "--world", type=int, default=0, metavar="N", help="add N training conversations of the embedded world"
+    )
+    build.add_argument("--out", type=Path, required=True, metavar="FILE", help="datastore to write")
+    build.add_argument(
+        "--field",
+        choices=("text", "answer"),
+        default="text",
+        help="what of a line to take: all of it (default), or only the answers in it",
+    )
+    build.add_argument("--seed", type=int, default=0, help="of the embedded world's conversations")
+
+
+def run(options: argparse.Namespace) -> int:
+    if not options.data and options.world < 1:
+        raise UserError("nothing to build from: give files with --data, or --world N")
+    if not options.out.parent.is_dir():
+        raise UserError(f"--out {options.out}: the folder {options.out.parent} does not exist")
+    if missing := [str(path) for path in options.data if not path.is_file()]:
+        raise UserError(f"--data: there is no file {missing[0]}")
+
+    from ianvs_specdec.datastore import Datastore, fingerprint
+    from ianvs_specdec.sequences import Sequences
+
+    tokenizer, vocabulary = _load(options.model)
+    sequences = Sequences(tokenizer, vocabulary, options.field)
+    started = time.perf_counter()
+    store = Datastore.build(
+        chain(sequences.of_files(options.data), sequences.of_conversations(_world(options.world, options.seed))),
+        vocabulary,
+        fingerprint(options.model),
+    )
+    store.save(options.out)
+    seconds, size = time.perf_counter() - started, options.out.stat().st_size / 1e6
+    print(f"{options.out}: {len(store)} tokens, {size:.1f} MB, {seconds:.1f} s", file=sys.stderr)
+    return 0
+
+
+def _world(conversations: int, seed: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    from ianvs_specdec.training.heads.conversations import world_conversations
+
+    talks = islice(world_conversations(random.Random(f"{seed}/datastore")), conversations)
+    return ((talk.turns, talk.answers) for talk in talks)
+
+
+def _load(folder: Path) -> tuple[Any, int]:
+    """The model's tokenizer, None if it has none, and the size of its vocabulary."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    from ianvs_specdec.datastore import fingerprint
+
+    if not folder.is_dir():
+        raise UserError(f"--model {folder} is not a folder: give the folder of a Hugging Face model")
+    try:
+        vocabulary = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().vocab_size
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True) if fingerprint(folder) else None
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot load the tokenizer of --model {folder}: {error}") from error
+    return tokenizer, int(vocabulary)

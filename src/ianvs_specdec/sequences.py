@@ -1,0 +1,185 @@
+"""Token sequences from files of texts, conversations or token ids, read a little at a time.
+
+A plain text (``.txt``) is cut at line ends into pieces of some 64,000 characters. In JSONL a line is one of
+``{"text": ...}``, ``{"tokens": [ids]}``, ``{"turns": [...], "answers": [...]}``, ``{"messages": [{"role": ...,
+"content": ...}]}``, a row of an Ianvs data file (``{"question": ..., "answer": ...}``), what ``specdec decode`` has
+written (``{"prompt": [ids], "output": [prompt and output ids]}``) or ``{"prompt": ...}`` alone. Files may be compressed
+(``.gz``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.benchmarks.files import guarded, open_text, read_json_lines
+from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.types import Message
+
+FIELDS = ("text", "answer")
+LEAD = 4
+"""How many tokens before an answer are kept with it, so that its first tokens can be found."""
+
+PIECE = 64_000
+BATCH = 512
+KINDS = '"text", "tokens", "turns" and "answers", "messages", "question" and "answer", or "prompt"'
+
+
+@dataclass
+class Source:
+    """Something to be tokenized: ``lead`` and ``body`` one after the other, each a text or ids. ``lead`` is what an
+    answer answers, empty where there is no answer."""
+
+    lead: str | list[int]
+    body: str | list[int]
+    where: str
+
+
+class Sequences:
+    """Turns files into token sequences. ``tokenizer`` may be None where all lines hold ids.
+
+    ``field`` "text" takes all of a line; "answer" only what a model has said in it, with the last tokens before.
+    """
+
+    def __init__(self, tokenizer: Any, vocabulary: int, field: str = "text") -> None:
+        self._tokenizer, self._vocabulary, self._answers = tokenizer, vocabulary, field == "answer"
+
+    def of_files(self, paths: Iterable[Path]) -> Iterator[list[int]]:
+        """Raises ``UserError`` with file and line for a line that is none of the kinds above."""
+        return self._encoded(chain.from_iterable(self._sources(path) for path in paths))
+
+    def of_conversations(self, conversations: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Iterator[list[int]]:
+        """Pairs of turns and answers."""
+        return self._encoded(
+            chain.from_iterable(self._talk(_messages(*talk), "a conversation") for talk in conversations)
+        )
+
+    def _encoded(self, sources: Iterator[Source]) -> Iterator[list[int]]:
+        batch: list[Source] = []
+        for source in sources:
+            batch.append(source)
+            if len(batch) == BATCH:
+                yield from self._encode(batch)
+                batch = []
+        yield from self._encode(batch)
+
+    def _encode(self, batch: list[Source]) -> Iterator[list[int]]:
+        parts = [part for source in batch for part in (source.lead, source.body)]
+        texts = [part for part in parts if isinstance(part, str)]
+        if texts and self._tokenizer is None:
+            raise UserError(f"{batch[0].where}: a text, but the model has no tokenizer: give token ids")
+        encoded = iter(self._tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else ())
+        ids = [next(encoded) if isinstance(part, str) else part for part in parts]
+        for source, lead, body in zip(batch, ids[::2], ids[1::2], strict=True):
+            sequence = [*(lead[-LEAD:] if self._answers else lead), *body]
+            if sequence and max(sequence) >= self._vocabulary:
+                largest = max(sequence)
+                raise UserError(
+                    f"{source.where}: token id {largest}, but the model's vocabulary ends at {self._vocabulary - 1}"
+                )
+            yield sequence
+
+    def _sources(self, path: Path) -> Iterator[Source]:
+        if path.suffix == ".txt" or path.name.endswith(".txt.gz"):
+            yield from self._pieces(path)
+            return
+        for number, row in read_json_lines(path):
+            yield from self._line(row, f"{path}:{number}")
+
+    def _pieces(self, path: Path) -> Iterator[Source]:
+        if self._answers:
+            raise UserError(f"{path}: a plain text holds no answers: leave out --field answer")
+        piece, size = [], 0
+        with open_text(path) as file:
+            for number, line in guarded(path, file):
+                piece.append(line)
+                size += len(line)
+                if size >= PIECE:
+                    yield Source("", "".join(piece), f"{path}:{number}")
+                    piece, size = [], 0
+        yield Source("", "".join(piece), str(path))
+
+    def _line(self, row: dict[str, Any], where: str) -> Iterable[Source]:
+        if "messages" in row:
+            return self._talk(_checked_messages(row["messages"], where), where)
+        if "turns" in row:
+            return self._talk(_messages(_texts(row, "turns", where), _texts(row, "answers", where)), where)
+        if "question" in row:
+            query = query_of(row["question"], row.get("answer"))
+            answer = row.get("answer")
+            answers = answer.get("references") or [] if isinstance(answer, dict) else [answer] if answer else []
+            return self._talk(_messages(query.turns, answers), where)
+        for key in ("text", "tokens", "output", "prompt"):
+            if key in row:
+                return [self._plain(row, key, where)]
+        raise UserError(f"{where}: expected one of {KINDS}")
+
+    def _plain(self, row: dict[str, Any], key: str, where: str) -> Source:
+        body = _text_or_ids(row[key], key, where)
+        lead: str | list[int] = []
+        if key == "output":
+            prompt = _text_or_ids(row.get("prompt", []), "prompt", where)
+            if isinstance(body, list) and isinstance(prompt, list) and body[: len(prompt)] == prompt:
+                lead, body = prompt, body[len(prompt) :]
+            else:
+                lead = prompt
+        elif self._answers:
+            raise UserError(f"{where}: {key!r} holds no answer: leave out --field answer")
+        return Source(lead, body, where)
+
+    def _talk(self, messages: list[Message], where: str) -> Iterator[Source]:
+        """The whole conversation, or every answer in it."""
+        if not self._answers:
+            yield Source("", self._chat(messages, asking=False), where)
+            return
+        for number, message in enumerate(messages):
+            if message["role"] == "assistant":
+                before = self._chat(messages[:number], asking=True)
+                whole = self._chat(messages[: number + 1], asking=False)
+                yield Source(
+                    before, whole.removeprefix(before) if whole.startswith(before) else message["content"], where
+                )
+
+    def _chat(self, messages: list[Message], *, asking: bool) -> str:
+        """As the model is prompted: with its chat template, or as a plain transcript if it has none."""
+        if self._tokenizer is not None and self._tokenizer.chat_template:
+            text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=asking, tokenize=False)
+            return str(text)
+        turns = (f"{message['role'].capitalize()}: {message['content']}" for message in messages)
+        return "\n\n".join([*turns, "Assistant:"] if asking else turns)
+
+
+def _messages(turns: Sequence[str], answers: Sequence[str]) -> list[Message]:
+    messages: list[Message] = []
+    for number, turn in enumerate(turns):
+        messages.append({"role": "user", "content": turn})
+        if number < len(answers):
+            messages.append({"role": "assistant", "content": answers[number]})
+    return messages
+
+
+def _checked_messages(value: Any, where: str) -> list[Message]:
+    messages: list[Message] = []
+    for message in value if isinstance(value, list) else [value]:
+        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+        if not (isinstance(role, str) and isinstance(content, str)):
+            raise UserError(f'{where}: "messages" must be a list of {{"role": text, "content": text}}')
+        messages.append({"role": role, "content": content})
+    return messages
+
+
+def _texts(row: dict[str, Any], key: str, where: str) -> list[str]:
+    value = row.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise UserError(f"{where}: {key!r} must be a list of texts")
+    return value
+
+
+def _text_or_ids(value: Any, key: str, where: str) -> str | list[int]:
+    if isinstance(value, str) or (isinstance(value, list) and all(type(i) is int and i >= 0 for i in value)):
+        return value
+    raise UserError(f"{where}: {key!r} must be a text or a list of token ids")

@@ -1,0 +1,152 @@
+"""The datastore: what is found, what follows it, and files that cannot be used."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import numpy
+import pytest
+from decoding.tiny import VOCABULARY, tiny_model
+
+from ianvs_specdec import datastore
+from ianvs_specdec.datastore import Datastore, fingerprint
+from ianvs_specdec.decoding import HuggingFaceTarget
+from ianvs_specdec.errors import UserError
+
+SEQUENCES = [[1, 2, 3, 4], [5, 1, 2, 3], [9], [1, 2, 7, 8, 1, 2, 3, 6]]
+
+
+def occurrences(sequences, pattern):
+    """The definition: every place behind the pattern, sequence by sequence."""
+    n = len(pattern)
+    return [s[i + n :] for s in sequences for i in range(len(s) - n + 1) if s[i : i + n] == pattern]
+
+
+def random_sequences(rng, ids, number=30):
+    return [[rng.choice(ids) for _ in range(rng.randrange(0, 12))] for _ in range(number)] + [[ids[0]]]
+
+
+@pytest.mark.parametrize("vocabulary", [7, 300, 65_535, 65_536, 200_000])
+def test_the_longest_suffix_and_what_follows_it_equal_a_search(vocabulary):
+    rng = random.Random(vocabulary)
+    ids = [0, 1, vocabulary // 2, vocabulary - 2, vocabulary - 1]
+    sequences = random_sequences(rng, ids)
+    store = Datastore.build(sequences, vocabulary)
+    assert len(store) == sum(map(len, sequences))
+    for _ in range(200):
+        tokens = [rng.choice(ids) for _ in range(rng.randrange(1, 8))]
+        lengths = [n for n in range(2, len(tokens) + 1) if occurrences(sequences, tokens[-n:])]
+        longest = store.longest_suffix(tokens, 2)
+        assert longest == max(lengths, default=0)
+        if longest:
+            rows, weights = store.continuations(tokens, longest, longest, 3)
+            separator = vocabulary
+            found = [tuple(row.tolist()[: [*row.tolist(), separator].index(separator)]) for row in rows]
+            assert sorted(found) == sorted(tuple(rest[:3]) for rest in occurrences(sequences, tokens[-longest:]))
+            assert rows.tolist() == sorted(rows.tolist())
+            assert set(weights) == {2.0**longest}
+
+
+def test_shorter_suffixes_count_too_each_by_the_tokens_it_shares():
+    store = Datastore.build(SEQUENCES, 10)
+    tokens = [7, 8, 1, 2]
+    assert store.longest_suffix(tokens, 1) == 4
+    rows, weights = store.continuations(tokens, 4, 2, 2)
+    assert rows.tolist() == [[3, 4], [3, 6], [3, 10], [7, 8]]
+    assert weights.tolist() == [4.0, 16.0, 4.0, 4.0]
+
+
+def test_a_match_does_not_run_over_the_beginning_of_a_sequence():
+    """In front of the second 1 2 stands the end of another sequence, not a 4."""
+    store = Datastore.build([[4], [1, 2, 5], [4, 1, 2, 6]], 10)
+    rows, weights = store.continuations([4, 1, 2], 3, 2, 1)
+    assert (rows.tolist(), weights.tolist()) == ([[5], [6]], [4.0, 8.0])
+    first = Datastore.build([[1, 2, 5], [4, 1, 2, 6]], 10)
+    assert first.continuations([4, 1, 2], 3, 2, 1)[1].tolist() == [4.0, 8.0]
+
+
+def test_of_many_occurrences_some_are_taken_at_equal_distances(monkeypatch):
+    monkeypatch.setattr(datastore, "FEW", 3)
+    monkeypatch.setattr(datastore, "MANY", 5)
+    store = Datastore.build([[1, 2, 10 + i] for i in range(20)], 64)
+    rows, _ = store.continuations([1, 2], 2, 1, 1)
+    assert rows.ravel().tolist() == [10, 14, 18, 22, 26]
+    rare = Datastore.build([[i % 4, 1, 2, 10 + i] for i in range(20)], 64)
+    assert len(rare.continuations([3, 1, 2], 3, 1, 1)[0]) == 5, "a shorter suffix is too frequent"
+
+
+def test_a_file_gives_back_what_was_saved_and_is_the_same_every_time(tmp_path):
+    store = Datastore.build(SEQUENCES, 10, "print")
+    store.save(tmp_path / "a")
+    loaded = Datastore.load(tmp_path / "a")
+    assert (len(loaded), loaded.vocabulary, loaded.tokenizer) == (17, 10, "print")
+    for tokens in ([1, 2, 3], [8, 1, 2], [4]):
+        n = store.longest_suffix(tokens, 1)
+        assert loaded.longest_suffix(tokens, 1) == n
+        for ours, theirs in zip(
+            store.continuations(tokens, n, 1, 4), loaded.continuations(tokens, n, 1, 4), strict=True
+        ):
+            numpy.testing.assert_array_equal(ours, theirs)
+    code = (
+        "import sys; from pathlib import Path; from ianvs_specdec.datastore import Datastore;"
+        f"Datastore.build({SEQUENCES}, 10, 'print').save(Path(sys.argv[1]))"
+    )
+    for name in ("b", "c"):
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=True)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+
+
+def test_a_damaged_or_foreign_file_is_one_message(tmp_path):
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "store"
+    Datastore.build(SEQUENCES, 10).save(path)
+    whole = path.read_bytes()
+    for damaged in (b"", b"x" * 40, whole[:30], whole[:-1], whole[:-4] + b"\xff" * 4, whole + b"\0"):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"cannot read the datastore .*specdec datastore build") as caught:
+            Datastore.load(path)
+        assert caught.value.key == "datastore"
+        assert "\n" not in str(caught.value)
+    save_file({"weight": numpy.zeros(3)}, path)
+    with pytest.raises(UserError, match="is not a datastore of this version"):
+        Datastore.load(path)
+    with pytest.raises(UserError, match="cannot read the datastore"):
+        Datastore.load(tmp_path)
+
+
+def test_nothing_to_index_is_told():
+    for empty in ([], [[], []]):
+        with pytest.raises(UserError, match="at least one token"):
+            Datastore.build(empty, 10)
+
+
+def test_a_datastore_for_another_model_is_refused(tmp_path):
+    target = HuggingFaceTarget(tiny_model())
+    Datastore.build(SEQUENCES, VOCABULARY).check_fits(tmp_path, target)
+    with pytest.raises(UserError, match="vocabulary of 10 tokens, the model one of 64") as caught:
+        Datastore.build(SEQUENCES, 10).check_fits(tmp_path, target)
+    assert caught.value.key == "datastore"
+
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}, "added_tokens": []}')
+    target.model.name_or_path = str(tmp_path)
+    Datastore.build(SEQUENCES, VOCABULARY, fingerprint(tmp_path)).check_fits(tmp_path, target)
+    Datastore.build(SEQUENCES, VOCABULARY).check_fits(tmp_path, target)
+    with pytest.raises(UserError, match="made with another tokenizer"):
+        Datastore.build(SEQUENCES, VOCABULARY, "another").check_fits(tmp_path, target)
+
+
+def test_the_fingerprint_is_that_of_the_vocabulary(tmp_path):
+    def of(text):
+        (tmp_path / "tokenizer.json").write_text(text)
+        return fingerprint(tmp_path)
+
+    assert fingerprint(tmp_path) == ""
+    first = of('{"model": {"vocab": {"a": 0, "b": 1}, "merges": ["a b"]}, "truncation": null}')
+    assert (
+        of('{"truncation": {"max_length": 5}, "model": {"merges": [["a", "b"]], "vocab": {"b": 1, "a": 0}}}') == first
+    )
+    assert of('{"model": {"vocab": {"a": 1, "b": 0}}}') != first
+    assert of('{"model": {"vocab": {"a": 0, "b": 1}}, "added_tokens": [{"id": 2, "content": "c"}]}') != first
