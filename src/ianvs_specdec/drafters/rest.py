@@ -100,7 +100,9 @@ def _drawn(
     bounds = numpy.searchsorted(depths, range(depths[-1] + 2)).tolist()
     for depth, (begin, end) in enumerate(pairwise(bounds)):
         noise = context.noise.at(len(context.tokens) + depth).cpu().numpy()
-        parts, parents = shares[begin:end] * numpy.exp(noise[tokens[begin:end]]), above[begin:end]
+        # The separator has no noise; it has no share either.
+        gumbel = noise[numpy.minimum(tokens[begin:end], len(noise) - 1)]
+        parts, parents = shares[begin:end] * numpy.exp(gumbel), above[begin:end]
         # The root, -1, is counted as 0.
         sums = numpy.bincount(parents + 1, parts)
         drawn[begin:end] = parts / numpy.maximum(sums[parents + 1], TINY) * (drawn[parents] if depth else 1.0)
