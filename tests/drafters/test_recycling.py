@@ -98,6 +98,15 @@ def test_two_tokens_together_know_better_than_one():
     assert paths(Session(create(order=2), [*prompt[:-1], 7], [2]).propose(budget=1)) == [(4,)]
 
 
+def test_after_a_step_the_context_is_its_last_tokens():
+    session = Session(create(order=2), [1, 2, 3, 9, 2, 4, 9], [1])
+    session.observe(TokenTree([1, 5], [-1, 0]), [[5], [9]], [0, 1], 9)
+    assert session.drafter._tail == (5, 9)
+    session.observe(TokenTree([9, 1, 7, 2], [-1, 0, 0, 1]), [[1], [2], [0], [11]], [0, 1], 2)
+    assert session.drafter._tail == (1, 2)
+    assert paths(session.propose(budget=1)) == [(11,)]
+
+
 def test_ranks_that_come_true_get_more_nodes():
     """The target always takes its second best from before: the tree grows into the width."""
     session = Session(create(successors=2, order=1, nodes=2), [1, 1, 1], [1, 2])
@@ -137,6 +146,13 @@ def test_memory_is_bounded(monkeypatch):
         session.drafter._rows[(1000 + step,)] = [1]
         assert len(session.drafter._rows) <= 41
     assert all((1000 + step,) in session.drafter._rows for step in range(190, 200))
+
+
+def test_what_came_true_lately_counts_most():
+    rates = recycling._Rates(2)
+    for rank in [0] * 2000 + [1] * 400:
+        rates.learn(rank)
+    assert rates.costs()[1] < rates.costs()[0]
 
 
 def test_rates_never_vanish():
