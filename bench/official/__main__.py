@@ -12,7 +12,6 @@ import argparse
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from bench.environment import environment
 from bench.official.process import Driver
 from bench.official.rows import PACKAGES, Row, pairs, rows
 from bench.report import table, write
-from ianvs_specdec import drafters
 from ianvs_specdec.errors import UserError
 
 HERE = Path(__file__).resolve().parent
@@ -76,7 +74,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
     out = options.out.resolve()
     pythons = {package: _python(out, package) for package in options.packages}
-    chosen = [row for row in rows(options.packages, options.eagle) if _exists(row)]
+    chosen = rows(options.packages, options.eagle)
     tokenizer, eos_ids, window = _read_model(options.model)
     room = window - options.max_new_tokens - MARGIN
     prompts = [ids for file in options.prompts for ids in read_prompts(file, tokenizer, options.limit, room)]
@@ -98,11 +96,6 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         runs = measure(chosen, drivers, prompts, options.repeats, options.max_new_tokens, eos_ids, progress)
         versions = {name: driver.versions for name, driver in drivers.items()}
     return _report(options, prompts, chosen, runs, versions)
-
-
-def _exists(row: Row) -> bool:
-    method = row.settings.get("method", "none")
-    return find_spec(drafters.METHODS[method].drafter.partition(":")[0]) is not None
 
 
 def _python(out: Path, package: str) -> Path:

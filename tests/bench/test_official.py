@@ -142,7 +142,7 @@ def test_every_package_row_has_its_baseline_and_ours_of_the_same_settings(tmp_pa
         assert (name, "eagle-env generate") in ratios
         assert (name.replace("eagle-llm", "ours eagle"), name) in ratios
     for numbers in ("(5,7,7)", "(7,20,20)"):
-        theirs, ours = by_name[f"lade {numbers}"], by_name[f"ours lookahead {numbers} official"]
+        theirs, ours = by_name[f"lade {numbers}"], by_name[f"ours lookahead {numbers}"]
         assert theirs.settings.items() <= ours.settings.items()
         assert {(ours.name, theirs.name), (ours.name, REFERENCE), (theirs.name, "lade-env generate")} <= set(ratios)
     assert {row.driver for row in rows(["lade"], tmp_path / "nowhere")} == {"ours", "lade"}
