@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
+from dataclasses import replace
 
 import pytest
 from drafters.builders import CASES, DEEP, Workshop
+from transformers import AutoTokenizer
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import decode, target_of
@@ -88,3 +91,50 @@ def test_output_is_the_targets_own(label, settings, workshop_of):
         assert not differs
         accepted += sum(step.accepted for step in trace.steps)
     assert accepted > 0 or label == "none"
+
+
+@pytest.fixture(scope="module")
+def reference(shared, reference_model, tmp_path_factory):
+    """The reference target alone, and a workshop with its heads."""
+    folder = shared / "reference"
+    traces = json.loads((folder / "traces" / "eagle1_strong.json").read_text(encoding="utf-8"))
+    heads = {"eagle": folder / "eagle1", "eagle3": folder / "eagle3", "medusa": folder / "medusa"}
+    texts = [trace["output"] for trace in traces]
+    workshop = Workshop(reference_model, tmp_path_factory.mktemp("reference"), texts, heads)
+    return Alone(target_of(reference_model), [2]), workshop
+
+
+@pytest.fixture(scope="module")
+def turns(shared, mt_bench):
+    """Token ids of MT-Bench's first turns, its second turns, and Spec-Bench's first turns."""
+    tokenizer = AutoTokenizer.from_pretrained(shared / "reference" / "target")
+    with (shared / "data" / "spec_bench" / "question_sample.jsonl").open(encoding="utf-8") as lines:
+        spec_bench = [json.loads(line)["turns"][0] for line in lines]
+    first, second = zip(*(row["turns"] for row in mt_bench), strict=True)
+    return [tokenizer(text).input_ids for text in dict.fromkeys([*first, *second, *spec_bench])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", CASES)
+def test_greedy_output_is_the_reference_targets_own_on_mt_bench(label, reference, turns, record_property):
+    """60 first turns. Outputs that part behind a near-tie are told apart, and are rare."""
+    alone, workshop = reference
+    method = workshop.create(label)
+    differing = [compare(alone, method, prompt, Sampling(max_tokens=48))[1] for prompt in turns[:60]]
+    record_property("outputs that part behind a near-tie", sum(differing))
+    assert sum(differing) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", CASES)
+def test_coupled_output_is_the_reference_targets_own_for_200_prompts(label, reference, turns, record_property):
+    alone, workshop = reference
+    method = workshop.create(label)
+    shortest = sorted(turns, key=len)[:200]
+    assert len(shortest) == 200
+    differing = []
+    for seed, prompt in enumerate(shortest):
+        sampling = replace(SAMPLED[seed % 2], max_tokens=16, seed=seed)
+        differing.append(compare(alone, method, prompt, sampling)[1])
+    record_property("outputs that part behind a near-tie", sum(differing))
+    assert sum(differing) <= 2
