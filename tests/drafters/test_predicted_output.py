@@ -1,0 +1,145 @@
+"""Predicted output: followed where it comes true, found again where it does not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from decoding.tiny import tiny_model
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.decoding import Context, HuggingFaceTarget, Output, TokenTree, decode
+from ianvs_specdec.drafters.predicted_output import PredictedOutput
+from ianvs_specdec.types import Sampling
+
+TEXT = list(range(100, 200))
+
+
+class Request:
+    """A request with one prompt token, whose output is told bit by bit."""
+
+    def __init__(self, prediction, resync=1, remaining=1000):
+        self.drafter = PredictedOutput(resync)
+        self.context = Context([1], 1, remaining, Sampling(), torch.Generator(), prediction=prediction)
+        self.begun = False
+
+    def after(self, *tokens, budget=1000):
+        """The draft after these further output tokens."""
+        self.context.tokens += tokens
+        if not self.begun:
+            self.drafter.begin(None, self.context, Output(torch.zeros(1, 1)))
+            self.begun = True
+        tree = self.drafter.propose(self.context, budget)
+        assert tree.is_chain
+        assert tree.tokens[0] == self.context.tokens[-1]
+        return tree.tokens[1:]
+
+
+def test_the_prediction_is_followed_with_longer_drafts_as_long_as_it_comes_true():
+    request = Request(TEXT)
+    assert request.after(100) == TEXT[1:17]
+    assert request.after(*TEXT[1:18]) == TEXT[18:50]
+    assert request.after(*TEXT[18:51], budget=5) == TEXT[51:56]
+    assert request.after(*TEXT[51:57]) == TEXT[57:100]
+    assert request.after(*TEXT[57:100]) == []
+
+
+def test_a_draft_that_was_right_in_part_does_not_grow():
+    request = Request(TEXT)
+    request.after(100)
+    assert request.after(*TEXT[1:18]) == TEXT[18:50]
+    assert request.after(*TEXT[18:25], 7) == TEXT[26:42], "a wrong token stands for one of the prediction"
+    assert request.after(TEXT[26]) == TEXT[27:43]
+
+
+def test_no_more_than_can_be_used():
+    assert Request(TEXT, remaining=4).after(100) == [101, 102, 103]
+    assert Request(TEXT, remaining=1).after(100) == []
+    assert Request(TEXT).after(100, budget=1) == [101]
+    assert Request([]).after(100) == []
+    assert Request([100]).after(100) == []
+
+
+def test_after_a_divergence_the_output_is_found_again():
+    inserted, deleted = Request(TEXT), Request(TEXT)
+    inserted.after(100)
+    assert inserted.after(101, 7, 8, 102)[:2] == [103, 104]
+    deleted.after(100)
+    assert deleted.after(101, 120)[:2] == [121, 122]
+    assert deleted.after(110)[:2] == [111, 112], "behind the position, if there is nothing ahead"
+
+
+def test_the_longest_agreement_counts_then_the_nearest_ahead():
+    prediction = [10, 11, 20, 30, 11, 21, 30, 40, 11, 22, 30, 50]
+    ahead = Request(prediction)
+    ahead.after(10)
+    assert ahead.after(11, 21, 30)[:1] == [40], "21 30 agrees in two tokens"
+    nearest = Request(prediction)
+    nearest.after(10)
+    assert nearest.after(11, 5, 30)[:1] == [11], "30 alone: the first place ahead"
+
+
+def test_fewer_tokens_than_asked_for_do_not_count():
+    request = Request(TEXT, resync=2)
+    request.after(100)
+    assert request.after(7, 150)[:1] == [103], "150 alone is not enough"
+    assert request.after(151)[:1] == [152]
+
+
+def test_a_useless_prediction_is_only_probed():
+    request = Request(TEXT)
+    assert [len(request.after(token)) for token in (1, 2, 3, 4)] == [16, 2, 2, 2]
+    assert len(request.after(103)) == 2
+    assert len(request.after(104)) == 16, "a probe was right"
+
+
+def test_a_new_request_starts_from_its_own_prediction():
+    drafter = PredictedOutput()
+    for prediction in (TEXT, [5, 6, 7], ()):
+        context = Context([1, 5], 1, 100, Sampling(), torch.Generator(), prediction=prediction)
+        drafter.begin(None, context, Output(torch.zeros(1, 1)))
+        expected = {100: TEXT[1:3], 5: [6, 7]}.get(prediction[0] if prediction else None, [])
+        assert drafter.propose(context, 2).tokens[1:] == expected
+
+
+@pytest.fixture(scope="module")
+def target():
+    return HuggingFaceTarget(tiny_model())
+
+
+@pytest.mark.parametrize(
+    ("sampling", "rule"),
+    [
+        (Sampling(max_tokens=40), "rejection"),
+        (Sampling(max_tokens=40, repetition_penalty=1.3), "rejection"),
+        (Sampling(max_tokens=40, temperature=1.0, seed=5), "coupled"),
+    ],
+    ids=["greedy", "penalty", "coupled"],
+)
+def test_the_output_is_the_targets_own_and_a_right_prediction_makes_it_quick(target, sampling, rule):
+    rng = random.Random(0)
+    drafter = drafters.create("predicted_output")
+    trees: list[TokenTree] = []
+    for prompt in ([5], [7, 7], [5, 9, 14, 3, 22]):
+
+        def run(drafter, prediction=(), length="fixed:64", prompt=prompt):
+            return decode(
+                target,
+                drafter,
+                lengths.create(length),
+                prompt,
+                sampling,
+                eos_ids=[2],
+                rule=rule,
+                prediction=prediction,
+                trace_trees=trees,
+            )
+
+        output = run(drafters.create("none"), length="fixed:0").token_ids
+        edited = [token if rng.random() < 0.9 else rng.randrange(3, 60) for token in output[: len(output) // 2]]
+        for prediction in (output, [*edited, 9, *output[len(output) // 2 :]], edited, [3] * 50, []):
+            for length in ("fixed:64", "fixed:3"):
+                assert run(drafter, prediction, length).token_ids == output
+        assert len(run(drafter, output).trace.steps) <= 1 + len(output) // 16
+    assert {len(tree) for tree in trees} >= {1, 3, 4, 17}
