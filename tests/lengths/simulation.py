@@ -1,0 +1,186 @@
+"""A clock that is only counted: drafters, targets and requests as numbers, so that lengths can be judged exactly.
+
+Times are milliseconds. Whether a guess at an output position is right is drawn once per request and position, so every
+length meets the same luck.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+
+from ianvs_specdec.decoding import Stats
+from ianvs_specdec.types import Step
+
+GRID = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 60)
+
+
+def interpolated(table: dict[int, float]) -> Callable[[int], float]:
+    knots = sorted(table.items())
+
+    @cache
+    def at(tokens: int) -> float:
+        for (x0, y0), (x1, y1) in pairwise(knots):
+            if tokens <= x1 or x1 == knots[-1][0]:
+                return y0 + (y1 - y0) * (tokens - x0) / (x1 - x0)
+        raise AssertionError
+
+    return at
+
+
+@dataclass(frozen=True)
+class Machine:
+    """``verify`` maps tokens to time, ``call`` and ``level`` are a draft's cost, in all and per level; ``drift`` is how
+    much a step slows down per token of context."""
+
+    verify: Callable[[int], float]
+    call: float = 0.0
+    level: float = 0.0
+    drift: float = 0.0
+    noise: float = 0.03
+    outliers: float = 0.01
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Guesses one token per level; finds something to guess with probability ``hits``."""
+
+    hits: float = 1.0
+
+    def shape(self, budget: int) -> tuple[int, int]:
+        return budget, budget
+
+    def accepted(self, ranks: list[int], budget: int) -> int:
+        return next((i for i, rank in enumerate(ranks[:budget]) if rank), min(budget, len(ranks)))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The likeliest nodes of a tree, up to ``depth`` levels, for a drafter that expects ``expected`` of its first
+    guesses to be right."""
+
+    depth: int = 8
+    expected: float = 0.75
+    hits: float = 1.0
+
+    def shape(self, budget: int) -> tuple[int, int]:
+        paths = tree_paths(self.depth, self.expected)
+        size = min(budget, len(paths))
+        return size, max(len(path) for path, index in paths.items() if index < size)
+
+    def accepted(self, ranks: list[int], budget: int) -> int:
+        paths, path = tree_paths(self.depth, self.expected), ()
+        for rank in ranks[: self.depth]:
+            path = (*path, rank)
+            if paths.get(path, budget) >= budget:
+                return len(path) - 1
+        return len(path)
+
+
+def rank_probabilities(right: float) -> list[float]:
+    """How likely the target's token is the drafter's first, second, ... guess."""
+    spread = min(0.45, (1 - right) / 1.5)
+    return [right * spread**rank for rank in range(6)]
+
+
+@cache
+def tree_paths(depth: int, expected: float) -> dict[tuple[int, ...], int]:
+    """Paths of ranks in order of their probability."""
+    likely = rank_probabilities(expected)
+    heap: list[tuple[float, tuple[int, ...]]] = [(-p, (rank,)) for rank, p in enumerate(likely)]
+    heapq.heapify(heap)
+    order: dict[tuple[int, ...], int] = {}
+    while len(order) < 100:
+        score, path = heapq.heappop(heap)
+        order[path] = len(order)
+        if len(path) < depth:
+            for rank, p in enumerate(likely):
+                heapq.heappush(heap, (score * p, (*path, rank)))
+    return order
+
+
+@dataclass(frozen=True)
+class Request:
+    task: str
+    kind: str
+    right: float
+    prompt: int
+    tokens: int
+    seed: int
+    ranks: list[int] = field(default_factory=list, compare=False)
+    found: list[bool] = field(default_factory=list, compare=False)
+
+
+def request(kind: str, right: float, prompt: int, tokens: int, seed: int, named: bool, hits: float) -> Request:
+    rng = random.Random(seed)
+    likely = rank_probabilities(right)
+    ranks = []
+    for _ in range(tokens):
+        draw = rng.random()
+        for rank, p in enumerate(likely):  # noqa: B007 - used after the loop
+            draw -= p
+            if draw < 0:
+                break
+        ranks.append(rank if draw < 0 else len(likely))
+    found = [rng.random() < hits for _ in range(tokens)]
+    return Request(kind if named else "", kind, right, prompt, tokens, seed, ranks, found)
+
+
+def mix(
+    tasks: dict[str, float],
+    *,
+    requests: int = 30,
+    named: bool = True,
+    seed: int = 0,
+    hits: float = 1.0,
+    prompts: tuple[int, int] = (50, 250),
+    tokens: tuple[int, int] = (20, 128),
+) -> list[Request]:
+    """Interleaved requests of several tasks; a task's figure is how often the drafter's first guess is right."""
+    rng = random.Random(seed)
+    kinds = [kind for kind in tasks for _ in range(requests // len(tasks))]
+    rng.shuffle(kinds)
+    return [
+        request(kind, tasks[kind], rng.randint(*prompts), rng.randint(*tokens), 1000 * seed + i, named, hits)
+        for i, kind in enumerate(kinds)
+    ]
+
+
+def run(length, machine: Machine, drafter, requests: list[Request], seed: int = 0) -> dict[str, float]:
+    """Milliseconds per kind of request."""
+    rng = random.Random(seed)
+    spent: dict[str, float] = {}
+    for asked in requests:
+        stats = Stats(asked.prompt + 1, asked.task, asked.tokens - 1)
+        done, total = 1, 0.0
+        while done < asked.tokens:
+            budget = length.budget(stats)
+            size = depth = accepted = 0
+            draft = 0.0
+            if budget > 0:
+                draft = machine.call
+                if asked.found[done]:
+                    size, depth = drafter.shape(budget)
+                    accepted = drafter.accepted(asked.ranks[done : done + 100], budget)
+                    draft += machine.level * depth
+            verify = machine.verify(1 + size) * (1 + machine.drift * stats.context_tokens)
+            verify *= rng.lognormvariate(0, machine.noise)
+            late = rng.random() < machine.outliers
+            total += draft + verify
+            if late:
+                draft, verify = draft * 10, verify * 10
+            emitted = min(accepted + 1, asked.tokens - done)
+            done += emitted
+            stats.steps.append(Step(size, accepted, emitted, size + 1))
+            stats.budgets.append(budget)
+            stats.depths.append(depth)
+            stats.draft_seconds.append(draft / 1000)
+            stats.verify_seconds.append(verify / 1000)
+            stats.context_tokens += emitted
+            stats.remaining -= emitted
+        spent[asked.kind] = spent.get(asked.kind, 0.0) + total
+    return spent
