@@ -17,13 +17,21 @@ if TYPE_CHECKING:
 
 BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 SETTLE_EVERY = 8
-EXPLORE = 0.005
-PROBE = 0.005
+"""Steps between two reckonings of what all budgets cost."""
+
+EXPLORE, PROBE = 0.005, 0.005
+"""Shares of the time that may be lost on budgets that might be better than the best one known, and, per task, on asking
+a drafter again that did not pay."""
+
 RISK = 0.25
-GRANT = 1.0
-LEAN = 6.0
+"""How far, in plain steps, a draft may go beyond what the evidence carries: a new task starts with small drafts."""
+
+LEAN, DOUBT = 6.0, 0.4
+"""How many steps a budget's own record needs to outweigh the model of all budgets, and how much better than the model
+a budget without a record might be."""
+
 WIDTH = 0.2
-DOUBT = 0.4
+"""In a branching tree of n nodes a miss is n ** WIDTH times rarer than in a chain, until its record says more."""
 
 
 @dataclass
