@@ -46,19 +46,21 @@ class Settings:
             if key not in own and key not in option_names():
                 raise unknown("hyperparameter", key, (*own, *option_names()), key=key)
         given = {key: value for key, value in hyperparameters.items() if value is not None}
-        _check_types(given)
+        # EAGLE, too, has a top_k: a plain number is the sampling's, a mapping from back ends is for these.
+        sampled = {key: given[key] for key in Sampling.names() if key in given and not isinstance(given[key], Mapping)}
+        _check_types({key: value for key, value in given.items() if key in sampled or key not in Sampling.names()})
         if "model" not in given:
             raise UserError(
                 "the hyperparameter model is missing: a folder in Hugging Face format, or a name", key="model"
             )
         try:
-            sampling = Sampling(**{name: given[name] for name in Sampling.names() if name in given})
+            sampling = Sampling(**sampled)
         except ValueError as error:
             raise UserError(str(error), key=str(error).partition(" ")[0]) from error
         settings = cls(
             model=given["model"],
             backend=given.get("backend", "specdec"),
-            options={key: value for key, value in given.items() if key in option_names()},
+            options={key: value for key, value in given.items() if key in option_names() and key not in sampled},
             sampling=sampling,
             use_cache=given.get("use_cache", True),
             price_prompt=given.get("price_prompt"),

@@ -402,6 +402,11 @@ def test_an_option_may_differ_by_back_end(tmp_path):
     assert settings.llm("EagleSpecDec").options == {"length": "fixed:7", "head": str(head)}
     assert settings.llm("PromptLookup").options == {"length": "fixed:3"}
     assert settings.llm("LadeSpecDec").options == {}
+    beam = {"head": str(head), "top_k": {"EagleSpecDec": 4}}
+    assert Settings.parse({"model": str(model), "top_k": 40, "head": str(head)}).llm("EagleSpecDec").options == {
+        "head": str(head)
+    }
+    assert Settings.parse({"model": str(model), **beam}).llm("EagleSpecDec").options == {"head": str(head), "top_k": 4}
     with pytest.raises(UserError, match="method medusa needs head"):
         settings.llm("MedusaSpecDec")
     with pytest.raises(UserError, match=r"'EagleSpecDek'. Did you mean 'EagleSpecDec'") as caught:
