@@ -120,7 +120,7 @@ def _tree(
     """The tree without nodes below the least likelihood. Draws have to be proposed, whatever they are, or the proposals
     are no draws from q any more; those are left out that q makes impossible, and those that hang off an unlikely
     node."""
-    node_of = {(): 0}
+    node_of: dict[tuple[int, ...], int] = {(): 0}
     parents, kept = [-1], [growth.root]
     old_of = [0]
     weight_of: dict[tuple[int, ...], float] = {(): 0.0}

@@ -8,7 +8,7 @@ parents, then by rank.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -64,88 +64,91 @@ def chain(growth: Growth, hidden: Tensor, depth: int) -> TokenTree:
     return TokenTree.chain(growth.root, torch.cat(drafted).tolist() if drafted else (), drawn_from or None)
 
 
-@dataclass
 class _Pool:
-    """All candidates of a dynamic tree: ``width`` children of the root, then for every level ``width`` children of each
-    node in its beam. ``beams[i]`` says which candidates of the level before they are the children of."""
+    """All candidates of a dynamic tree, level by level: ``width`` children of the root, then ``width`` children of each
+    node of a beam. No score below ``bar`` can be among the ``nodes`` best any more, or is wanted at all."""
 
-    width: int
-    scores: list[Tensor] = field(default_factory=list)
-    tokens: list[Tensor] = field(default_factory=list)
-    beams: list[Tensor] = field(default_factory=list)
+    def __init__(self, width: int, nodes: int, least: float) -> None:
+        self.bar = least
+        self._width, self._nodes = width, nodes
+        self._scores: list[Tensor] = []
+        self._tokens: list[Tensor] = []
+        self._beams: list[Tensor] = []
+        self._best = torch.empty(0)
 
-    def best(self, root: int, nodes: int, least: float) -> TokenTree:
-        """The tree of the ``nodes`` best candidates, in pool order."""
-        scores = torch.cat(self.scores)
-        order = scores.topk(min(nodes, len(scores))).indices.sort().values
+    def add(self, scores: Tensor, tokens: Tensor, beam: Tensor | None) -> None:
+        """Candidates, flat; ``beam`` says which candidates of the level before they are the children of."""
+        if beam is not None:
+            self._beams.append(beam)
+        self._scores.append(scores)
+        self._tokens.append(tokens)
+        self._best = torch.cat([self._best.to(scores), scores])
+        if len(self._best) >= self._nodes:
+            self._best = self._best.topk(self._nodes).values
+            self.bar = max(self.bar, float(self._best[-1]))
+
+    def tree(self, root: int, least: float) -> TokenTree:
+        """The tree of the best candidates, in pool order; none below ``least``."""
+        scores = torch.cat(self._scores)
+        order = scores.topk(min(self._nodes, len(scores))).indices.sort().values
         if least > -math.inf:
             order = order[scores[order] >= least]
-        beams = [beam.tolist() for beam in self.beams]
-        parents = self._parents(order.tolist(), beams)
+        parents = self._parents(order.tolist())
         if parents is None:
             order = scores.sort(descending=True, stable=True).indices[: len(order)].sort().values
-            parents = self._parents(order.tolist(), beams)
+            parents = self._parents(order.tolist())
             assert parents is not None
-        return TokenTree([root, *torch.cat(self.tokens)[order].tolist()], [-1, *parents])
+        return TokenTree([root, *torch.cat(self._tokens)[order].tolist()], [-1, *parents])
 
-    def _parents(self, chosen: list[int], beams: list[list[int]]) -> list[int] | None:
+    def _parents(self, chosen: list[int]) -> list[int] | None:
         """The parents' nodes in the tree; None where a parent was left out, which takes a tie with its child."""
-        width, square = self.width, self.width * self.width
-        node_of = {candidate: node for node, candidate in enumerate(chosen, start=1)}
-        parents = []
-        for candidate in chosen:
-            if candidate < width:
-                parents.append(0)
-                continue
-            level, place = divmod(candidate - width, square)
-            first = width + (level - 1) * square if level else 0
-            parent = node_of.get(first + beams[level][place // width])
-            if parent is None:
-                return None
-            parents.append(parent)
-        return parents
+        origins, start = [-1] * self._width, 0
+        for beam in self._beams:
+            above, start = start, len(origins)
+            origins += [above + place for place in beam.tolist() for _ in range(self._width)]
+        node_of = {-1: 0} | {candidate: node for node, candidate in enumerate(chosen, start=1)}
+        parents = [node_of.get(origins[candidate], -1) for candidate in chosen]
+        return None if -1 in parents else parents
 
 
 def dynamic(growth: Growth, hidden: Tensor, depth: int, top_k: int) -> TokenTree:
     """EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858): of all candidates down to ``depth`` those with the highest
     cumulative probability.
 
-    Each level takes ``top_k`` children of each node in a beam of the ``top_k`` best. No more than ``growth.nodes``
-    levels or siblings can be among so many best, so no more are drafted.
+    Each level takes ``top_k`` children of each node in a beam of the ``top_k`` best. What cannot be in the tree is not
+    drafted: more levels or siblings than it has nodes, and children of nodes that already are below its last.
     """
     head, guesses, device = growth.head, growth.guesses, hidden.device
     width = min(top_k, growth.nodes, head.config.draft_vocabulary)
     levels = min(depth, growth.nodes)
-    pool = _Pool(width)
-    mask, own = _masks(width, levels, device)
-    carry, logits = head.look(hidden)
-    best = guesses.scores(logits, 1)[0].topk(width, dim=-1)
-    scores, tokens = best.values[0], guesses.tokens(best.indices[0])
-    pool.scores.append(scores)
-    pool.tokens.append(tokens)
-    beam = torch.arange(width, device=device)
-    for level in range(1, levels):
-        if growth.least > -math.inf and float(scores[0]) < growth.least:
-            break
-        pool.beams.append(beam)
-        mask[:, (level - 1) * width : level * width] = own
-        hidden = growth.sequence.extend(tokens, carry, hidden, level, mask[:, : level * width])
-        carry, logits = head.look(hidden)
-        best = guesses.scores(logits, level + 1)[0].topk(width, dim=-1)
-        cumulative = (best.values + scores[:, None]).flatten()
-        candidates = guesses.tokens(best.indices.flatten())
-        pool.scores.append(cumulative)
-        pool.tokens.append(candidates)
-        if level + 1 < levels:
-            scores, beam = cumulative.topk(width)
-            parents = beam // width
-            tokens, carry = candidates[beam], carry[parents]
-            mask, hidden = mask[parents], hidden[parents]
     least = max(growth.least, torch.finfo(torch.float32).min) if growth.weighs else growth.least
-    return pool.best(growth.root, growth.nodes, least)
-
-
-def _masks(width: int, levels: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """A mask in which no drafted node sees any, with room for all levels, and the part in which each sees itself."""
+    pool = _Pool(width, growth.nodes, least)
     own = torch.full((width, width), -torch.inf, device=device).fill_diagonal_(0)
-    return torch.full((width, max(levels - 1, 1) * width), -torch.inf, device=device), own
+    mask = own.new_full((1, levels * width), -torch.inf)
+    seen = 0
+    scores, beam = torch.zeros(1, device=device), torch.zeros(1, dtype=torch.long, device=device)
+    for level in range(1, levels + 1):
+        carry, logits = head.look(hidden)
+        best = guesses.scores(logits, level)[0].topk(width, dim=-1)
+        candidates = guesses.tokens(best.indices.flatten())
+        cumulative = (best.values + scores[:, None]).flatten()
+        pool.add(cumulative, candidates, beam if level > 1 else None)
+        if level == levels:
+            break
+        scores, beam = cumulative.topk(width)
+        rows = sum(score >= pool.bar for score in scores.tolist())
+        if rows == 0:
+            break
+        scores, beam = scores[:rows], beam[:rows]
+        parents = beam // width
+        mask = mask.index_select(0, parents)
+        mask[:, seen : seen + rows] = own[:rows, :rows]
+        seen += rows
+        hidden = growth.sequence.extend(
+            candidates.index_select(0, beam),
+            carry.index_select(0, parents),
+            hidden.index_select(0, parents),
+            level,
+            mask[:, :seen],
+        )
+    return pool.tree(growth.root, least)
