@@ -70,14 +70,7 @@ class Workshop:
 
     def draft(self, folder):
         """The model with noise on its weights."""
-        draft = copy.deepcopy(self.model)
-        generator = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for weight in draft.parameters():
-                if weight.dim() > 1:
-                    noise = torch.randn(weight.shape, generator=generator)
-                    weight.add_(0.1 * noise * weight.std())
-        draft.save_pretrained(folder)
+        noisy(self.model, 0.1).save_pretrained(folder)
         return folder
 
     def medusa(self, folder, heads=3):
@@ -126,6 +119,17 @@ class Workshop:
     def head_config(self):
         sizes = {"hidden_size": self.hidden, "intermediate_size": 2 * self.hidden, "vocab_size": self.vocabulary}
         return {**sizes, "num_attention_heads": 4, "num_hidden_layers": 1, "max_position_embeddings": 4096}
+
+
+def noisy(model, amount):
+    """A copy of ``model`` with noise on its weights, ``amount`` times as large as they are."""
+    draft = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in draft.parameters():
+            if weight.dim() > 1:
+                weight.add_(amount * weight.std() * torch.randn(weight.shape, generator=generator))
+    return draft
 
 
 class Random:

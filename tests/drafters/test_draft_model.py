@@ -1,0 +1,316 @@
+"""A draft model: its chains and trees, its state beside the target's, and which models go together."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from decoding.test_acceptance import chi_square_p_value
+from decoding.tiny import VOCABULARY, tiny_model
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.decoding import Context, decode, target_of
+from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.drafters.draft_model import DraftModel
+from ianvs_specdec.types import Sampling
+
+from .builders import noisy
+
+PROMPT = [5, 9, 14, 3, 22, 9, 14, 31]
+GREEDY, PLAIN = Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=1.0)
+CPU = torch.device("cpu")
+
+
+def saved(model, folder):
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def target():
+    return target_of(tiny_model())
+
+
+@pytest.fixture(scope="module")
+def draft(target, tmp_path_factory):
+    return saved(noisy(target.model, 0.2), tmp_path_factory.mktemp("draft"))
+
+
+@pytest.fixture(scope="module")
+def twin(target, tmp_path_factory):
+    """The target itself as draft model."""
+    return saved(target.model, tmp_path_factory.mktemp("twin"))
+
+
+def begun(target, folder, prompt, sampling=GREEDY, branches=1, confidence=0.0, remaining=100, noise=None):
+    drafter = DraftModel(folder, branches)
+    drafter.prepare(target)
+    prefill = target.prefill(prompt[:-1])
+    context = Context(list(prompt), len(prompt) - 1, remaining, sampling, torch.Generator(), noise, confidence)
+    drafter.begin(target, context, prefill)
+    return drafter, context
+
+
+@torch.inference_mode()
+def next_logits(model, tokens):
+    return model(torch.tensor([tokens])).logits[0, -1]
+
+
+def run(target, drafter, sampling, length="fixed:5", prompt=PROMPT, **settings):
+    trees = []
+    result = decode(
+        target, drafter, lengths.create(length), prompt, sampling, eos_ids=[], trace_trees=trees, **settings
+    )
+    return result, trees
+
+
+def draft_logits(folder, tokens):
+    from transformers import AutoModelForCausalLM
+
+    return next_logits(AutoModelForCausalLM.from_pretrained(folder), tokens)
+
+
+@pytest.mark.parametrize("branches", [1, 3])
+@pytest.mark.parametrize(
+    ("sampling", "rule"),
+    [(GREEDY, "rejection"), (Sampling(max_tokens=30, repetition_penalty=1.3), "rejection"), (PLAIN, "coupled")],
+    ids=str,
+)
+def test_what_the_target_itself_drafts_is_all_accepted(target, twin, sampling, rule, branches):
+    """It is, only if the draft's state, history and noise are the target's at every step."""
+    drafter = DraftModel(twin, branches)
+    for prompt in (PROMPT, [7]):
+        result, trees = run(target, drafter, sampling, prompt=prompt, rule=rule)
+        assert [len(tree) - 1 for tree in trees[:4]] == [5, 5, 5, 5]
+        if branches == 1:
+            assert [step.emitted for step in result.trace.steps] == [6, 6, 6, 6, 5]
+        else:
+            assert len(result.trace.steps) < 15
+
+
+def test_a_drawn_chain_of_the_targets_own_is_all_accepted(target, twin):
+    result, _ = run(target, DraftModel(twin), PLAIN)
+    assert [step.emitted for step in result.trace.steps] == [6, 6, 6, 6, 5]
+
+
+def test_the_draft_is_what_the_draft_model_says(target, draft):
+    drafter, context = begun(target, draft, PROMPT)
+    tokens = list(PROMPT)
+    for _ in range(4):
+        tokens.append(int(draft_logits(draft, tokens).argmax()))
+    tree = drafter.propose(context, 4)
+    assert tree.is_chain
+    assert tree.tokens == tokens[len(PROMPT) - 1 :]
+    assert tree.probabilities is None
+
+
+def test_the_tree_holds_the_likeliest_nodes_of_the_beam(target, draft):
+    """Branches 2, three levels by hand: the six nodes with the largest product of probabilities along their path."""
+    drafter, context = begun(target, draft, PROMPT, branches=2)
+    nodes, beam = {}, {(): 0.0}
+    for _ in range(6):
+        found = {}
+        for path, score in beam.items():
+            best = draft_logits(draft, [*PROMPT, *path]).log_softmax(-1).topk(2)
+            found |= {
+                (*path, token): score + value
+                for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            }
+        nodes |= found
+        beam = dict(sorted(found.items(), key=lambda item: -item[1])[:2])
+    expected = sorted(nodes, key=lambda path: -nodes[path])[:6]
+    tree = drafter.propose(context, 6)
+    paths = {tuple(tree.tokens[i] for i in tree.path_to(node)[1:]) for node in range(1, len(tree))}
+    assert paths == set(expected)
+    assert len(tree) == 7
+
+
+def test_the_coupled_draft_is_what_the_noise_makes_of_the_draft_models_distribution(target, draft):
+    noise = Noise(4, VOCABULARY, CPU)
+    sampling = Sampling(max_tokens=30, temperature=0.7, top_k=9)
+    drafter, context = begun(target, draft, PROMPT, sampling, noise=noise)
+    tokens = list(PROMPT)
+    for _ in range(3):
+        scores = draft_logits(draft, tokens) / 0.7
+        scores[scores < scores.topk(9).values[-1]] = -math.inf
+        tokens.append(int((scores.log_softmax(-1) + noise.at(len(tokens))).argmax()))
+    assert drafter.propose(context, 3).tokens == tokens[len(PROMPT) - 1 :]
+
+
+def test_drawn_children_come_with_the_distribution_they_were_drawn_from(target, draft):
+    sampling = Sampling(max_tokens=30, temperature=0.7, top_p=0.9)
+    drafter, context = begun(target, draft, PROMPT, sampling, branches=3)
+    tree = drafter.propose(context, 9)
+    assert len(tree) == 10
+    for node in range(len(tree)):
+        children = [tree.tokens[child] for child in tree.children[node]]
+        assert bool(children) == (node in tree.probabilities)
+        if children:
+            text = [*PROMPT, *(tree.tokens[i] for i in tree.path_to(node)[1:])]
+            scores = draft_logits(draft, text) / 0.7
+            expected = scores.softmax(-1)
+            q = tree.probabilities[node]
+            kept = q > 0
+            torch.testing.assert_close(q[kept], expected[kept] / expected[kept].sum(), rtol=1e-3, atol=1e-5)
+            assert len(set(children)) == len(children) <= 3
+            assert all(q[token] > 0 for token in children)
+
+
+def test_no_more_siblings_are_drawn_than_there_are_tokens_to_draw(target, draft):
+    drafter, context = begun(target, draft, PROMPT, Sampling(temperature=1.0, top_k=1), branches=4)
+    assert drafter.propose(context, 6).is_chain
+
+
+def test_confidence_ends_the_draft_where_the_product_of_probabilities_falls_below(target, draft):
+    tokens, probability, products = list(PROMPT), 1.0, []
+    for _ in range(8):
+        q = draft_logits(draft, tokens).softmax(-1)
+        tokens.append(int(q.argmax()))
+        probability *= float(q.max())
+        products.append(probability)
+    for least in (products[0] * 1.01, products[2] * 1.01, products[2] * 0.99, products[5] * 0.99):
+        drafter, context = begun(target, draft, PROMPT, confidence=least)
+        assert len(drafter.propose(context, 8)) - 1 == sum(product >= least for product in products)
+
+
+def test_confidence_does_not_look_at_what_was_drawn(target, draft):
+    """A drawn token must not be left out for being unlikely: that would bias the output."""
+    q = draft_logits(draft, PROMPT).softmax(-1)
+    likeliest = float(q.max())
+    for seed in range(20):
+        drafter, context = begun(target, draft, PROMPT, PLAIN, confidence=0.99 * likeliest)
+        context.generator.manual_seed(seed)
+        assert len(drafter.propose(context, 1)) == 2
+        drafter, context = begun(target, draft, PROMPT, PLAIN, confidence=1.01 * likeliest)
+        assert len(drafter.propose(context, 1)) == 1
+
+
+def test_no_more_is_drafted_than_can_be_emitted(target, draft):
+    for remaining, drafted in ((1, 0), (2, 1), (4, 3), (100, 5)):
+        drafter, context = begun(target, draft, PROMPT, remaining=remaining)
+        assert len(drafter.propose(context, 5)) - 1 == drafted
+
+
+class Alternating:
+    """Budgets that come and go; several steps without drafts leave the draft model behind."""
+
+    confidence = 0.0
+
+    def __init__(self, budgets):
+        self._budgets = itertools.cycle(budgets)
+
+    def budget(self, stats):
+        return next(self._budgets)
+
+
+@pytest.mark.parametrize("branches", [1, 2])
+def test_steps_without_drafts_in_between(target, draft, branches):
+    drafter = DraftModel(draft, branches)
+    expected = decode(target, drafters.create("none"), lengths.create("fixed:0"), PROMPT, GREEDY, eos_ids=[])
+    trees = []
+    length = Alternating([0, 4, 0, 0, 0, 1, 3])
+    result = decode(target, drafter, length, PROMPT, GREEDY, eos_ids=[], trace_trees=trees)
+    assert result.token_ids == expected.token_ids
+    text, done = [*PROMPT, *result.token_ids], len(PROMPT)
+    for tree, (_, emitted) in zip(trees, result.trace.chunks[1:], strict=True):
+        if len(tree) > 1:
+            first = tree.tokens[tree.children[0][0]]
+            assert int(draft_logits(draft, text[: done + 1]).topk(2).indices[0]) == first
+        done += emitted
+
+
+@pytest.mark.parametrize("name", ["mamba", "jamba-hybrid", "bloom", "gpt2", "gemma2"])
+def test_a_draft_model_of_any_architecture(target, tmp_path, name):
+    folder = saved(tiny_model(name), tmp_path)
+    expected = decode(target, drafters.create("none"), lengths.create("fixed:0"), PROMPT, GREEDY, eos_ids=[])
+    result, trees = run(target, DraftModel(folder), GREEDY)
+    assert result.token_ids == expected.token_ids
+    tokens = [*PROMPT, *result.token_ids]
+    for tree, end in zip(trees[:3], itertools.accumulate(n for _, n in result.trace.chunks), strict=False):
+        context = tokens[: len(PROMPT) + end]
+        for token in tree.tokens[1:]:
+            assert token == int(draft_logits(folder, context).argmax())
+            context = [*context, token]
+
+
+def test_a_short_window_of_the_draft_model_ends_its_drafts(target, tmp_path):
+    folder = saved(tiny_model("gpt2", n_positions=20), tmp_path)
+    result, trees = run(target, DraftModel(folder), GREEDY)
+    assert len(result.token_ids) == 30
+    contexts = itertools.accumulate((n for _, n in result.trace.chunks), initial=len(PROMPT))
+    for tree, context in zip(trees, list(contexts)[1:], strict=False):
+        assert tree.depth <= max(0, 20 - context + 1)
+    assert trees[0].depth == 5
+    assert trees[-1].depth == 0
+
+
+WARM = 3.0  # the temperature at which the small target is undecided enough for every mistake to show
+
+
+class Sure:
+    """A budget of three drafts, as far as the drafter is sure of them."""
+
+    confidence = 0.3
+
+    def budget(self, stats):
+        return 3
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A target of six tokens, a draft model for it, a prompt, and the exact probability of every pair of second and
+    third output token."""
+    vocabulary, prompt = 6, [3, 4, 5, 3, 4]
+    model = tiny_model(vocab_size=vocabulary, hidden_size=16, num_hidden_layers=1, initializer_range=0.6)
+    with torch.inference_mode():
+        first = (model(torch.tensor([prompt])).logits[0, -1] / WARM).softmax(-1)
+        one = torch.tensor([[*prompt, a] for a in range(vocabulary)])
+        second = (model(one).logits[:, -1] / WARM).softmax(-1)
+        two = torch.tensor([[*prompt, a, b] for a in range(vocabulary) for b in range(vocabulary)])
+        third = (model(two).logits[:, -1] / WARM).softmax(-1).view(vocabulary, vocabulary, vocabulary)
+    folder = saved(noisy(model, 0.7), tmp_path_factory.mktemp("small"))
+    return target_of(model), folder, prompt, torch.einsum("a,ab,abc->bc", first, second, third)
+
+
+def assert_follows_the_target(small, drafter, draws=1000):
+    target, _, prompt, exact = small
+    counts, drafted = torch.zeros_like(exact), set()
+    for seed in range(draws):
+        sampling = Sampling(max_tokens=4, temperature=WARM, seed=seed)
+        result = decode(target, drafter, Sure(), prompt, sampling, eos_ids=[])
+        counts[result.token_ids[1], result.token_ids[2]] += 1
+        drafted.add(result.trace.steps[0].drafted)
+    assert len(drafted) > 1
+    p_value = chi_square_p_value(counts, exact * draws)
+    assert p_value > 0.001, f"emitted tokens do not follow the target: chi-square p = {p_value:.2g}"
+
+
+@pytest.mark.parametrize("branches", [1, 2])
+def test_drawn_drafts_leave_the_targets_distribution_as_it_is(small, branches):
+    assert_follows_the_target(small, DraftModel(small[1], branches))
+
+
+class UnlikelyLeftOut(DraftModel):
+    """Leaves out what it drew if it is unlikely."""
+
+    def propose(self, context, budget):
+        tree = super().propose(context, budget)
+        for node in range(1, len(tree)):
+            if tree.probabilities[tree.parents[node]][tree.tokens[node]] < 0.3:
+                return tree.truncated(tree.depths[node] - 1)
+        return tree
+
+
+def test_a_draft_that_is_picked_by_what_was_drawn_is_found_out(small):
+    with pytest.raises(AssertionError, match="do not follow"):
+        assert_follows_the_target(small, UnlikelyLeftOut(small[1]))
+
+
+def test_the_draft_model_has_the_targets_dtype(target, twin):
+    half = target_of(tiny_model().to(torch.bfloat16))
+    drafter = DraftModel(twin)
+    for wanted in (target, half):
+        drafter.prepare(wanted)
+        assert drafter._sequence._model.dtype == wanted.dtype

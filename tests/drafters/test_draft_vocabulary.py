@@ -1,0 +1,88 @@
+"""Which draft models go with which targets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from decoding.tiny import VOCABULARY, tiny_model
+
+from ianvs_specdec import lengths
+from ianvs_specdec.decoding import decode, target_of
+from ianvs_specdec.drafters.draft_model import DraftModel
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.types import Sampling
+
+GREEDY, DRAWN = Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=1.0)
+
+
+def tokenizer_of(words, folder):
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {word: number for number, word in enumerate(words)}
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocabulary, "w0"))).save_pretrained(folder)
+
+
+def pair(tmp_path, target_words, draft_words, target_size=VOCABULARY, draft_size=VOCABULARY):
+    from transformers import AutoModelForCausalLM
+
+    ours, theirs = tmp_path / "target", tmp_path / "draft"
+    for folder, words, size, seed in ((ours, target_words, target_size, 0), (theirs, draft_words, draft_size, 1)):
+        tiny_model(vocab_size=size, seed=seed).save_pretrained(folder)
+        if words:
+            tokenizer_of(words, folder)
+    return target_of(AutoModelForCausalLM.from_pretrained(ours)), DraftModel(theirs)
+
+
+WORDS = [f"w{i}" for i in range(60)]
+
+
+@pytest.mark.parametrize(("target_size", "draft_size"), [(64, 72), (72, 64)])
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_vocabularies_padded_to_different_sizes_go_together(tmp_path, target_size, draft_size, sampling):
+    target, drafter = pair(tmp_path, WORDS, WORDS, target_size, draft_size)
+    with torch.no_grad():  # the padding of the target is said often, that of the draft would be drafted
+        target.model.lm_head.weight[60:] *= 2
+    trees = []
+    result = decode(target, drafter, lengths.create("fixed:5"), [5, 9, 14, 3], sampling, eos_ids=[], trace_trees=trees)
+    assert len(result.token_ids) == 30
+    assert any(len(tree) > 1 for tree in trees)
+    assert all(token < target_size for tree in trees for token in tree.tokens)
+    for tree in trees:
+        assert all(len(q) == target_size for q in (tree.probabilities or {}).values())
+
+
+def test_another_tokenizer_is_told_with_an_example(tmp_path):
+    target, drafter = pair(tmp_path, WORDS, WORDS[::-1])
+    with pytest.raises(UserError, match=r"another tokenizer.*60 of 60 token ids differ, 0 is 'w59' there") as caught:
+        drafter.prepare(target)
+    assert caught.value.key == "draft"
+
+
+def test_some_renamed_tokens_are_tolerated(tmp_path):
+    words = [f"w{i}" for i in range(200)]
+    target, drafter = pair(tmp_path, words, [*words[:198], "new", "w199"], 200, 200)
+    drafter.prepare(target)
+    target, drafter = pair(tmp_path / "more", words, [*words[:190], *words[:189:-1]], 200, 200)
+    with pytest.raises(UserError, match="10 of 200"):
+        drafter.prepare(target)
+
+
+def test_without_tokenizers_the_sizes_must_be_equal(tmp_path):
+    target, drafter = pair(tmp_path, WORDS, None, 64, 72)
+    with pytest.raises(UserError, match="vocabulary of 72 tokens, the target one of 64") as caught:
+        drafter.prepare(target)
+    assert caught.value.key == "draft"
+    target, drafter = pair(tmp_path / "equal", WORDS, None)
+    drafter.prepare(target)
+
+
+def test_a_folder_that_holds_no_model_is_told(tmp_path):
+    target = target_of(tiny_model())
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": VOCABULARY}))
+    for folder in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(UserError, match=f"cannot load the draft model {folder}") as caught:
+            DraftModel(folder).prepare(target)
+        assert caught.value.key == "draft"
