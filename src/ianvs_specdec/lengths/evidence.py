@@ -32,10 +32,10 @@ class Counts:
 class Task:
     """What is known of one kind of request: miss rates that lean on those of all requests."""
 
-    def __init__(self, everything: Counts, fund: float = 0.0) -> None:
+    def __init__(self, everything: Counts) -> None:
         self._everything = everything
         self.counts = Counts(0.98)
-        self.fund = fund
+        self.fund = 0.0
         self.missing: list[float] = []
         self.settle()
 

@@ -79,7 +79,7 @@ class Goodput:
         self._seen = 0
         self._resting = 0
         self._fund = 0.0
-        self._expected = self._price = 0.0
+        self._expected = 0.0
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -96,7 +96,7 @@ class Goodput:
             self._stats, self._seen = stats, 0
             self._request = Counts(0.9)
             if stats.task not in self._tasks:
-                self._tasks[stats.task] = Task(self._everything, GRANT * self._verify.at(1, stats.context_tokens))
+                self._tasks[stats.task] = Task(self._everything)
             self._task = self._tasks[stats.task]
             self._age = 0
         self._resting = 0
@@ -122,10 +122,6 @@ class Goodput:
         timing = self._draft if step.drafted or not asked else self._futile
         timing.add(asked if step.drafted else 0, max(draft, 1e-9), 0)
         self._task.fund += PROBE * (draft + verify)
-        if self._price:
-            won = step.emitted * self._plain - draft - verify
-            self._task.fund = min(self._task.fund + max(won, -2 * self._price), GRANT * self._plain)
-            self._price = 0.0
         self._fund += EXPLORE * (draft + verify)
         if asked == 0:
             return
@@ -251,7 +247,7 @@ class Goodput:
             return 0
         price = option.time - (1 + accepted) * self._plain
         if self._task.fund >= price:
-            self._price = price
+            self._task.fund -= price
             self._expected = accepted / max(1 - miss0, 1e-6) / option.factor
             return option.budget
         self._resting = min(int((price - self._task.fund) / (PROBE * self._plain)), 16)
