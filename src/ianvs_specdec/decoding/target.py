@@ -164,7 +164,8 @@ class HuggingFaceTarget:
         parts: dict[int, Output] = {}
         forks: dict[int, Any] = {}
         self._current = []
-        for run in _runs(tree):
+        children = _children(tree)
+        for run in _runs(children):
             parent = tree.parents[run[0]]
             if self._current and self._current[-1] != parent:
                 self._state.restore(copy.deepcopy(forks[parent]))
@@ -173,7 +174,7 @@ class HuggingFaceTarget:
             for row, node in enumerate(run):
                 parts[node] = Output(output.logits[row], tuple(h[row] for h in output.hidden))
             self._current += run
-            if len(tree.children[run[-1]]) > 1:
+            if len(children[run[-1]]) > 1:
                 forks[run[-1]] = self._state.snapshot()
         ordered = [parts[node] for node in range(len(tree))]
         hidden = tuple(torch.stack(rows) for rows in zip(*(part.hidden for part in ordered), strict=True))
@@ -221,14 +222,22 @@ class HuggingFaceTarget:
         return bool((got - expected).abs().max() <= tolerance * expected.std())
 
 
-def _runs(tree: TokenTree) -> list[list[int]]:
+def _children(tree: TokenTree) -> list[list[int]]:
+    """The children of every node, scouts too."""
+    children: list[list[int]] = [[] for _ in tree.tokens]
+    for node, parent in enumerate(tree.parents[1:], start=1):
+        children[parent].append(node)
+    return children
+
+
+def _runs(children: list[list[int]]) -> list[list[int]]:
     """The tree in depth-first order, cut into runs without forks."""
     runs: list[list[int]] = []
     stack = [0]
     while stack:
         run = [stack.pop()]
-        while len(children := tree.children[run[-1]]) == 1:
-            run += children
+        while len(next_nodes := children[run[-1]]) == 1:
+            run += next_nodes
         runs.append(run)
-        stack += reversed(children)
+        stack += reversed(next_nodes)
     return runs

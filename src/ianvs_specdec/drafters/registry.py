@@ -41,7 +41,7 @@ METHODS: dict[str, Method] = {
         "ianvs_specdec.drafters.predicted_output:PredictedOutput", "PredictedOutput", "fixed:64", {"resync": int}
     ),
     "lookahead": Method(
-        "ianvs_specdec.drafters.lookahead:Lookahead",
+        "ianvs_specdec.drafters.lookahead:lookahead",
         "LadeSpecDec",
         "full",
         {"level": int, "window": int, "guess": int, "start": ("official", "prompt")},

@@ -1,0 +1,53 @@
+"""Lookahead decoding against the recorded steps of the published implementation, and what our own start makes of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.decoding import decode, target_of
+from ianvs_specdec.types import Sampling
+
+
+@pytest.fixture(scope="module")
+def target(reference_model):
+    return target_of(reference_model)
+
+
+def run(target, prompt, tokens=128, **settings):
+    trees = []
+    drafter = drafters.create("lookahead", settings)
+    sampling = Sampling(max_tokens=tokens)
+    result = decode(target, drafter, lengths.create("full"), prompt, sampling, eos_ids=[], trace_trees=trees)
+    return result, trees
+
+
+def traces(shared, level, window, guess):
+    path = shared / "reference" / "traces" / f"lade002_L{level}_W{window}_G{guess}.json"
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(("level", "window", "guess"), [(5, 7, 7), (7, 20, 20)])
+def test_every_step_is_the_official_one(target, shared, level, window, guess):
+    for recorded in traces(shared, level, window, guess):
+        settings = {"level": level, "window": window, "guess": guess, "start": "official"}
+        result, trees = run(target, recorded["prompt"], **settings)
+        assert recorded["output"][len(recorded["prompt"]) :][:128] == result.token_ids
+        emitted = [step.emitted for step in result.trace.steps]
+        assert emitted[:-1] == recorded["emitted"][: len(emitted) - 1]
+        for tree, step in zip(trees, recorded["steps"], strict=False):
+            assert dict(tree.notes) == step
+            assert not any(node in tree.scouts for children in tree.children for node in children)
+
+
+def test_our_start_accepts_more_with_the_same_window(target, shared):
+    recorded = traces(shared, 7, 20, 20)
+    steps = tokens = 0
+    for row in recorded:
+        result, _ = run(target, row["prompt"], level=7, window=20, guess=20, start="prompt")
+        assert result.token_ids == row["output"][len(row["prompt"]) :][:128]
+        steps, tokens = steps + len(result.trace.steps), tokens + len(result.token_ids)
+    official = sum(sum(row["emitted"]) for row in recorded) / sum(len(row["emitted"]) for row in recorded)
+    assert tokens / steps >= max(3.4, official)
