@@ -1,0 +1,47 @@
+"""The drafter that the README shows works as it says, taken from there word for word."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from decoding.tiny import tiny_model
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.decoding import HuggingFaceTarget, decode
+from ianvs_specdec.drafters import registry
+from ianvs_specdec.types import Sampling
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+@pytest.fixture
+def bigrams(monkeypatch):
+    """The README's file and line, put in place."""
+    shown = README.read_text(encoding="utf-8").partition("A drafter in 30 lines")[2]
+    code, line = re.findall(r"```python\n(.*?)```", shown, flags=re.DOTALL)[:2]
+    assert len(code.splitlines()) <= 30
+    module = types.ModuleType("ianvs_specdec.drafters.bigrams")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(code, "bigrams.py", "exec"), module.__dict__)
+    entry = eval("{" + line + "}", {"Method": registry.Method})
+    monkeypatch.setitem(registry.METHODS, *entry.popitem())
+
+
+@pytest.mark.parametrize("sampling", [Sampling(max_tokens=40), Sampling(max_tokens=40, temperature=0.8, seed=3)])
+def test_it_is_lossless_and_takes_part_in_everything(bigrams, sampling):
+    target = HuggingFaceTarget(tiny_model())
+    prompt = [5, 6, 7, 5, 6, 7, 5]
+
+    def output(method, length, **settings):
+        drafter = drafters.create(method, settings)
+        return decode(target, drafter, lengths.create(length), prompt, sampling, eos_ids=[], rule="coupled")
+
+    plain = output("none", "fixed:0")
+    drafted = output("bigrams", drafters.default_length("bigrams"), longest=4)
+    assert drafted.token_ids == plain.token_ids
+    assert max(step.drafted for step in drafted.trace.steps) == 4
+    assert output("bigrams", "goodput").token_ids == plain.token_ids
