@@ -49,6 +49,7 @@ class Eagle(Drafter):
         self._static_limits = (None if depth is None else self._levels, top_k)
         self._target: Target | None = None
 
+    @torch.inference_mode()
     def prepare(self, target: Target) -> Sequence[int]:
         if target is not self._target:
             fitted = _FITTED.setdefault(target, {})
@@ -60,6 +61,7 @@ class Eagle(Drafter):
             self._target = target
         return self._head.features
 
+    @torch.inference_mode()
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._sequence.clear()
         self._pending: list[tuple[list[int], list[Tensor]]] = []
@@ -73,6 +75,7 @@ class Eagle(Drafter):
         features = [hidden[rows] for hidden in observation.output.hidden]
         self._pending.append(([*(tokens[node] for node in path[1:]), observation.token], features))
 
+    @torch.inference_mode()
     def propose(self, context: Context, budget: int) -> TokenTree:
         root, nodes = context.tokens[-1], min(budget, self._nodes)
         if nodes < 1:

@@ -40,6 +40,8 @@ class Guesses:
             return known, known
         known = self._log_probabilities(self._widened(logits.float()))
         if self.draws:
+            # What is 0 as a probability cannot be drawn: it would be accepted whatever the target thinks of it.
+            known = known.exp().log()
             gumbel = torch.empty_like(known).exponential_(generator=self._context.generator).log_().neg_()
             return known + gumbel, known
         if self._context.noise is not None:
@@ -55,7 +57,7 @@ class Guesses:
         """Logits over the target's vocabulary; tokens that the head does not know are impossible."""
         if self._head.vocabulary_map is None:
             return logits
-        wide = logits.new_full((len(logits), self._head.config.vocabulary), -torch.inf)
+        wide = logits.new_full((len(logits), self._head.vocabulary), -torch.inf)
         wide[:, self._head.vocabulary_map] = logits
         return wide
 

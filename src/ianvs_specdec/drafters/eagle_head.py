@@ -58,6 +58,7 @@ class EagleHead:
     Outside of the products everything is computed in float32 (float64 for a target in float64): ``work``.
     """
 
+    @torch.inference_mode()
     def __init__(self, checkpoint: Checkpoint, target: Target) -> None:
         _check_fit(checkpoint, target)
         self.config = config = checkpoint.config
@@ -141,6 +142,10 @@ class EagleHead:
         return from_hidden
 
     def _fold_outputs(self, weights: Weights, target: Target, from_hidden: Tensor) -> None:
+        hidden = target.embedding.shape[1]
+        zero = torch.zeros(1, hidden, dtype=target.dtype, device=self.device)
+        bias = target.unembed(zero)
+        self.vocabulary = bias.shape[-1]
         self.vocabulary_map: Tensor | None = None
         self._target: Target | None = None
         if self.eagle3:
@@ -148,14 +153,12 @@ class EagleHead:
             offsets = weights.get("d2t")
             if offsets is not None:
                 self.vocabulary_map = torch.arange(len(offsets), device=self.device) + offsets
-        else:
-            vocabulary, hidden = target.embedding.shape
-            zero = torch.zeros(1, hidden, dtype=target.dtype, device=self.device)
-            if vocabulary * hidden > _FOLDED_TABLE or bool(target.unembed(zero).any()):
-                # Fitted heads are remembered for as long as the target lives, so they must not keep it alive.
-                self._target = weakref.proxy(target)
-                return
+        elif self.vocabulary * hidden <= _FOLDED_TABLE and not bool(bias.any()):
             matrix = target.unembed(torch.eye(hidden, dtype=target.dtype, device=self.device)).T
+        else:
+            # Fitted heads are remembered for as long as the target lives, so they must not keep it alive.
+            self._target = weakref.proxy(target)
+            return
         self._look = self._product(torch.cat([from_hidden, matrix.to(from_hidden.dtype)]))
 
     def _product(self, weight: Tensor) -> _Product:

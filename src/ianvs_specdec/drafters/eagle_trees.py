@@ -52,7 +52,7 @@ def chain(growth: Growth, hidden: Tensor, depth: int) -> TokenTree:
             index = scores.argmax(dim=-1)
             likelihood += float(known[0, index])
             # What was drawn has to be proposed, or the proposals are no draws from q any more; what follows it has not.
-            if likelihood < growth.least and not (guesses.draws and likelihood > -math.inf):
+            if likelihood < growth.least and not guesses.draws:
                 break
             if guesses.draws:
                 drawn_from[level] = known[0].exp()
@@ -66,7 +66,7 @@ def chain(growth: Growth, hidden: Tensor, depth: int) -> TokenTree:
 
 class _Pool:
     """All candidates of a dynamic tree, level by level: ``width`` children of the root, then ``width`` children of each
-    node of a beam. No score below ``bar`` can be among the ``nodes`` best any more, or is wanted at all."""
+    node of a beam. Nothing scored lower than ``bar`` can be among the ``nodes`` best any more, or is wanted at all."""
 
     def __init__(self, width: int, nodes: int, least: float) -> None:
         self.bar = least
@@ -116,7 +116,7 @@ def dynamic(growth: Growth, hidden: Tensor, depth: int, top_k: int) -> TokenTree
     cumulative probability.
 
     Each level takes ``top_k`` children of each node in a beam of the ``top_k`` best. What cannot be in the tree is not
-    drafted: more levels or siblings than it has nodes, and children of nodes that already are below its last.
+    drafted: more levels or siblings than it has nodes, and children of nodes that are its last already or below.
     """
     head, guesses, device = growth.head, growth.guesses, hidden.device
     width = min(top_k, growth.nodes, head.config.draft_vocabulary)
@@ -136,7 +136,7 @@ def dynamic(growth: Growth, hidden: Tensor, depth: int, top_k: int) -> TokenTree
         if level == levels:
             break
         scores, beam = cumulative.topk(width)
-        rows = sum(score >= pool.bar for score in scores.tolist())
+        rows = sum(score > pool.bar for score in scores.tolist())
         if rows == 0:
             break
         scores, beam = scores[:rows], beam[:rows]

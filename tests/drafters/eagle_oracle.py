@@ -1,0 +1,165 @@
+"""EAGLE drafts straight from the definition: no cache, nothing folded, every hidden state from the whole path."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import torch
+from torch.nn import functional
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+VOCABULARY, HIDDEN = 24, 32
+CONFIG = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 1,
+    "head_dim": 8,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}
+
+
+def random_tensors(config, eagle3=False, seed=0):
+    """The tensors of a head with this configuration, its norm weights not all one."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator) * 0.4
+
+    layer, h, inner = ("midlayer." if eagle3 else "layers.0."), config["hidden_size"], config["intermediate_size"]
+    query = config["num_attention_heads"] * config["head_dim"]
+    key = config["num_key_value_heads"] * config["head_dim"]
+    inputs = 2 * h if eagle3 else h
+    sizes = {"q": query, "k": key, "v": key}
+    tensors = {f"{layer}self_attn.{name}_proj.weight": draw(rows, inputs) for name, rows in sizes.items()}
+    if config.get("qkv_bias"):
+        tensors |= {f"{layer}self_attn.{name}_proj.bias": draw(rows) for name, rows in sizes.items()}
+    tensors |= {
+        f"{layer}self_attn.o_proj.weight": draw(h, query),
+        f"{layer}mlp.gate_proj.weight": draw(inner, h),
+        f"{layer}mlp.up_proj.weight": draw(inner, h),
+        f"{layer}mlp.down_proj.weight": draw(h, inner),
+        f"{layer}post_attention_layernorm.weight": 1 + draw(h),
+    }
+    if not eagle3:
+        tensors |= {"embed_tokens.weight": draw(config["vocab_size"], h), "fc.weight": draw(h, 2 * h)}
+        return tensors | ({"fc.bias": draw(h)} if config.get("bias", True) else {})
+    draft = config.get("draft_vocab_size", config["vocab_size"])
+    tensors |= {f"{layer}{norm}.weight": 1 + draw(h) for norm in ("input_layernorm", "hidden_norm")}
+    tensors |= {"fc.weight": draw(h, 3 * h), "norm.weight": 1 + draw(h), "lm_head.weight": draw(draft, h)}
+    if draft < config["vocab_size"]:
+        chosen = torch.randperm(config["vocab_size"], generator=generator)[:draft].sort().values
+        known = torch.zeros(config["vocab_size"], dtype=torch.bool).index_fill(0, chosen, True)
+        tensors |= {"d2t": chosen - torch.arange(draft), "t2d": known}
+    return tensors
+
+
+def save(folder, tensors, config):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    torch.save(tensors, folder / "pytorch_model.bin")
+    return folder
+
+
+class Oracle:
+    """What a head says after a text, computed from the model's own hidden states of that text."""
+
+    def __init__(self, model, tensors, config):
+        self.model, self.tensors, self.config = model, tensors, config
+        self.eagle3 = "norm.weight" in tensors
+        self.layer = "midlayer." if self.eagle3 else "layers.0."
+        self.rotary = LlamaRotaryEmbedding(LlamaConfig(**config))
+
+    @torch.inference_mode()
+    def read(self, tokens):
+        """Set the text: all tokens up to the root of the tree, the root included."""
+        states = self.model(torch.tensor([tokens[:-1]]), output_hidden_states=True).hidden_states
+        if self.eagle3:
+            n = self.model.config.num_hidden_layers
+            joined = torch.cat([states[i][0] for i in (2, n // 2, n - 3)], dim=-1)
+            self.features = joined @ self.tensors["fc.weight"].T
+        else:
+            self.features = states[-1][0]
+        self.text = tokens
+        self._hidden = {}
+
+    @torch.inference_mode()
+    def log_probabilities(self, path, temperature=1.0):
+        """Over the whole vocabulary, of the token after ``path`` below the root."""
+        hidden = self.hidden(tuple(path))
+        if not self.eagle3:
+            logits = self.model.get_output_embeddings()(hidden)
+        else:
+            own = self._norm(hidden, "norm.weight") @ self.tensors["lm_head.weight"].T
+            ids = torch.arange(len(own)) + self.tensors.get("d2t", 0)
+            logits = own.new_full((self.config["vocab_size"],), -math.inf)
+            logits[ids] = own
+        return (logits / temperature).log_softmax(dim=-1)
+
+    def hidden(self, path):
+        """The head's output at the last node of ``path``, or at the root for no path."""
+        if path not in self._hidden:
+            pairs = [*self.text[1:], *path]
+            above = [self.hidden(path[:i]) for i in range(len(path))]
+            self._hidden[path] = self._forward(torch.tensor(pairs), torch.stack([*self.features, *above]))
+        return self._hidden[path]
+
+    def _forward(self, tokens, features):
+        table = self.tensors.get("embed_tokens.weight", self.model.get_input_embeddings().weight)
+        embedded, t, layer = table[tokens], self.tensors, self.layer
+        if self.eagle3:
+            x = features
+            normed = self._norm(embedded, f"{layer}input_layernorm.weight")
+            inputs = torch.cat([normed, self._norm(features, f"{layer}hidden_norm.weight")], dim=-1)
+        else:
+            x = torch.cat([embedded, features], dim=-1) @ t["fc.weight"].T + t.get("fc.bias", 0)
+            inputs = x
+        heads = []
+        for name in "qkv":
+            out = inputs @ t[f"{layer}self_attn.{name}_proj.weight"].T + t.get(f"{layer}self_attn.{name}_proj.bias", 0)
+            heads.append(out.view(len(tokens), -1, self.config["head_dim"]).transpose(0, 1)[None])
+        cosine, sine = self.rotary(x, torch.arange(len(tokens))[None])
+        query, key = apply_rotary_pos_emb(heads[0], heads[1], cosine, sine)
+        group = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(group, dim=1), heads[2].repeat_interleave(group, dim=1)
+        scores = query @ key.transpose(-1, -2) / math.sqrt(self.config["head_dim"])
+        scores = scores.masked_fill(torch.ones(len(tokens), len(tokens)).triu(1).bool(), -math.inf)
+        attended = (scores.softmax(-1) @ value)[0].transpose(0, 1).reshape(len(tokens), -1)
+        x = x + attended @ t[f"{layer}self_attn.o_proj.weight"].T
+        normed = self._norm(x, f"{layer}post_attention_layernorm.weight")
+        gate, up = (normed @ t[f"{layer}mlp.{name}_proj.weight"].T for name in ("gate", "up"))
+        return (x + (functional.silu(gate) * up) @ t[f"{layer}mlp.down_proj.weight"].T)[-1]
+
+    def _norm(self, x, name):
+        return x * (x.square().mean(-1, keepdim=True) + self.config["rms_norm_eps"]).rsqrt() * self.tensors[name]
+
+    def dynamic(self, total_tokens, depth, top_k):
+        """Paths of EAGLE-2's tree with their cumulative log-probabilities, in the official order."""
+        pool, beam = [], [((), 0.0)]
+        for level in range(depth + 1):
+            candidates = []
+            for path, score in beam:
+                best = self.log_probabilities(path).topk(top_k)
+                candidates += [
+                    ((*path, token), score + value)
+                    for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+                ]
+            pool += candidates
+            width = top_k if level else len(candidates)
+            beam = sorted(candidates, key=lambda candidate: -candidate[1])[:width]
+        chosen = sorted(range(len(pool)), key=lambda i: -pool[i][1])[: total_tokens - 1]
+        return [pool[i] for i in sorted(chosen)]
+
+    def ranked(self, ranks):
+        """The paths of a static tree of these paths of ranks."""
+        found = {(): ()}
+        for path in ranks:
+            above = found[path[:-1]]
+            found[path] = (*above, int(self.log_probabilities(above).topk(path[-1] + 1).indices[-1]))
+        return [found[path] for path in ranks]

@@ -1,0 +1,399 @@
+"""EAGLE: what is drafted against the definition and against the official implementation's traces; losslessness."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import pytest
+import torch
+from decoding.tiny import tiny_model
+
+from drafters.eagle_oracle import CONFIG, HIDDEN, VOCABULARY, Oracle, random_tensors, save
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, TokenTree, decode, target_of
+from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.drafters import eagle, eagle_head, eagle_sequence
+from ianvs_specdec.drafters.eagle_static import PATHS, limited
+from ianvs_specdec.types import Sampling
+
+PROMPT = [5, 9, 14, 3, 22, 9, 14, 3]
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+HEADS = {
+    "eagle": (False, {}),
+    "eagle-plain": (False, {"bias": False, "num_key_value_heads": 4}),
+    "eagle-biased": (False, {"qkv_bias": True, "rope_theta": 500000.0, "rope_scaling": LLAMA3}),
+    "eagle3": (True, {"draft_vocab_size": 15}),
+    "eagle3-whole": (True, {"qkv_bias": True}),
+}
+
+
+def wide(name="llama", layers=7, **overrides):
+    return tiny_model(name, num_hidden_layers=layers, vocab_size=VOCABULARY, initializer_range=0.15, **overrides)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return wide()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Every head of ``HEADS`` in a folder of its name."""
+    root = tmp_path_factory.mktemp("heads")
+    for label, (eagle3, changes) in HEADS.items():
+        config = {**CONFIG, **changes}
+        save(root / label, random_tensors(config, eagle3), config)
+    return root
+
+
+def oracle_of(model, label):
+    eagle3, changes = HEADS[label]
+    config = {**CONFIG, **changes}
+    return Oracle(model, random_tensors(config, eagle3), config)
+
+
+def paths(tree: TokenTree) -> list[tuple[int, ...]]:
+    return [tuple(tree.tokens[i] for i in tree.path_to(node)[1:]) for node in range(1, len(tree))]
+
+
+def run(target, drafter, prompt=PROMPT, length="full", rule="rejection", eos=(), **sampling):
+    """Every verified tree with the text up to its root, and what was decoded."""
+    trees: list[TokenTree] = []
+    sampling = Sampling(**{"max_tokens": 24, **sampling})
+    result = decode(
+        target, drafter, lengths.create(length), prompt, sampling, eos_ids=eos, trace_trees=trees, rule=rule
+    )
+    texts, text = [], [*prompt, result.token_ids[0]]
+    for step in result.trace.steps:
+        texts.append(list(text))
+        text += result.token_ids[len(text) - len(prompt) :][: step.emitted]
+    return list(zip(texts, trees, strict=True)), result
+
+
+def forced(target, drafter, steps=5):
+    """Trees and the text up to their roots, where some branch is taken to be right at every step, whatever the target
+    says: accepted paths of all lengths, straight and branching."""
+    rng = random.Random(0)
+    prefill = target.prefill(PROMPT, drafter.prepare(target))
+    context = Context([*PROMPT, 7], len(PROMPT), 100, Sampling(), torch.Generator())
+    drafter.begin(target, context, prefill)
+    for _ in range(steps):
+        tree = drafter.propose(context, 1000)
+        yield list(context.tokens), tree
+        path, token = tree.path_to(rng.randrange(len(tree))), rng.randrange(VOCABULARY)
+        output = target.verify(tree)
+        target.commit(path)
+        context.tokens += [*(tree.tokens[node] for node in path[1:]), token]
+        drafter.observe(Observation(tree, output, path, token))
+
+
+@pytest.mark.parametrize("label", HEADS)
+def test_the_dynamic_tree_is_what_the_definition_says(model, folder, label):
+    drafter = drafters.create("eagle", {"head": folder / label, "total_tokens": 14, "depth": 3, "top_k": 4})
+    oracle = oracle_of(model, label)
+    for text, tree in forced(target_of(model), drafter):
+        oracle.read(text)
+        assert paths(tree) == [path for path, _ in oracle.dynamic(14, 3, 4)]
+
+
+@pytest.mark.parametrize("label", ["eagle", "eagle3"])
+def test_the_static_tree_and_the_chain_are_what_the_definition_says(model, folder, label):
+    oracle = oracle_of(model, label)
+    static = drafters.create("eagle", {"head": folder / label, "tree": "static"})
+    for text, tree in forced(target_of(model), static):
+        oracle.read(text)
+        assert paths(tree) == oracle.ranked(PATHS)
+    chain = drafters.create("eagle", {"head": folder / label, "tree": "chain", "depth": 4})
+    for text, tree in forced(target_of(model), chain):
+        oracle.read(text)
+        assert paths(tree) == oracle.ranked([(0,) * depth for depth in range(1, 6)])
+
+
+def test_a_dynamic_tree_of_one_child_each_is_the_chain(model, folder):
+    one = {"head": folder / "eagle", "total_tokens": 8, "depth": 6, "top_k": 1}
+    chain = {"head": folder / "eagle", "tree": "chain"}
+    trees = [run(target_of(model), drafters.create("eagle", options))[0] for options in (one, chain)]
+    assert trees[0] == trees[1]
+    assert {len(tree) for _, tree in trees[0]} == {8}
+
+
+def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
+    """A model that transformers runs, prompts of one token, and a length that drafts every other step."""
+
+    class Alternating:
+        confidence = 0.0
+
+        def budget(self, stats):
+            return 9 * (len(stats.steps) % 2)
+
+    model = wide("gpt2", n_layer=2, layers=2)
+    drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 10, "depth": 2, "top_k": 3})
+    oracle = oracle_of(model, "eagle")
+    trees: list[TokenTree] = []
+    target = target_of(model)
+    assert isinstance(target, HuggingFaceTarget)
+    for prompt in ([4], PROMPT):
+        trees.clear()
+        result = decode(target, drafter, Alternating(), prompt, Sampling(max_tokens=12), eos_ids=[], trace_trees=trees)
+        done = 1
+        for step, tree in zip(result.trace.steps, trees, strict=True):
+            if len(tree) > 1:
+                oracle.read([*prompt, *result.token_ids[:done]])
+                assert paths(tree) == [path for path, _ in oracle.dynamic(10, 2, 3)]
+            done += step.emitted
+
+
+def test_weights_that_are_too_large_to_fold_draft_the_same(model, folder, monkeypatch):
+    target = target_of(model)
+    for label in ("eagle", "eagle3"):
+        options = {"head": folder / label, "total_tokens": 14, "depth": 3, "top_k": 4}
+        folded = run(target, drafters.create("eagle", options))[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(eagle_head, "_FOLDED_TABLE", 0)
+            patch.setattr(eagle_head, "_CACHED_WEIGHT", 0)
+            patch.setattr(eagle_sequence, "_FIRST_CAPACITY", 4)
+            eagle._FITTED.clear()
+            assert run(target, drafters.create("eagle", options))[0] == folded
+        eagle._FITTED.clear()
+
+
+def test_a_bias_of_the_targets_output_counts(folder):
+    model = wide("phi")
+    model.lm_head.bias.data.uniform_(-3, 3, generator=torch.Generator().manual_seed(0))
+    oracle = oracle_of(model, "eagle")
+    drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": "chain"})
+    for text, tree in run(HuggingFaceTarget(model), drafter, max_tokens=6)[0]:
+        oracle.read(text)
+        assert paths(tree) == oracle.ranked([(0,) * depth for depth in range(1, 8)])
+
+
+def proposal(target, drafter, budget=1000, *, sampling=None, noise=None, confidence=0.0, seed=0):
+    """The first tree of a request that begins with ``PROMPT``."""
+    features = drafter.prepare(target)
+    prefill = target.prefill(PROMPT, features)
+    root = int(prefill.logits.argmax())
+    generator = torch.Generator().manual_seed(seed)
+    context = Context(
+        [*PROMPT, root], len(PROMPT), 100, sampling or Sampling(), generator, noise, confidence=confidence
+    )
+    with torch.inference_mode():
+        drafter.begin(target, context, prefill)
+        return context.tokens, drafter.propose(context, budget)
+
+
+def test_a_small_budget_gives_the_best_sub_tree_and_drafts_no_further(model, folder, monkeypatch):
+    target, oracle = target_of(model), oracle_of(model, "eagle")
+    drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 30, "depth": 4, "top_k": 5})
+    extended = []
+    extend = eagle_sequence.HeadSequence.extend
+    monkeypatch.setattr(
+        eagle_sequence.HeadSequence, "extend", lambda *a, **k: extended.append(len(a[1])) or extend(*a, **k)
+    )
+    for budget in (1, 2, 3, 5, 8, 20):
+        extended.clear()
+        text, tree = proposal(target, drafter, budget)
+        oracle.read(text)
+        assert paths(tree) == [path for path, _ in oracle.dynamic(budget + 1, 4, 5)]
+        assert len(extended) <= min(budget, 5) - 1
+        assert all(rows <= budget - 1 - level for level, rows in enumerate(extended))
+
+
+def test_a_small_budget_of_a_static_tree_and_of_a_chain(model, folder):
+    target, oracle = target_of(model), oracle_of(model, "eagle")
+    static = drafters.create("eagle", {"head": folder / "eagle", "tree": "static"})
+    chain = drafters.create("eagle", {"head": folder / "eagle", "tree": "chain"})
+    for budget in (1, 2, 6, 24):
+        text, tree = proposal(target, static, budget)
+        oracle.read(text)
+        assert len(tree) == budget + 1
+        assert set(paths(tree)) <= set(oracle.ranked(PATHS))
+        assert len(proposal(target, chain, budget)[1]) == min(budget, 7) + 1
+    assert limited(25) == PATHS
+    assert limited(3) == ((0,), (0, 0), (0, 0, 0))
+    assert limited(25, depth=2, top_k=2) == ((0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1))
+    narrow = drafters.create("eagle", {"head": folder / "eagle", "tree": "static", "depth": 1, "top_k": 2})
+    assert len(proposal(target, narrow)[1]) == 7
+    nothing = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 1})
+    assert len(proposal(target, nothing)[1]) == 1
+
+
+@pytest.mark.parametrize("tree", ["dynamic", "static", "chain"])
+def test_nothing_less_likely_than_asked_is_drafted(model, folder, tree):
+    target, oracle = target_of(model), oracle_of(model, "eagle")
+    drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": tree})
+    text, everything = proposal(target, drafter)
+    oracle.read(text)
+
+    def likelihood(path):
+        return math.exp(sum(float(oracle.log_probabilities(path[:i])[path[i]]) for i in range(len(path))))
+
+    values = sorted(likelihood(path) for path in paths(everything))
+    for least in (values[len(values) // 2] * 0.999, 0.999):
+        _, kept = proposal(target, drafter, confidence=least)
+        assert set(paths(kept)) == {path for path in paths(everything) if likelihood(path) >= least}
+
+
+def test_drawn_chains_and_static_trees_say_what_they_were_drawn_from(model, folder):
+    target = target_of(model)
+    for label, tree in (("eagle", "static"), ("eagle", "chain"), ("eagle3", "static"), ("eagle3", "chain")):
+        oracle = oracle_of(model, label)
+        drafter = drafters.create("eagle", {"head": folder / label, "tree": tree})
+        text, drawn = proposal(target, drafter, sampling=Sampling(temperature=0.7))
+        oracle.read(text)
+        assert drawn.probabilities is not None
+        for node in range(len(drawn)):
+            path = tuple(drawn.tokens[i] for i in drawn.path_to(node)[1:])
+            if drawn.children[node]:
+                expected = oracle.log_probabilities(path, 0.7).exp()
+                torch.testing.assert_close(drawn.probabilities[node], expected, atol=1e-5, rtol=1e-4)
+                siblings = [drawn.tokens[child] for child in drawn.children[node]]
+                assert len(set(siblings)) == len(siblings)
+                assert all(expected[token] > 0 for token in siblings)
+        others = [proposal(target, drafter, sampling=Sampling(temperature=3.0), seed=seed)[1].tokens for seed in (0, 1)]
+        assert others[0] != others[1]
+
+
+def test_siblings_are_draws_without_replacement_in_order(model, folder):
+    """Frequencies of the first and second draw from q over 20,000 draws."""
+    drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": "static"})
+    drafter.prepare(target_of(model))
+    context = Context(PROMPT, 8, 9, Sampling(temperature=1.0), torch.Generator().manual_seed(0))
+    guesses = eagle.Guesses(context, drafter._head, draws=True)
+    q = torch.tensor([0.5, 0.25, 0.15, 0.1, *[0.0] * (VOCABULARY - 4)])
+    scores, known = guesses.scores(q.log().expand(20_000, -1), 1)
+    torch.testing.assert_close(known[0].exp(), q)
+    first, second = scores.topk(2, dim=-1).indices.T
+    torch.testing.assert_close(first.bincount(minlength=VOCABULARY) / 20_000, q, atol=0.015, rtol=0)
+    after = sum(q[i] * q.index_fill(0, torch.tensor(i), 0) / (1 - q[i]) for i in range(4))
+    torch.testing.assert_close(second.bincount(minlength=VOCABULARY) / 20_000, after, atol=0.015, rtol=0)
+
+
+def test_what_sampling_rules_out_is_never_drawn(model, folder):
+    for tree in ("dynamic", "static", "chain"):
+        drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": tree})
+        sampling = Sampling(temperature=1.0, top_k=2)
+        text, drawn = proposal(target_of(model), drafter, sampling=sampling)
+        oracle = oracle_of(model, "eagle")
+        oracle.read(text)
+        for path in paths(drawn):
+            assert path[-1] in oracle.log_probabilities(path[:-1]).topk(2).indices
+
+
+@pytest.mark.parametrize("tree", ["dynamic", "static", "chain"])
+@pytest.mark.parametrize("label", ["eagle", "eagle3"])
+def test_with_coupled_sampling_the_first_guess_is_the_draw_of_the_shared_noise(model, folder, tree, label):
+    oracle = oracle_of(model, label)
+    noise = Noise(3, VOCABULARY, torch.device("cpu"))
+    drafter = drafters.create("eagle", {"head": folder / label, "tree": tree})
+    text, drafted = proposal(target_of(model), drafter, sampling=Sampling(temperature=0.8), noise=noise)
+    oracle.read(text)
+    drawn: tuple[int, ...] = ()
+    for depth in range(3):
+        scores = oracle.log_probabilities(drawn, 0.8) + noise.at(len(text) + depth)
+        drawn = (*drawn, int(scores.argmax()))
+    assert paths(drafted)[0] == drawn[:1]
+    assert drawn in paths(drafted)
+    assert drafted.probabilities is None
+
+
+def test_a_repetition_penalty_counts_for_the_head_too(model, folder):
+    """The first token that the plain chain takes from the text is where the other one leaves it."""
+    for label in ("eagle", "eagle3"):
+        drafter = drafters.create("eagle", {"head": folder / label, "tree": "chain", "depth": 15})
+        text, plain = proposal(target_of(model), drafter)
+        _, penalised = proposal(target_of(model), drafter, sampling=Sampling(repetition_penalty=1e6))
+        repeated = next(i for i, token in enumerate(plain.tokens) if i and token in text)
+        assert penalised.tokens[:repeated] == plain.tokens[:repeated]
+        assert penalised.tokens[repeated] != plain.tokens[repeated]
+
+
+@pytest.mark.parametrize("tree", ["dynamic", "static", "chain"])
+@pytest.mark.parametrize(
+    ("sampling", "rule"),
+    [
+        ({}, "rejection"),
+        ({"repetition_penalty": 1.3}, "rejection"),
+        ({"temperature": 1.0, "seed": 5}, "coupled"),
+        ({"temperature": 0.8, "top_k": 9, "top_p": 0.9, "repetition_penalty": 1.2}, "coupled"),
+    ],
+    ids=["greedy", "penalty", "coupled", "coupled-filtered"],
+)
+@pytest.mark.parametrize("label", ["eagle", "eagle3"])
+def test_the_output_is_the_targets_own(model, folder, label, tree, sampling, rule):
+    target = target_of(model)
+    drafter = drafters.create("eagle", {"head": folder / label, "tree": tree})
+    accepted = 0
+    for prompt in ([5], [7, 7], PROMPT):
+        expected = run(target, drafters.create("none"), prompt, "fixed:0", rule, [2], **sampling)[1]
+        for length in ("full", "fixed:3"):
+            result = run(target, drafter, prompt, length, rule, [2], **sampling)[1]
+            assert result.token_ids == expected.token_ids
+            accepted += sum(step.accepted for step in result.trace.steps)
+    assert accepted > 0 or tree == "chain"
+
+
+def test_rejection_sampling_and_half_precision_run(model, folder):
+    from copy import deepcopy
+
+    for target in (
+        target_of(model),
+        target_of(deepcopy(model).to(torch.bfloat16)),
+        target_of(deepcopy(model).double()),
+    ):
+        for tree in ("dynamic", "static", "chain"):
+            drafter = drafters.create("eagle", {"head": folder / "eagle3", "tree": tree})
+            for sampling in ({}, {"temperature": 1.0, "top_p": 0.9}):
+                assert len(run(target, drafter, **sampling)[1].token_ids) == 24
+
+
+def test_the_context_window_ends_drafts(folder):
+    model = wide(max_position_embeddings=20)
+    drafter = drafters.create("eagle", {"head": folder / "eagle"})
+    expected = run(target_of(model), drafters.create("none"), length="fixed:0")[1]
+    assert run(target_of(model), drafter)[1].token_ids == expected.token_ids
+    assert len(expected.token_ids) == 12
+
+
+def test_a_head_is_fitted_to_a_target_once(model, folder, monkeypatch):
+    target = target_of(model)
+    first = drafters.create("eagle", {"head": folder / "eagle"})
+    first.prepare(target)
+    monkeypatch.setattr(eagle.Checkpoint, "read", lambda folder: pytest.fail("read again"))
+    again = drafters.create("eagle", {"head": str(folder / "eagle")})
+    again.prepare(target)
+    assert again._head is first._head
+
+
+@pytest.mark.parametrize(
+    ("trace", "head", "options"),
+    [
+        ("eagle1_strong", "eagle1", {"tree": "static"}),
+        ("eagle2_strong_60_7_10", "eagle1", {"total_tokens": 60, "depth": 7, "top_k": 10}),
+        ("eagle3_dv320_60_7_10", "eagle3", {}),
+    ],
+)
+def test_trees_and_counts_are_those_of_the_official_implementation(shared, reference_model, trace, head, options):
+    drafter = drafters.create("eagle", {"head": shared / "reference" / head, **options})
+    target = target_of(reference_model)
+    for request in json.loads((shared / "reference" / "traces" / f"{trace}.json").read_text()):
+        prompt = request["prompt"]
+        # The official output may end before the last step's tokens do.
+        expected = request["output"][len(prompt) :]
+        steps, result = run(target, drafter, prompt, eos=[2], max_tokens=len(expected) + 1)
+        assert result.token_ids[: len(expected)] == expected
+        assert [step.emitted for step in result.trace.steps] == [step["emitted"] for step in request["steps"]]
+        for (_, tree), step in zip(steps, request["steps"], strict=True):
+            assert tree.tokens == step["tree"]
+            assert tree.depths == step.get("depth", tree.depths)
+
+
+def test_hidden_sizes_of_the_oracle_and_the_tiny_models_agree(model):
+    assert model.config.hidden_size == HIDDEN
