@@ -17,6 +17,7 @@ from bench.environment import environment
 from bench.report import table, write
 from ianvs_specdec.errors import UserError
 
+CHAIN = ("depth=9", "length=confidence:0.4")
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "cloud-edge-speculative-decoding"
 
 
@@ -70,6 +71,8 @@ def _with_defaults(options: argparse.Namespace) -> argparse.Namespace:
         models = EXAMPLE / "models"
         options.model = models / "cloud"
         options.eagle = options.eagle or [head for head in sorted(models.glob("cloud-eagle*")) if head.is_dir()]
+        # As in the example: these heads know well how sure they are.
+        options.set = [f"eagle {head.name} chain.{value}" for head in options.eagle for value in CHAIN] + options.set
         options.medusa = options.medusa or models / "cloud-medusa"
         options.draft = options.draft or models / "edge"
         options.datastore = options.datastore or next(iter(sorted(models.glob("*datastore*"))), None)

@@ -19,9 +19,6 @@ from ianvs_specdec.errors import UserError, unknown
 
 LOOKUP, ASSISTED = "transformers prompt lookup", "transformers assisted"
 VLLM_DRIVER = Path(__file__).parent / "official" / "vllm_driver.py"
-CHAIN = {"tree": "chain", "depth": 9, "length": "confidence:0.4"}
-"""EAGLE on a CPU, where a step of many tokens is dear: long chains, as long as they are likely to hold."""
-
 DRAFT_FREE = ("prompt_lookup", "lookahead", "rest", "suffix", "recycling")
 
 
@@ -85,7 +82,7 @@ def _methods(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]
         given.append(("medusa", {"head": str(options.medusa)}))
     for head in options.eagle:
         given += [
-            (f"eagle {head.name} chain", {"head": str(head), **CHAIN}),
+            (f"eagle {head.name} chain", {"head": str(head), "tree": "chain"}),
             (f"eagle {head.name} dynamic", {"head": str(head), "tree": "dynamic"}),
         ]
     chosen = options.methods or [name for name, _ in given]
