@@ -30,7 +30,7 @@ def random_tensors(config, eagle3=False, seed=0):
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape):
-        return torch.randn(*shape, generator=generator) * 0.4
+        return torch.randn(*shape, generator=generator) * 0.2
 
     layer, h, inner = ("midlayer." if eagle3 else "layers.0."), config["hidden_size"], config["intermediate_size"]
     query = config["num_attention_heads"] * config["head_dim"]

@@ -4,9 +4,10 @@ Input, one JSON object per line: ``{"prompt": [token ids] | "text"}``, optionall
 for method predicted_output) and ``"task"`` (a name, for length goodput). Output, one line per prompt: ``{"prompt":
 [ids], "output": [prompt + generated ids], "steps": [{"drafted", "accepted", "emitted", "verified"}], "ttft": s,
 "latency": s, "finish_reason": ..., "near_ties": [[output position, logit gap]]}``. The prefill pass is not a step; it
-yields the first generated token, ``output[len(prompt)]``; a method whose first step is rooted in the prompt (lookahead)
-has no such pass. With ``--trace`` every step also holds the verified ``tree`` (tokens, root first), the ``depth`` of
-each, and what the method notes of itself (lookahead: ``ctx``, ``window`` and ``guess``).
+yields the first generated token, ``output[len(prompt)]``; a method whose first step is rooted in the prompt (lookahead
+with start=official) has no such pass. With ``--trace`` every step also holds the verified ``tree`` (tokens, root
+first), the ``depth`` of each, and what the method notes of itself (lookahead with start=official: ``ctx``, ``window``
+and ``guess``).
 """
 
 from __future__ import annotations

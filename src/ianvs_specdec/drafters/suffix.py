@@ -21,11 +21,11 @@ TOKENS_PER_MATCHED, LONGEST_DRAFT = 4, 16
 class Suffix(Drafter):
     """Matches the longest suffix of the context that occurred before, in the context or, if given, in ``datastore``.
 
-    A match of fewer than ``min_match`` tokens (5 with a ``head``, 2 without) counts for nothing; then the EAGLE head in
+    A match of fewer than ``min_match`` tokens (5 with a ``head``, 1 without) counts for nothing; then the EAGLE head in
     the folder ``head`` drafts, if given. The longer of the two matches wins, the context's if they are equally long. A
-    draft has at most twice as many tokens as its match. From the context it is what followed the latest occurrence; a
-    match that runs into the end of the context goes on with what it proposes itself. From the datastore it is the tree
-    of what followed most often.
+    draft has at most four times as many tokens as its match, and at most 16. From the context it is what followed the
+    latest occurrence; a match that runs into the end of the context goes on with what it proposes itself. From the
+    datastore it is the tree of what followed most often.
     """
 
     def __init__(
