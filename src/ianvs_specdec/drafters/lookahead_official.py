@@ -93,7 +93,7 @@ class OfficialLookahead(Drafter):
 
     The window starts as random tokens of the prompt and slides by one position per step. Of the ``level - 1`` tokens of
     a guess at most ``level - 2`` are accepted, so that many are verified. Guesses with a common beginning share nodes,
-    which changes no output.
+    which changes no output; a small budget is spent on the latest.
 
     ``notes`` of a tree: ``ctx``, the number of tokens up to the root; ``window``, the rows; ``guess``, the guesses in
     full, one after another, None if there is none.
@@ -116,7 +116,7 @@ class OfficialLookahead(Drafter):
         tokens, parents = [root], [-1]
         guesses = self._pool.after(root)
         nodes: dict[tuple[int, int], int] = {}
-        for guess in guesses:
+        for guess in reversed(guesses):
             node = 0
             for token in guess[: min(self._level - 2, context.remaining - 1)]:
                 if (node, token) not in nodes:
