@@ -202,10 +202,13 @@ def test_a_disk_that_fills_up_under_the_answers(
 ) -> None:
     from core.storymanager.story import CaseStory
 
-    monkeypatch.setattr(CaseStory, "partial", property(lambda self: "/dev/full"))
+    # A link, because what is left of a failed write is removed.
+    full = job.folder / "answers"
+    full.symlink_to("/dev/full")
+    monkeypatch.setattr(CaseStory, "partial", property(lambda self: str(full)))
     assert job.run() == 1
     error = capfd.readouterr().err
-    assert "cannot write /dev/full: the disk is full: free some space" in error
+    assert f"cannot write {full}: the disk is full: free some space" in error
     assert "Traceback" not in error
 
 
