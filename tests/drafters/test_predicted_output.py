@@ -78,6 +78,9 @@ def test_the_longest_agreement_counts_then_the_nearest_ahead():
     nearest = Request(prediction)
     nearest.after(10)
     assert nearest.after(11, 5, 30)[:1] == [11], "30 alone: the first place ahead"
+    farther = Request([30, 10, 11, 12, 13, 14, 15, 30, 40])
+    farther.after(30)
+    assert farther.after(10, 11, 30) == [40], "the place behind is nearer"
 
 
 def test_fewer_tokens_than_asked_for_do_not_count():
