@@ -55,7 +55,7 @@ class Datastore:
 
     @classmethod
     def build(cls, sequences: Iterable[Sequence[int]], vocabulary: int, tokenizer: str = "") -> Datastore:
-        """Index sequences of ids below ``vocabulary``, in some 16 bytes of memory a token (twice that for vocabularies
+        """Index sequences of ids below ``vocabulary``, in some 21 bytes of memory a token (twice that for vocabularies
         of 65,536 and more)."""
         data = bytearray()
         kind = f">u{_width(vocabulary)}"
