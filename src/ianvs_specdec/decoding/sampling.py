@@ -53,6 +53,8 @@ class Processor:
 
     def fork(self) -> Processor:
         """A processor with this one's history that goes its own way from here."""
+        if not self._penalised:
+            return self
         branch = copy.copy(self)
         branch._history = set(self._history)
         return branch

@@ -19,11 +19,14 @@ from ianvs_specdec.drafters.draft_vocabulary import load_draft
 class DraftModel(Drafter):
     """Any causal LM folder in Hugging Face format drafts, in the target's dtype and on its device.
 
-    With ``branches`` 1 the draft is a chain. With more, every level continues the ``branches`` likeliest nodes of the
-    level before, each by as many children. Where children are chosen (greedy and coupled sampling), the nodes of all
-    levels that are likeliest reached are verified, as in EAGLE-2 (Li et al. 2024), and drafting ends when no deeper
-    node can be among them. Where they are drawn (rejection sampling), siblings are drawn without replacement and all
-    are verified: leaving some out for what they turned out to be would bias the output.
+    With ``branches`` 1 the draft is a chain. With more, every level continues the ``branches`` best nodes of the level
+    before, each by as many children, and those nodes of all levels are verified that score best, as in EAGLE-2 (Li et
+    al. 2024); drafting ends when no deeper node can be among them. A node's score is the probability that it is
+    reached: along its path, that of the likeliest child for a first child, of the second likeliest for a second.
+
+    Children are the likeliest ones in greedy and coupled sampling. In rejection sampling they are drawn, siblings
+    without replacement, and the score does not look at what was drawn: whether a child is verified depends on what
+    scores better than the child, not on which token it is, so that it follows the distribution it was drawn from.
 
     Raises ``UserError`` from ``prepare`` for a folder that cannot be loaded and for another tokenizer.
     """
@@ -54,57 +57,42 @@ class DraftModel(Drafter):
         self._processed = len(context.tokens)
         self._sequence.follow(context.tokens)
         growth = _Growth(context.tokens[-1], self._processor)
-        threshold = math.log(context.confidence) if context.confidence > 0 else -math.inf
-        if context.sampling.greedy or context.noise is not None:
-            return self._choose(growth, context, budget, levels, threshold)
-        return self._draw(growth, context, budget, levels, threshold)
-
-    def _choose(self, growth: _Growth, context: Context, budget: int, levels: int, threshold: float) -> TokenTree:
-        """The ``budget`` nodes that are likeliest reached, of those that a beam of ``branches`` finds."""
+        least = math.log(context.confidence) if context.confidence > 0 else -math.inf
         frontier: list[int] = [0]
         best: list[int] = []
         for level in range(levels):
-            scores = self._scores(growth, frontier, context, len(context.tokens) + level)
-            top = scores.topk(min(self._branches, scores.shape[-1]), dim=-1)
             first = len(growth.tokens)
-            for parent, values, tokens in zip(frontier, top.values.tolist(), top.indices.tolist(), strict=True):
-                for value, token in zip(values, tokens, strict=True):
-                    if value > -math.inf and growth.scores[parent] + value >= threshold:
-                        growth.add(parent, token, value)
+            self._add_children(growth, frontier, context, len(context.tokens) + level, least)
             best = growth.best(range(1, len(growth.tokens)), budget)
             frontier = growth.best([node for node in best if node >= first], self._branches)
             if not frontier:
                 break
         return growth.tree([0, *sorted(best)])
 
+    def _add_children(
+        self, growth: _Growth, frontier: list[int], context: Context, position: int, least: float
+    ) -> None:
+        scores = self._scores(growth, frontier, context, position)
+        width = min(self._branches, self._vocabulary)
+        top = scores.topk(width, dim=-1)
+        tokens = top.indices
+        if not context.sampling.greedy and context.noise is None:
+            q = scores.exp()
+            tokens = torch.multinomial(q, width, generator=context.generator)
+            growth.drawn_from.update(zip(frontier, q, strict=True))
+        for parent, values, children in zip(frontier, top.values.tolist(), tokens.tolist(), strict=True):
+            for value, token in zip(values, children, strict=True):
+                if value > -math.inf and growth.scores[parent] + value >= least:
+                    growth.add(parent, token, value)
+
     def _scores(self, growth: _Growth, frontier: list[int], context: Context, position: int) -> Tensor:
         """Log-probability, ``[frontier, vocabulary]``, that the target takes this token at ``position``, as far as the
         draft can tell."""
         rows = list(zip(self._logits(growth, frontier), map(growth.processor, frontier), strict=True))
-        if context.noise is None:
+        if context.sampling.greedy:
             return torch.stack([processor.scores(logits) for logits, processor in rows]).log_softmax(dim=-1)
         q = torch.stack([processor.probabilities(logits) for logits, processor in rows])
-        return (q.log() + context.noise.at(position)).log_softmax(dim=-1)
-
-    def _draw(self, growth: _Growth, context: Context, budget: int, levels: int, threshold: float) -> TokenTree:
-        """Children drawn from the draft's own distribution. Whether a node is continued is settled before it is drawn
-        how, so that every child follows that distribution."""
-        frontier = [0]
-        for _ in range(levels):
-            first = len(growth.tokens)
-            for node, logits in zip(frontier, self._logits(growth, frontier), strict=True):
-                q = growth.processor(node).probabilities(logits)
-                width = min(self._branches, budget + 1 - len(growth.tokens), int(q.count_nonzero()))
-                if width < 1 or growth.scores[node] + math.log(q.max()) < threshold:
-                    continue
-                drawn = torch.multinomial(q, width, generator=context.generator)
-                growth.drawn_from[node] = q
-                for token, value in zip(drawn.tolist(), q[drawn].log().tolist(), strict=True):
-                    growth.add(node, token, value)
-            frontier = growth.best(range(first, len(growth.tokens)), self._branches)
-            if not frontier or len(growth.tokens) > budget:
-                break
-        return growth.tree(range(len(growth.tokens)))
+        return q.log() if context.noise is None else (q.log() + context.noise.at(position)).log_softmax(dim=-1)
 
     def _logits(self, growth: _Growth, frontier: list[int]) -> Tensor:
         """The draft's logits after the nodes of ``frontier``, cut or filled up to the target's vocabulary."""
@@ -138,8 +126,8 @@ class _Growth:
         return sorted(nodes, key=lambda node: -self.scores[node])[:count]
 
     def tree(self, nodes: Sequence[int]) -> TokenTree:
-        """The tree of these ascending ``nodes``, which holds every node's parent."""
+        """The tree of these ascending ``nodes``, the root and every node's parent among them."""
         number = {node: i for i, node in enumerate(nodes)}
         parents = [-1, *(number[self.parents[node]] for node in nodes[1:])]
-        drawn_from = {number[node]: q for node, q in self.drawn_from.items()}
+        drawn_from = {number[node]: q for node, q in self.drawn_from.items() if number.get(node) in parents}
         return TokenTree([self.tokens[node] for node in nodes], parents, drawn_from or None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from torch import Tensor
@@ -14,8 +15,9 @@ from ianvs_specdec.decoding import Target, TokenTree
 class DraftSequence:
     """What a draft model was fed: the context, and on top of it a tree of drafts that grows level by level.
 
-    Drafts that became part of the context stay in the model, so that usually one or two tokens are new to it. The tree
-    is computed anew for every level: for a few tokens a forward costs about what it costs for one, and any target can.
+    Drafts that became part of the context stay in the model, so that usually one or two tokens are new to it. As long
+    as the tree is a chain, each level is one forward of one token. From where it branches it is computed anew for
+    every level, which any target can: for a few tokens a forward costs little more than for one.
     """
 
     def __init__(self, model: Target) -> None:
@@ -43,19 +45,19 @@ class DraftSequence:
             self._model.prefill(context[:-1])
             self._kept = len(context) - 1
         elif self._fed is not None:
-            path = _path(self._fed, context[self._kept : -1])
-            self._model.commit(path)
-            self._kept += len(path)
+            self._kept += self._keep(self._fed, context[self._kept : -1])
         if len(context) - self._kept > 2:
             behind = context[self._kept : -1]
             self._model.verify(TokenTree.chain(behind[0], behind[1:]))
             self._model.commit(range(len(behind)))
             self._kept += len(behind)
-        self._before: Any = self._model.snapshot()
+        # Drafts that are in the model already, and the states to go back to, each after so many of them.
+        self._ahead: list[int] = []
+        self._states: list[tuple[int, Any]] = [(0, self._model.snapshot())]
         self._fed = None
-        self._tokens = list(context[self._kept :])
-        self._parents = list(range(-1, len(self._tokens) - 1))
-        self._numbers = {0: len(self._tokens) - 1}
+        missing = context[self._kept :]
+        self._tokens, self._parents = list(missing), list(range(-1, len(missing) - 1))
+        self._numbers = {0: len(missing) - 1}
 
     def logits(self, tree: tuple[Sequence[int], Sequence[int]], nodes: Sequence[int]) -> Tensor:
         """``[nodes, vocabulary]`` after these nodes of a tree, given as its tokens and parents.
@@ -63,21 +65,43 @@ class DraftSequence:
         First node 0 is asked for, then, level by level, children of nodes that were asked for.
         """
         if self._fed is not None:
-            self._model.restore(self._before)
+            if len(nodes) == 1 and self._fed.is_chain:
+                self._commit_chain(self._fed)
+            else:
+                self._model.restore(self._states[-1][1])
             for node in nodes:
                 self._numbers[node] = len(self._tokens)
-                self._parents.append(self._numbers[tree[1][node]])
+                self._parents.append(self._numbers.get(tree[1][node], -1))
                 self._tokens.append(tree[0][node])
         self._fed = TokenTree(self._tokens[:], self._parents[:])
         return self._model.verify(self._fed).logits[-len(nodes) :]
 
+    def _commit_chain(self, chain: TokenTree) -> None:
+        self._model.commit(range(len(chain)))
+        self._ahead += chain.tokens
+        self._states.append((len(self._ahead), self._model.snapshot()))
+        self._tokens, self._parents, self._numbers = [], [], {}
+
+    def _keep(self, fed: TokenTree, tokens: Sequence[int]) -> int:
+        """Go back to the last state at which the model was fed nothing but ``tokens``; how many they are."""
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(self._ahead, tokens, strict=False))
+        same = sum(1 for _ in alike)
+        if same == len(self._ahead) and (path := _path(fed, tokens[same:])):
+            self._model.commit(path)
+            return same + len(path)
+        count, state = next(state for state in reversed(self._states) if state[0] <= same)
+        self._model.restore(state)
+        return count
+
 
 def _path(tree: TokenTree, tokens: Sequence[int]) -> list[int]:
-    """The nodes from the root down that carry ``tokens``, as far as there are such; the root does."""
-    path = [0]
-    for token in tokens[1:]:
-        child = next((child for child in tree.children[path[-1]] if tree.tokens[child] == token), None)
-        if child is None:
+    """The nodes from the root down that carry ``tokens``, as far as there are such."""
+    path: list[int] = []
+    candidates = [0]
+    for token in tokens:
+        node = next((node for node in candidates if tree.tokens[node] == token), None)
+        if node is None:
             break
-        path.append(child)
+        path.append(node)
+        candidates = tree.children[node]
     return path
