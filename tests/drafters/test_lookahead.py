@@ -123,6 +123,10 @@ def test_official_guesses_stay_within_budget_and_what_is_left_to_say(filled):
     assert filled.propose().depth == 1
 
 
+def test_no_official_guess_is_left_of_an_earlier_request(filled):
+    assert Session([9, 7], drafter=filled.drafter).propose().notes["guess"] is None
+
+
 @pytest.mark.parametrize("start", ["official", "prompt"])
 def test_a_step_without_the_whole_tree_leaves_the_window_as_it_is(start):
     session = Session([3, 1, 4, 1, 5], start=start)
@@ -138,6 +142,8 @@ def test_what_followed_a_pair_comes_before_what_followed_a_token():
     assert paths(tree) == [(3,), (4,)]
     session = Session([1, 2, 3, 1, 2, 4, 1, 2], level=2, guess=2, window=1)
     assert paths(session.propose(2)) == [(4,), (3,)]  # the same pair twice: the latest first
+    session = Session([1, 3, 1, 4, 1, 3, 9, 1], level=2, guess=1, window=1)
+    assert paths(session.propose(1)) == [(3,)]  # seen again, it is the latest
 
 
 def test_guesses_are_chained_the_likeliest_first():
@@ -164,6 +170,12 @@ def test_the_row_continues_the_likeliest_guess_and_is_renewed_by_the_target():
     assert not tree.scouts
     session.observe(tree, [20, 21, 22, 23])
     assert session.propose().tokens == [20, 22, 23]
+
+
+def test_the_likeliest_guess_is_not_the_latest_node():
+    tree = Session([1, 9, 1, 2, 3, 1], level=4, guess=1, window=1).propose()
+    assert paths(tree)[:3] == [(2,), (2, 3), (9,)]
+    assert paths(tree)[3][:2] == (2, 3)
 
 
 def test_what_the_target_says_is_remembered_even_after_a_wrong_guess():
