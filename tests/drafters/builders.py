@@ -30,11 +30,15 @@ CASES = {
     "eagle-static": ("eagle", {"head": "eagle", "tree": "static"}),
     "eagle-chain": ("eagle", {"head": "eagle", "tree": "chain"}),
     "eagle3": ("eagle", {"head": "eagle3"}),
+    "eagle3-chain": ("eagle", {"head": "eagle3", "tree": "chain"}),
 }
 """Label -> method and options; those that are files or folders are named as ``Workshop`` makes them."""
 
-DEEP = {"eagle3"}
+DEEP = {"eagle3", "eagle3-chain"}
 """Cases for targets of at least seven layers."""
+
+DRAWING = {"draft_model", "draft_model-tree", "eagle-static", "eagle-chain", "eagle3-chain"}
+"""Cases in which drafts are drawn at random, and come with the distribution they were drawn from."""
 
 
 @dataclass

@@ -7,7 +7,6 @@ import math
 
 import pytest
 import torch
-from decoding.test_acceptance import chi_square_p_value
 from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import drafters, lengths
@@ -253,81 +252,6 @@ def test_a_short_window_of_the_draft_model_ends_its_drafts(target, tmp_path):
         assert tree.depth <= max(0, 20 - context + 1)
     assert trees[0].depth == 5
     assert trees[-1].depth == 0
-
-
-WARM = 3.0  # the temperature at which the small target is undecided enough for every mistake to show
-
-
-class Sure:
-    """A budget of three drafts, as far as the drafter is sure of them."""
-
-    def __init__(self, confidence=0.3):
-        self.confidence = confidence
-
-    def budget(self, stats):
-        return 3
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """A target of six tokens, a draft model for it, a prompt, and the exact probability of every pair of second and
-    third output token."""
-    vocabulary, prompt = 6, [3, 4, 5, 3, 4]
-    model = tiny_model(vocab_size=vocabulary, hidden_size=16, num_hidden_layers=1, initializer_range=0.6)
-    with torch.inference_mode():
-        first = (model(torch.tensor([prompt])).logits[0, -1] / WARM).softmax(-1)
-        one = torch.tensor([[*prompt, a] for a in range(vocabulary)])
-        second = (model(one).logits[:, -1] / WARM).softmax(-1)
-        two = torch.tensor([[*prompt, a, b] for a in range(vocabulary) for b in range(vocabulary)])
-        third = (model(two).logits[:, -1] / WARM).softmax(-1).view(vocabulary, vocabulary, vocabulary)
-    folder = saved(noisy(model, 0.7), tmp_path_factory.mktemp("small"))
-    return target_of(model), folder, prompt, torch.einsum("a,ab,abc->bc", first, second, third)
-
-
-def assert_follows_the_target(small, drafter, length, draws=600):
-    target, _, prompt, exact = small
-    counts = torch.zeros_like(exact)
-    for seed in range(draws):
-        sampling = Sampling(max_tokens=4, temperature=WARM, seed=seed)
-        result = decode(target, drafter, length, prompt, sampling, eos_ids=[])
-        counts[result.token_ids[1], result.token_ids[2]] += 1
-    p_value = chi_square_p_value(counts, exact * draws)
-    assert p_value > 0.001, f"emitted tokens do not follow the target: chi-square p = {p_value:.2g}"
-
-
-@pytest.mark.parametrize(("branches", "confidence"), [(1, 0.3), (2, 0.0), (3, 0.3)])
-def test_drawn_drafts_leave_the_targets_distribution_as_it_is(small, branches, confidence):
-    assert_follows_the_target(small, DraftModel(small[1], branches), Sure(confidence))
-
-
-class UnlikelyLeftOut(DraftModel):
-    """Leaves out what it drew if that is unlikely."""
-
-    def propose(self, context, budget):
-        tree = super().propose(context, budget)
-        for node in range(1, len(tree)):
-            if tree.probabilities[tree.parents[node]][tree.tokens[node]] < 0.3:
-                return tree.truncated(tree.depths[node] - 1)
-        return tree
-
-
-class ScoredByWhatWasDrawn(DraftModel):
-    """Verifies the children that turned out to be likely."""
-
-    def _add_children(self, growth, frontier, context, position, least):
-        q = self._scores(growth, frontier, context, position).exp()
-        drawn = torch.multinomial(q, self._branches, generator=context.generator).tolist()
-        growth.drawn_from.update(zip(frontier, q, strict=True))
-        for parent, row, children in zip(frontier, q.log(), drawn, strict=True):
-            for token in children:
-                if growth.scores[parent] + float(row[token]) >= least:
-                    growth.add(parent, token, float(row[token]))
-
-
-@pytest.mark.parametrize(("cls", "branches"), [(UnlikelyLeftOut, 1), (ScoredByWhatWasDrawn, 2)])
-def test_drafts_picked_by_what_was_drawn_are_found_out(small, cls, branches):
-    with pytest.raises(AssertionError, match="do not follow"):
-        assert_follows_the_target(small, cls(small[1], branches), Sure())
 
 
 def test_the_draft_model_has_the_targets_dtype(target, twin):
