@@ -15,6 +15,7 @@ COMMANDS = {
     "data": "convert benchmark files to the format of Ianvs, or generate the embedded benchmark",
     "datastore": "build what the methods rest and suffix retrieve from",
     "decode": "decode prompts with one method and write outputs and step traces",
+    "export": "write a model in the format of another engine",
     "train": "train the embedded models, or a draft head for any model",
 }
 
