@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UserError(Exception):
@@ -15,6 +15,14 @@ class UserError(Exception):
     def __init__(self, message: str, *, key: str | None = None) -> None:
         super().__init__(message)
         self.key = key
+
+
+class AnswerError(UserError):
+    """One request could not be answered; others may be. ``failures``: see ``types.Trace``."""
+
+    def __init__(self, message: str, failures: Sequence[tuple[float, str]] = ()) -> None:
+        super().__init__(message)
+        self.failures = tuple(failures)
 
 
 def unknown(kind: str, name: object, known: Iterable[str], *, key: str | None = None) -> UserError:

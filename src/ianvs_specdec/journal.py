@@ -1,10 +1,12 @@
 """The journal of answers: nothing that a model was asked is lost, and nothing is asked twice.
 
 One append-only file of JSON lines, ``<workspace>/<job>/journal.jsonl``, shared by the edge model, the cloud model and
-all test cases of a job. There are three kinds of lines, told apart by their first key:
+all test cases of a job. There are four kinds of lines, told apart by their first key:
 
 ``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
     one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer.
+``{"failed": key, "run": id, "side": ..., "time": ..., "error": ..., "failures": [[seconds, what], ...]}``
+    a request that got no answer, and why. It is asked again by the next run.
 ``{"config_id": id, "model": name, "value": {...}}``
     a configuration: everything that determines answers except the messages. Written once, before its first answer.
 ``{"hardware_id": id, "value": {...}}``
@@ -25,14 +27,15 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
 from filelock import FileLock, Timeout
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import digest
 from ianvs_specdec.types import Completion, Message
 
@@ -46,6 +49,7 @@ _ANSWER = re.compile(
     rb'\{"key":"([0-9a-f]{64})","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})","run":"([^"\\]*)",'
     rb'"side":"[^"\\]*","hardware":"([0-9a-f]{16})",'
 )
+_FAILED = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
 _RECORD = re.compile(rb'\{"(config|hardware)_id":"([0-9a-f]{16})",')
 _PROCESS_RUN = uuid.uuid4().hex
 
@@ -108,6 +112,7 @@ class Journal:
         self._earlier: dict[str, set[bytes]] = {}
         self._records: dict[str, tuple[int, int]] = {}
         self._explained: set[str] = set()
+        self._asked: dict[str, tuple[threading.Lock, int]] = {}
         self._scanned = 0
         self._reader: BinaryIO | None = None
         self._mutex = threading.RLock()
@@ -209,7 +214,7 @@ class Journal:
                 self._earlier.setdefault(config.decode(), set()).add(prompt)
         elif (match := _RECORD.match(line)) and line.endswith(b"}\n"):
             self._records[match.group(2).decode()] = (offset, len(line))
-        elif line.strip():
+        elif line.strip() and not (_FAILED.match(line) and line.endswith(b"}\n")):
             self._count_corrupt(offset)
 
     def _count_corrupt(self, offset: int) -> None:
@@ -254,6 +259,34 @@ class Journal:
             self._append(b"".join([*lines, _line(answer)]))
             self._scan()
         return hardware_id
+
+    def put_failure(self, key: str, error: AnswerError, *, side: str) -> None:
+        """Append that a request got no answer, and why. Raises UserError if it cannot be written whole."""
+        record = {
+            "failed": key,
+            "run": self.run,
+            "side": side,
+            "time": round(time.time(), 3),
+            "error": str(error),
+            "failures": [[round(seconds, 3), what] for seconds, what in error.failures],
+        }
+        with self._mutex:
+            self._append(_line(record))
+
+    @contextmanager
+    def asking(self, key: str) -> Iterator[None]:
+        """While one thread asks for the answer with this key, others who want it wait here: it is not asked twice."""
+        with self._mutex:
+            lock, waiting = self._asked.get(key, (threading.Lock(), 0))
+            self._asked[key] = lock, waiting + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._mutex:
+                lock, waiting = self._asked.pop(key)
+                if waiting > 1:
+                    self._asked[key] = lock, waiting - 1
 
     def ensure_writable(self) -> None:
         """Raise UserError if answers cannot be kept here. Called before a model is loaded, not after it has worked."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
+import threading
+import time
 import weakref
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from ianvs_specdec.benchmarks.rows import query_of_row
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.journal import Configuration, Entry, Journal, job_folder
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.response import Response, response_of, turn_of
 from ianvs_specdec.settings import SAME_AS_EDGE, Settings
-from ianvs_specdec.types import Completion, Hints, Message, Query, messages_of
+from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, messages_of
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +38,13 @@ class RoutedModel:
       ``api_timeout``, ``api_deadline``, ``api_retries``; the options of the back end's drafting method. Options of
       other back ends are accepted and without effect, since a grid crosses them;
     - ``use_cache``: take answers from the journal (they are written there in any case);
-    - ``price_prompt``, ``price_completion``: per million tokens.
+    - ``price_prompt``, ``price_completion``: per million tokens;
+    - ``max_failures``: how many queries may remain without an answer, where the back end can tell that others may have
+      one. Such a query is told in its response and in the journal.
 
     The model is loaded when the first answer is not in the journal. Errors are ``UserError`` with a readable message.
+    Queries may be answered from several threads at once; a back end that takes one request at a time lets the others
+    wait, and their waiting is part of their times.
     """
 
     side: ClassVar[str]
@@ -45,8 +53,11 @@ class RoutedModel:
         self.settings = self._parse(hyperparameters)
         self._llm: LLM | None = None
         self._journal: Journal | None = None
-        self._configuration: Configuration | None = None
-        self._baseline: Configuration | None = None
+        self._digests: FileDigests | None = None
+        self._configurations: dict[Sampling, tuple[Configuration, Configuration | None]] = {}
+        self._failed = 0
+        self._mutex = threading.RLock()
+        self._turnstile = threading.Lock()
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
@@ -67,12 +78,22 @@ class RoutedModel:
         self._open()
         completions: list[Completion] = []
         turns: list[dict[str, Any]] = []
+        sampling = self.settings.sampling
+        if query.temperature is not None:
+            sampling = dataclasses.replace(sampling, temperature=float(query.temperature))
+        error = None
         for index in range(len(query.turns)):
             messages = messages_of(query, [earlier.text for earlier in completions])
-            completion, turn = self._turn(messages, query.hints(index))
+            try:
+                completion, turn = self._turn(messages, sampling, query.hints(index))
+            except AnswerError as reason:
+                error = self._forgive(query, reason)
+                break
             completions.append(completion)
             turns.append(turn)
-        response = self._response(query, completions, turns, data if isinstance(data, dict) else {})
+        response = self._response(query, completions, turns, sampling, data if isinstance(data, dict) else {})
+        if error is not None:
+            response["error"] = error
         response.row = data
         return response
 
@@ -84,84 +105,109 @@ class RoutedModel:
             self._journal.close()
 
     def _open(self) -> None:
-        if self._configuration is not None:
-            return
-        name = self.backend()
-        self.settings.check_backend(name)
-        self._llm = self.settings.llm(name)
-        self._journal = Journal.of_job()
-        digests = FileDigests(job_folder() / DIGESTS)
-        sampling = self.settings.sampling.__dict__
-        self._configuration = Configuration(
-            self.settings.model,
-            {**self._llm.identity(digests), "sampling": {**sampling, "stop": list(sampling["stop"])}},
-        )
-        if baseline := self._llm.baseline_identity(digests):
-            value = {**baseline, "sampling": self._configuration.value["sampling"]}
-            self._baseline = Configuration(self.settings.model, value)
+        with self._mutex:
+            if self._llm is not None:
+                return
+            name = self.backend()
+            self.settings.check_backend(name)
+            self._journal = Journal.of_job()
+            self._digests = FileDigests(job_folder() / DIGESTS)
+            self._llm = self.settings.llm(name)
 
-    def _turn(self, messages: list[Message], hints: Hints) -> tuple[Completion, dict[str, Any]]:
-        assert self._llm is not None
+    def _configured(self, sampling: Sampling) -> tuple[Configuration, Configuration | None]:
+        """What determines the answers with this sampling, and the same of the baseline, where there is one."""
+        with self._mutex:
+            if sampling not in self._configurations:
+                assert self._llm is not None
+                assert self._digests is not None
+                settings = {**dataclasses.asdict(sampling), "stop": list(sampling.stop)}
+                values = [self._llm.identity(self._digests), self._llm.baseline_identity(self._digests)]
+                own, baseline = (
+                    Configuration(self.settings.model, {**value, "sampling": settings}) if value else None
+                    for value in values
+                )
+                assert own is not None
+                self._configurations[sampling] = own, baseline
+            return self._configurations[sampling]
+
+    def _turn(self, messages: list[Message], sampling: Sampling, hints: Hints) -> tuple[Completion, dict[str, Any]]:
         assert self._journal is not None
-        assert self._configuration is not None
         journal = self._journal
-        key = self._configuration.key(messages, hints.prediction)
-        found = journal.get(key) if self.settings.use_cache else None
-        if found is None:
-            if self.settings.use_cache and (why := journal.explain_miss(self._configuration, messages)):
-                log.warning("%s model: %s", self.side, why)
-            journal.ensure_writable()
-            self._llm.load()
-            completion = self._llm.generate(messages, self.settings.sampling, hints=hints)
-            hardware = journal.put(
-                self._configuration,
-                messages,
-                completion,
-                side=self.side,
-                hardware=self._llm.hardware(),
-                prediction=hints.prediction,
-            )
-            # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
-            entry = Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)
-        else:
-            entry = found
+        configuration, baseline = self._configured(sampling)
+        key = configuration.key(messages, hints.prediction)
+        issued = time.time(), time.perf_counter()
+        with journal.asking(key):
+            found = journal.get(key) if self.settings.use_cache else None
+            entry = found or self._ask(configuration, messages, sampling, hints, issued)
+        baseline_key = baseline.key(messages, hints.prediction) if baseline else None
         return entry.completion, turn_of(
             entry.completion,
             key=key,
             replayed=entry.replayed,
             cached=found is not None and not entry.replayed,
             hardware=entry.hardware,
-            baseline=self._compare(journal, messages, hints, key, entry),
+            baseline=baseline_key and _compare(journal, baseline_key, key, entry),
         )
 
-    def _compare(
-        self, journal: Journal, messages: list[Message], hints: Hints, key: str, entry: Entry
-    ) -> dict[str, Any] | None:
-        if self._baseline is None:
-            return None
-        assert self._configuration is not None
-        own = self._baseline.digest == self._configuration.digest
-        baseline_key = key if own else self._baseline.key(messages, hints.prediction)
-        baseline = entry if own else journal.get(baseline_key)
-        if baseline is None:
-            return None
-        ours, theirs = entry.completion, baseline.completion
-        comparison: dict[str, Any] = {
-            "key": baseline_key,
-            "latency": theirs.trace.latency if baseline.hardware == entry.hardware else None,
-            "completion_tokens": theirs.completion_tokens,
-            "identical": ours.token_ids == theirs.token_ids,
-        }
-        if not comparison["identical"]:
-            pairs = zip(ours.token_ids, theirs.token_ids, strict=False)
-            shorter = min(len(ours.token_ids), len(theirs.token_ids))
-            difference = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
-            near_ties = {position for position, _ in (*ours.trace.near_ties, *theirs.trace.near_ties)}
-            comparison |= {"difference": difference, "near_tie": difference in near_ties}
-        return comparison
+    def _ask(
+        self,
+        configuration: Configuration,
+        messages: list[Message],
+        sampling: Sampling,
+        hints: Hints,
+        issued: tuple[float, float],
+    ) -> Entry:
+        assert self._llm is not None
+        assert self._journal is not None
+        llm, journal = self._llm, self._journal
+        if self.settings.use_cache and (why := journal.explain_miss(configuration, messages)):
+            log.warning("%s model: %s", self.side, why)
+        journal.ensure_writable()
+        loading = time.perf_counter()
+        with self._mutex:
+            llm.load()
+        loaded = time.perf_counter() - loading
+        try:
+            with nullcontext() if llm.concurrent else self._turnstile:
+                waited = time.perf_counter() - issued[1] - loaded
+                completion = llm.generate(messages, sampling, hints=hints)
+        except AnswerError as error:
+            journal.put_failure(configuration.key(messages, hints.prediction), error, side=self.side)
+            raise
+        trace = completion.trace
+        trace.issued, trace.memory = round(issued[0] + loaded, 6), llm.memory()
+        trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
+        hardware = journal.put(
+            configuration,
+            messages,
+            completion,
+            side=self.side,
+            hardware=llm.hardware(),
+            prediction=hints.prediction,
+        )
+        # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
+        return Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)
+
+    def _forgive(self, query: Query, reason: AnswerError) -> str:
+        """The reason as the response tells it. Raises UserError if more queries have failed than may."""
+        with self._mutex:
+            self._failed += 1
+            failed = self._failed
+        permitted = self.settings.max_failures
+        if failed > permitted:
+            if not permitted:
+                raise reason
+            raise UserError(f"{failed} queries got no answer, max_failures permits {permitted}; the last: {reason}")
+        log.warning("%s model: query %s got no answer: %s", self.side, query.id, reason)
+        return str(reason)
 
     def _response(
-        self, query: Query, completions: list[Completion], turns: list[dict[str, Any]], data: dict[str, Any]
+        self,
+        query: Query,
+        completions: list[Completion],
+        turns: list[dict[str, Any]],
+        sampling: Sampling,
+        data: dict[str, Any],
     ) -> Response:
         response = response_of(
             query, completions, turns, side=self.side, model=self.settings.model, backend=self.backend()
@@ -169,12 +215,34 @@ class RoutedModel:
         usage = response["usage"]
         # Coupled sampling, too, has one right output.
         coupled = self.settings.options.get("acceptance") == "coupled"
-        response["greedy"] = self.settings.sampling.greedy or coupled
-        response["lossy"] = self._llm is not None and self._llm.lossy(self.settings.sampling)
+        response["greedy"] = sampling.greedy or coupled
+        response["lossy"] = self._llm is not None and self._llm.lossy(sampling)
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"])
         response["routing"] = data.get("routing")
         response["slo"] = data.get("slo")
         return response
+
+
+def _compare(journal: Journal, baseline_key: str, key: str, entry: Entry) -> dict[str, Any] | None:
+    """How the answer stands to the baseline's; None if that is not known."""
+    baseline = entry if baseline_key == key else journal.get(baseline_key)
+    if baseline is None:
+        return None
+    ours, theirs = entry.completion, baseline.completion
+    comparison: dict[str, Any] = {
+        "key": baseline_key,
+        "latency": theirs.trace.latency if baseline.hardware == entry.hardware else None,
+        "issued": theirs.trace.issued,
+        "completion_tokens": theirs.completion_tokens,
+        "identical": ours.token_ids == theirs.token_ids,
+    }
+    if not comparison["identical"]:
+        pairs = zip(ours.token_ids, theirs.token_ids, strict=False)
+        shorter = min(len(ours.token_ids), len(theirs.token_ids))
+        difference = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
+        near_ties = {position for position, _ in (*ours.trace.near_ties, *theirs.trace.near_ties)}
+        comparison |= {"difference": difference, "near_tie": difference in near_ties}
+    return comparison
 
 
 class EdgeModel(RoutedModel):

@@ -9,10 +9,11 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
   ``types.Trace``), ``key`` (of the answer in the journal), ``replayed``, ``cached``, ``hardware``, ``truncated`` and
   ``baseline``;
 - ``baseline``: how the same model answered the same messages autoregressively, or None where it is not known:
-  ``key``, ``latency`` (None when taken on other hardware), ``completion_tokens``, ``identical`` and, at the first
-  difference, ``near_tie``;
+  ``key``, ``latency`` (None when taken on other hardware), ``issued``, ``completion_tokens``, ``identical``
+  and, at the first difference, ``near_tie``;
 - ``replayed``: an answer of an earlier run is in it; ``cached``: one that another test case of this run had asked for;
 - ``greedy``: there is one right output; ``lossy``: the back end is set to trade the model's own output for speed;
+- ``error``: why the query got no answer, or no whole one; ``turns`` holds those that were answered;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
   ``slo``.
 
@@ -59,6 +60,9 @@ def _frozen(trace: Trace) -> dict[str, Any]:
     data["chunks"] = tuple(map(tuple, data["chunks"]))
     data["steps"] = tuple(_STEPS.setdefault(step, step) for step in map(tuple, data["steps"]))
     data["near_ties"] = tuple(map(tuple, data["near_ties"]))
+    for name in ("rejected", "failures"):
+        if name in data:
+            data[name] = tuple(map(tuple, data[name]))
     return data
 
 
@@ -86,7 +90,7 @@ def response_of(
         completion="\n\n".join(answers),
         usage=_usage(completions),
         perf=_perf([completion.trace for completion in completions]),
-        prediction=prediction(query.scorer, answers),
+        prediction=prediction(query.scorer, answers) if answers else None,
         turns=turns,
         replayed=any(turn["replayed"] for turn in turns),
         cached=any(turn["cached"] for turn in turns),
@@ -109,7 +113,7 @@ def _perf(traces: Sequence[Trace]) -> dict[str, float | None]:
     seconds = sum(trace.chunks[-1][0] - trace.chunks[0][0] for trace in traces if trace.chunks)
     tokens = total - sum(trace.chunks[0][1] for trace in traces if trace.chunks)
     return {
-        "time_to_first_token": traces[0].ttft,
+        "time_to_first_token": traces[0].ttft if traces else None,
         "internal_token_latency": seconds / tokens if tokens else None,
         "throughput": total / latency if latency > 0 else None,
         "latency": latency if total else None,

@@ -9,14 +9,15 @@ from typing import Any
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm import BACKENDS, backend
 from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.llm.local import check_model
+from ianvs_specdec.llm.prompts import check_model
 from ianvs_specdec.types import Sampling
 
 SAME_AS_EDGE = "same-as-edge"
 """Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""
 
-_NUMBERS = ("temperature", "top_p", "repetition_penalty", "price_prompt", "price_completion")
-_WHOLE = ("max_tokens", "top_k", "seed")
+PRICES = ("price_prompt", "price_completion")
+_NUMBERS = ("temperature", "top_p", "repetition_penalty", *PRICES)
+_WHOLE = ("max_tokens", "top_k", "seed", "max_failures")
 
 
 def option_names() -> tuple[str, ...]:
@@ -26,9 +27,16 @@ def option_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for known in BACKENDS for name in backend(known).option_names()))
 
 
+def mapping_names() -> frozenset[str]:
+    """The options of all back ends whose value is itself a mapping."""
+    return frozenset(name for known in BACKENDS for name in backend(known).mappings)
+
+
 @dataclass(frozen=True)
 class Settings:
-    """Checked hyperparameters. Prices are per million tokens, None where there is none."""
+    """Checked hyperparameters. Prices are per million tokens, None where there is none; ``max_failures`` is the number
+    of queries that may remain without an answer before the test case is given up.
+    """
 
     model: str
     backend: str
@@ -37,11 +45,12 @@ class Settings:
     use_cache: bool = True
     price_prompt: float | None = None
     price_completion: float | None = None
+    max_failures: int = 0
 
     @classmethod
     def parse(cls, hyperparameters: Mapping[str, Any], *, follows_edge: bool = False) -> Settings:
         """Raises UserError with the ``key`` at fault. ``follows_edge`` allows the back end ``same-as-edge``."""
-        own = ("model", "backend", "use_cache", "price_prompt", "price_completion", *Sampling.names())
+        own = ("model", "backend", "use_cache", *PRICES, "max_failures", *Sampling.names())
         for key in hyperparameters:
             if key not in own and key not in option_names():
                 raise unknown("hyperparameter", key, (*own, *option_names()), key=key)
@@ -65,6 +74,7 @@ class Settings:
             use_cache=given.get("use_cache", True),
             price_prompt=given.get("price_prompt"),
             price_completion=given.get("price_completion"),
+            max_failures=given.get("max_failures", 0),
         )
         if not (follows_edge and settings.backend == SAME_AS_EDGE):
             settings.check_backend(settings.backend)
@@ -74,7 +84,7 @@ class Settings:
         """Check everything that depends on the back end."""
         if backend(name, key="backend").local:
             check_model(self.model)
-        self.llm(name)
+        self.llm(name).check(self.sampling)
 
     def llm(self, name: str) -> LLM:
         """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
@@ -93,8 +103,11 @@ class Settings:
 
 
 def _for_backend(key: str, value: Any, name: str) -> Any:
-    """The value of an option for the back end ``name``: an option may be a mapping from back ends to values."""
-    if not isinstance(value, Mapping):
+    """The value of an option for the back end ``name``: an option may be a mapping from back ends to values.
+
+    Where the value is itself a mapping, it is one from back ends only if all its keys are names of back ends.
+    """
+    if not isinstance(value, Mapping) or (key in mapping_names() and not value.keys() <= BACKENDS.keys()):
         return value
     for known in value:
         if known not in BACKENDS:
@@ -116,6 +129,6 @@ def _check_types(given: Mapping[str, Any]) -> None:
     stop = given.get("stop", ())
     if not isinstance(stop, (str, list, tuple)) or not all(isinstance(item, str) for item in stop):
         raise UserError(f"stop must be a text or a list of texts, not {stop!r}", key="stop")
-    for key in ("price_prompt", "price_completion"):
+    for key in (*PRICES, "max_failures"):
         if given.get(key, 0) < 0:
             raise UserError(f"{key} must be 0 or more, not {given[key]!r}", key=key)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
+
+REJECTED_SHOWN = 8
 
 Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
@@ -84,13 +86,25 @@ class Trace:
     pass and the one token it yields are not among them); it is empty for back ends that do not tell. ``near_ties``
     lists the output positions where the two best tokens were closer than 1e-3 in logit (coupled sampling: in
     log-probability plus noise), with the gap. ``bytes_up`` and ``bytes_down`` are set by remote back ends.
+
+    ``rejected`` holds, for each step, the draft's own continuation from the first token that was not accepted (at most
+    ``REJECTED_SHOWN`` ids); empty for back ends that do not tell. ``failures`` lists the attempts that failed before
+    this one: seconds since the request was issued, and what went wrong in a word or two. ``issued`` is the clock time
+    (Unix seconds) of the request, by which overlapping requests are told; ``memory`` the bytes that the model's weights
+    and caches held.
     """
+
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "memory")
 
     chunks: list[tuple[float, int]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     near_ties: list[tuple[int, float]] = field(default_factory=list)
     bytes_up: int | None = None
     bytes_down: int | None = None
+    rejected: list[tuple[int, ...]] = field(default_factory=list)
+    failures: list[tuple[float, str]] = field(default_factory=list)
+    issued: float | None = None
+    memory: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -111,8 +125,9 @@ class Trace:
             "chunks": [[round(t, 7), n] for t, n in self.chunks],
             "steps": [[s.drafted, s.accepted, s.emitted, s.verified] for s in self.steps],
             "near_ties": [list(tie) for tie in self.near_ties],
-            **({"bytes_up": self.bytes_up} if self.bytes_up is not None else {}),
-            **({"bytes_down": self.bytes_down} if self.bytes_down is not None else {}),
+            **{name: value for name in self.OPTIONAL if (value := getattr(self, name)) is not None},
+            **({"rejected": [list(ids) for ids in self.rejected]} if any(self.rejected) else {}),
+            **({"failures": [[round(t, 3), what] for t, what in self.failures]} if self.failures else {}),
         }
 
     @classmethod
@@ -121,8 +136,9 @@ class Trace:
             chunks=[(t, n) for t, n in data.get("chunks", ())],
             steps=[Step(*s) for s in data.get("steps", ())],
             near_ties=[(p, g) for p, g in data.get("near_ties", ())],
-            bytes_up=data.get("bytes_up"),
-            bytes_down=data.get("bytes_down"),
+            rejected=[tuple(ids) for ids in data.get("rejected", ())],
+            failures=[(t, what) for t, what in data.get("failures", ())],
+            **{name: data.get(name) for name in cls.OPTIONAL},
         )
 
 
@@ -160,7 +176,8 @@ class Query:
 
     ``turns`` are the user's messages in order; each next turn is asked with the answers to the earlier ones as context.
     ``scorer`` names how an answer is judged (see ``benchmarks``) and ``group`` is the subject or category.
-    ``prediction`` holds, for no turn or for each, a text that the user expects back ("" = none).
+    ``prediction`` holds, for no turn or for each, a text that the user expects back ("" = none); ``temperature``
+    replaces the model's where a benchmark prescribes one for the query.
     """
 
     turns: tuple[str, ...]
@@ -169,14 +186,16 @@ class Query:
     scorer: str = "text"
     system: str = ""
     prediction: tuple[str, ...] = ()
+    temperature: float | None = None
 
     def hints(self, turn: int) -> Hints:
         """What is known of the turn with this index."""
         return Hints(self.prediction[turn] if self.prediction else "", self.group)
 
     def to_json(self) -> dict[str, Any]:
-        # Without predictions as if there were no such field: what is derived from a query does not change.
-        return {name: value for name, value in asdict(self).items() if name != "prediction" or value}
+        # Without these as if there were no such fields: what is derived from a query does not change.
+        unset = {"prediction": (), "temperature": None}
+        return {name: value for name, value in asdict(self).items() if name not in unset or value != unset[name]}
 
 
 def messages_of(query: Query, answers: Iterable[str]) -> list[Message]:

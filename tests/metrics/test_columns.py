@@ -12,6 +12,7 @@ import pytest
 from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.metrics.intervals import half_width
+from ianvs_specdec.metrics.table import shared_time
 from ianvs_specdec.response import Response, response_of, turn_of
 from ianvs_specdec.types import Completion, Query, Step, Trace
 
@@ -264,3 +265,33 @@ def test_a_changed_number_of_rows_is_an_error() -> None:
 def test_prediction() -> None:
     assert prediction("choice", ["x", "The answer is (C)."]) == "C"
     assert prediction("text", ["x", "y"]) == "y"
+
+
+def spans(*pairs: tuple[float, float]) -> list[float]:
+    issued, latency = np.array(pairs, dtype=float).T
+    return list(shared_time(issued, latency))
+
+
+def test_requests_that_overlap_share_the_time_that_they_have_in_common() -> None:
+    assert spans((0, 2), (2, 3), (10, 1)) == [2, 3, 1]
+    assert spans((0, 4), (1, 2)) == pytest.approx([3, 1])
+    assert spans((5, 3), (5, 3), (5, 3)) == pytest.approx([1, 1, 1])
+    assert spans((0, 1), (float("nan"), 7)) == [1, 7]
+    generator = np.random.default_rng(0)
+    issued, latency = generator.uniform(0, 5, 200), generator.uniform(0, 1, 200)
+    covered = np.zeros(60000)
+    for start, seconds in zip(issued, latency, strict=True):
+        covered[round(start * 1e4) : round((start + seconds) * 1e4)] = 1
+    assert shared_time(issued, latency).sum() == pytest.approx(covered.sum() / 1e4, rel=1e-3)
+
+
+def test_throughput_counts_overlapping_time_once() -> None:
+    def row(issued: float) -> list[Any]:
+        answer = completion([(1.0, 2), (2.0, 2)])
+        answer.trace.issued = issued
+        return edge_row(answer, baseline=baseline(8.0, 4, issued=issued))
+
+    assert value("Throughput", [row(100.0), row(102.0)]) == 2.0
+    assert value("Throughput", [row(100.0), row(100.0)]) == 4.0
+    assert value("Latency", [row(100.0), row(100.0)]) == 2.0
+    assert value("Speedup", [row(100.0), row(100.0)]) == 4.0

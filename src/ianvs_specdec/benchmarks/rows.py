@@ -1,8 +1,9 @@
 """From a row of an Ianvs data file to a Query.
 
-A question is a string (one turn), or an object ``{"turns": [...], "id", "group", "scorer", "system", "prediction"}`` of
-which only ``turns`` is mandatory; ``prediction`` holds one text per turn that the answer is expected to repeat ("" =
-none). An answer is a string, or ``{"references": [one per turn]}`` for open-ended questions.
+A question is a string (one turn), or an object ``{"turns": [...], "id", "group", "scorer", "system", "prediction",
+"temperature"}`` of which only ``turns`` is mandatory; ``prediction`` holds one text per turn that the answer is
+expected to repeat ("" = none), ``temperature`` replaces the model's. An answer is a string, or an object as the row's
+scorer wants it, such as ``{"references": [one per turn]}`` for open-ended questions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ianvs_specdec.benchmarks.scorers import LETTERS, SCORERS
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.types import Query
 
-FIELDS = ("turns", "id", "group", "scorer", "system", "prediction")
+FIELDS = ("turns", "id", "group", "scorer", "system", "prediction", "temperature")
 
 
 def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query:
@@ -40,6 +41,10 @@ def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query
         raise UserError(f"{where}: 'prediction' must be a list of strings, one for each turn")
     if len(prediction) not in (0, len(turns)):
         raise UserError(f"{where}: {len(prediction)} texts in 'prediction' for {len(turns)} turns")
+    temperature = question.get("temperature")
+    number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool) and 0 <= temperature < 100
+    if temperature is not None and not number:
+        raise UserError(f"{where}: 'temperature' must be a number from 0, not {temperature!r}")
     return Query(
         turns=tuple(turns),
         id=str(question.get("id", identifier)),
@@ -47,6 +52,7 @@ def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query
         scorer=scorer,
         system=str(question.get("system", "")),
         prediction=tuple(prediction),
+        temperature=temperature,
     )
 
 

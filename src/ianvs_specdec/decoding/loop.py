@@ -14,7 +14,7 @@ from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import Output, Stop
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Sampling, Step, Trace
+from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
 
 NEAR_TIE = 1e-3
 
@@ -106,6 +106,7 @@ def decode(
         judged = time.perf_counter()
         emitted = emit([*(tree.tokens[node] for node in verdict.path[1:]), verdict.token], verdict.gaps)
         trace.steps.append(Step(len(tree) - 1 - len(tree.scouts), len(verdict.path) - 1, emitted, len(tree)))
+        trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
         if trace_trees is not None:
             trace_trees.append(tree)
         if output.finish_reason is None:

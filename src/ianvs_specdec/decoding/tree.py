@@ -80,6 +80,14 @@ class TokenTree:
             path.append(self.parents[path[-1]])
         return path[::-1]
 
+    def continuation(self, node: int, most: int) -> tuple[int, ...]:
+        """The tokens that the draft tries first after ``node``, at most ``most``: its first child, that one's, ..."""
+        tokens: list[int] = []
+        while len(tokens) < most and (children := self.children[node]):
+            node = children[0]
+            tokens.append(self.tokens[node])
+        return tuple(tokens)
+
     def mask(self, device: torch.device | None = None) -> Tensor:
         """Who sees whom: bool ``[nodes, nodes]``, row = query; a node sees its ancestors and itself."""
         size = (len(self) + 7) // 8

@@ -24,6 +24,12 @@ class LLM(ABC):
     local: ClassVar[bool]
     """Whether ``model`` is a folder or a name on the Hugging Face hub, rather than a name that a server knows."""
 
+    concurrent: ClassVar[bool] = False
+    """Whether ``generate`` may be called while another call of it is under way; from any thread."""
+
+    mappings: ClassVar[tuple[str, ...]] = ()
+    """Those of the options whose value is a mapping, which elsewhere means: from back ends to values."""
+
     def __init__(self, model: str) -> None:
         self.model = model
 
@@ -31,6 +37,9 @@ class LLM(ABC):
     @abstractmethod
     def option_names(cls) -> tuple[str, ...]:
         """The constructor's keyword arguments besides ``model``. Imports nothing heavy."""
+
+    def check(self, sampling: Sampling) -> None:  # noqa: B027 - most back ends can do all of it
+        """Raise UserError if the back end cannot sample like this. Does not load the model."""
 
     @abstractmethod
     def load(self) -> None:
@@ -57,6 +66,10 @@ class LLM(ABC):
     def lossy(self, sampling: Sampling) -> bool:
         """Whether the back end is set to trade the model's own output for speed. Does not load the model."""
         return False
+
+    def memory(self) -> int | None:
+        """Bytes that weights and caches hold; None where that is not known. Called when the model is loaded."""
+        return None
 
     def hardware(self) -> Mapping[str, Any]:
         """What the timings depend on. Called when the model is loaded."""

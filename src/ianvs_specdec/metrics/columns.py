@@ -26,6 +26,12 @@ def mean(column: Column) -> float:
     return float(defined.mean()) if len(defined) else NAN
 
 
+def largest(column: Column) -> float:
+    """The largest of the defined values; NaN without any."""
+    defined = column[~np.isnan(column)]
+    return float(defined.max()) if len(defined) else NAN
+
+
 def percentile(column: Column, percent: float) -> float:
     """Percentile of the defined values, interpolated linearly; NaN without any."""
     defined = column[~np.isnan(column)]
@@ -52,9 +58,9 @@ def speedup_sums(table: Table) -> tuple[Column, Column]:
     Both are NaN throughout unless every request has a baseline, taken on the same hardware. Requests whose context
     changed because an earlier turn of theirs was not lossless cannot have one and are left out.
     """
-    tokens, seconds = table.turn("tokens"), table.turn("latency")
+    tokens, seconds = table.turn("tokens"), table.turn("busy")
     with np.errstate(divide="ignore", invalid="ignore"):
-        theirs = table.turn("base_latency") / table.turn("base_tokens") * tokens
+        theirs = table.turn("base_busy") / table.turn("base_tokens") * tokens
     after_difference = _after_difference(table)
     if not np.isfinite(theirs[~after_difference]).all():
         return np.full(len(table), NAN), np.full(len(table), NAN)
@@ -123,14 +129,14 @@ def slo_met(table: Table) -> Column:
 RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Time to First Token": ttft_sums,
     "Internal Token Latency": itl_sums,
-    "Throughput": lambda table: (table.query("tokens"), table.query("latency")),
+    "Throughput": lambda table: (table.query("tokens"), table.query("busy")),
     "Speedup": speedup_sums,
     "Mean Accepted Tokens": lambda table: (table.query("emitted"), table.query("steps")),
     "Acceptance Rate": lambda table: (table.query("accepted"), table.query("drafted")),
     "Work Amplification": lambda table: (table.query("verified"), table.query("emitted")),
     "Bandwidth Up": lambda table: (table.query("bytes_up"), table.query("tokens")),
     "Bandwidth Down": lambda table: (table.query("bytes_down"), table.query("tokens")),
-    "Goodput": lambda table: (slo_met(table), table.query("latency")),
+    "Goodput": lambda table: (slo_met(table), table.query("busy")),
 }
 """Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes; see the README for each definition.
 """
@@ -161,8 +167,13 @@ TOTALS: dict[str, Callable[[Table], float]] = {
     "Cloud Completion Tokens": lambda table: float(table.query("cloud_completion").sum()),
     "Queries": lambda table: float(len(table)),
     "Replayed": lambda table: float(table.query("replayed").sum()),
+    "Failed": lambda table: float(table.query("failed").sum()),
+    "Retries": lambda table: float(table.turn("retries").sum()),
+    "Model Memory": lambda table: largest(table.turn("memory")) / 1e6,
 }
-"""Sums of tokens of the models that answered, and counts of queries."""
+"""Sums of tokens of the models that answered, counts of queries (``Failed``: without a whole answer) and of attempts
+that failed before an answer came, and the most memory that a model which answered held, in MB (10^6 bytes).
+"""
 
 
 def all_columns() -> dict[str, Callable[[Table], float]]:

@@ -17,6 +17,8 @@ Column = NDArray[np.float64]
 Response = Mapping[str, Any]
 
 NAN = float("nan")
+UNSCORED = ("none", "judge")
+"""Scorers whose scale has no place for a query without an answer. For all others it is worth 0."""
 
 
 class Table:
@@ -24,12 +26,17 @@ class Table:
 
     Per turn (one request each, in order): ``query`` (its index), ``tokens``, ``first_tokens`` (in the first chunk),
     ``ttft`` and ``latency`` (seconds), ``steps``, ``drafted``, ``accepted``, ``emitted``, ``verified`` (sums over
-    verification steps), ``bytes_up``, ``bytes_down``, and of the autoregressive baseline ``base_latency``,
-    ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN without baseline, or when sampling, but 0 where the back
-    end is lossy on purpose). Per query: ``hard``, ``replayed``, ``score`` (0-100), ``routing`` (seconds), ``slo_ttft``,
-    ``slo_itl``, ``slo_latency`` (inf = not demanded, NaN = no objective), ``cloud_cost``, ``edge_prompt``,
-    ``edge_completion``, ``cloud_prompt``, ``cloud_completion`` (tokens). ``gaps``: seconds between consecutive chunks,
-    of all turns.
+    verification steps), ``bytes_up``, ``bytes_down``, ``memory`` (bytes), ``retries`` (failed attempts), ``issued``
+    (Unix seconds), ``busy`` (seconds) and of the autoregressive baseline ``base_latency``, ``base_issued``,
+    ``base_busy``, ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN without baseline, or when sampling, but 0
+    where the back end is lossy on purpose). Per query: ``hard``, ``replayed``, ``failed`` (1 = it has no whole answer),
+    ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not demanded, NaN = no
+    objective), ``cloud_cost``, ``edge_prompt``, ``edge_completion``, ``cloud_prompt``, ``cloud_completion`` (tokens).
+    ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
+
+    ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a
+    ``n``-th of the time that they have in common, so that the sum is the time in which there was any work at all. One
+    after the other, it is the latency.
 
     In a cascade the user waits for the edge's answer before the cloud is asked; that time is in ``ttft`` and
     ``latency`` of the cloud's first turn. Timings count if every answer was made in the running run or, with replayed
@@ -38,13 +45,14 @@ class Table:
 
     TURN: ClassVar[tuple[str, ...]] = (
         *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
-        *("bytes_up", "bytes_down", "base_latency", "base_tokens", "identical", "near_tie"),
+        *("bytes_up", "bytes_down", "memory", "retries", "issued", "base_latency", "base_issued", "base_tokens"),
+        *("identical", "near_tie"),
     )
     QUERY: ClassVar[tuple[str, ...]] = (
-        *("hard", "replayed", "score", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost"),
+        *("hard", "replayed", "failed", "score", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost"),
         *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
     )
-    TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "base_latency")
+    TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "busy", "base_latency", "base_busy")
 
     _last: ClassVar[tuple[weakref.ref[Any], int, int, Table] | None] = None
 
@@ -67,6 +75,10 @@ class Table:
         self._turns = dict(zip(self.TURN, _columns(turns, len(self.TURN)), strict=True))
         self._queries = dict(zip(self.QUERY, _columns(queries, len(self.QUERY)), strict=True))
         self.gaps: Column = np.array(gaps, dtype=np.float64)
+        self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
+        for prefix in ("", "base_"):
+            spans = self._turns[f"{prefix}issued"], self._turns[f"{prefix}latency"]
+            self._turns[f"{prefix}busy"] = shared_time(*spans)
         if self._queries["replayed"].any() and any(len(machines) > 1 for machines in hardware.values()):
             for name in self.TIMINGS:
                 self._turns[name] = np.full_like(self._turns[name], NAN)
@@ -103,6 +115,24 @@ class Table:
         return np.where(np.bincount(index, minlength=len(self)) > 0, sums, NAN)
 
 
+def shared_time(issued: Column, latency: Column) -> Column:
+    """For each request its share of the time in which it was under way, in seconds (see ``busy`` in ``Table``).
+
+    Requests whose time is not known count their latency as if nothing else had been under way.
+    """
+    known = np.flatnonzero(~np.isnan(issued) & ~np.isnan(latency))
+    starts, ends = issued[known], issued[known] + latency[known]
+    times = np.concatenate([starts, ends])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    active = np.cumsum(np.where(order < len(known), 1, -1))[:-1]
+    shares = np.divide(np.diff(times), active, out=np.zeros(len(active)), where=active > 0)
+    passed = np.concatenate([[0.0], np.cumsum(shares)])
+    result = latency.copy()
+    result[known] = passed[np.searchsorted(times, ends)] - passed[np.searchsorted(times, starts)]
+    return result
+
+
 def _columns(rows: list[tuple[float, ...]], width: int) -> list[Column]:
     return list(np.array(rows, dtype=np.float64).reshape(-1, width).T)
 
@@ -128,7 +158,11 @@ def _turn(turn: Response, result: Response, waited: float) -> tuple[float, ...]:
         *(sum(step[part] for step in steps) for part in range(4)),
         _nan(trace.get("bytes_up")),
         _nan(trace.get("bytes_down")),
+        _nan(trace.get("memory")),
+        len(trace.get("failures", ())),
+        _nan(trace.get("issued")) - waited,
         _nan(baseline.get("latency")),
+        _nan(baseline.get("issued")),
         _nan(baseline.get("completion_tokens")),
         _nan(identical),
         NAN if identical is None else float(baseline.get("near_tie", False)),
@@ -137,13 +171,16 @@ def _turn(turn: Response, result: Response, waited: float) -> tuple[float, ...]:
 
 def _query(result: Response, gold: Any, edge: Response | None, cloud: Response | None) -> tuple[float, ...]:
     answers = [turn["completion"] for turn in result.get("turns", ())]
-    score = scorer(result.get("scorer", "none"))(answers, gold) if answers else None
+    failed = bool(result.get("error"))
+    score = scorer(result.get("scorer", "none"))(answers, gold) if answers and not failed else None
+    if failed and result.get("scorer") not in UNSCORED:
+        score = 0.0
     slo = result.get("slo")
     limits = [slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")]
     usage = [_tokens(side, kind) for side in (edge, cloud) for kind in ("prompt_tokens", "completion_tokens")]
     cost = 0.0 if cloud is None else _nan(cloud.get("cost"))
     routing = (result.get("routing") or {}).get("seconds")
-    return (float(bool(result.get("replayed"))), _nan(score), _nan(routing), *limits, cost, *usage)
+    return (float(bool(result.get("replayed"))), float(failed), _nan(score), _nan(routing), *limits, cost, *usage)
 
 
 def _tokens(response: Response | None, kind: str) -> float:

@@ -1,0 +1,140 @@
+"""Queries from several threads: each is asked once, waits count, and a query without an answer takes no other along."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.models import CloudModel
+from ianvs_specdec.types import Completion, Trace
+
+QUESTIONS = [f"q{number}" for number in range(6)]
+
+
+class Scripted(LLM):
+    """Answers a question with itself; the questions in ``broken`` cannot be answered."""
+
+    backend, local, concurrent = "api", False, True
+
+    def __init__(self) -> None:
+        super().__init__("scripted")
+        self.asked: Counter[str] = Counter()
+        self.at_once = self.most = 0
+        self.broken: set[str] = set()
+        self.all_there = threading.Barrier(1)
+        self._mutex = threading.Lock()
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return ()
+
+    def load(self) -> None: ...
+
+    def identity(self, digests: Any) -> dict[str, Any]:
+        return {"backend": "scripted"}
+
+    def memory(self) -> int:
+        return 5_000_000
+
+    def generate(self, messages: Any, sampling: Any, on_chunk: Any = None, hints: Any = None) -> Completion:
+        question = messages[-1]["content"]
+        with self._mutex:
+            self.asked[question] += 1
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        self.all_there.wait(60)
+        with self._mutex:
+            self.at_once -= 1
+        if question in self.broken:
+            raise AnswerError("the server is gone", [(0.5, "timeout"), (1.0, "status 503")])
+        trace = Trace([(0.1, 3)], failures=[(0.05, "status 500")])
+        return Completion(question, [], 1, 3, "stop", trace)
+
+
+@pytest.fixture
+def cloud(job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[CloudModel, Scripted]]:
+    def build(**settings: Any) -> tuple[CloudModel, Scripted]:
+        model = CloudModel(model="scripted", backend="api", api_base_url="http://127.0.0.1:1/v1", **settings)
+        llm = Scripted()
+        monkeypatch.setattr(type(model.settings), "llm", lambda self, name: llm)
+        return model, llm
+
+    return build
+
+
+def ask(model: CloudModel, questions: list[str]) -> list[Any]:
+    with ThreadPoolExecutor(len(questions)) as pool:
+        return list(pool.map(lambda text: model.inference({"query": text, "gold": "B", "index": 0}), questions))
+
+
+def test_a_concurrent_back_end_gets_all_requests_at_once(cloud: Any) -> None:
+    model, llm = cloud()
+    llm.all_there = threading.Barrier(len(QUESTIONS))
+    responses = ask(model, QUESTIONS)
+    assert [response["completion"] for response in responses] == QUESTIONS
+    assert llm.most == len(QUESTIONS)
+
+
+def test_any_other_gets_one_at_a_time(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scripted, "concurrent", False)
+    model, llm = cloud()
+    assert [response["completion"] for response in ask(model, QUESTIONS)] == QUESTIONS
+    assert llm.most == 1
+
+
+def test_what_several_ask_at_the_same_time_is_asked_once(cloud: Any) -> None:
+    model, llm = cloud()
+    responses = ask(model, ["the same"] * 8)
+    assert llm.asked == {"the same": 1}
+    assert sorted(response["cached"] for response in responses) == [False] + [True] * 7
+
+
+def test_a_query_without_an_answer_is_told_kept_and_asked_again(cloud: Any, new_run: Any, job: Path) -> None:
+    model, llm = cloud(max_failures=2)
+    llm.broken = {"q1", "q4"}
+    responses = ask(model, QUESTIONS)
+    assert [bool(response.get("error")) for response in responses] == [False, True, False, False, True, False]
+    assert responses[1]["error"] == "the server is gone"
+    assert responses[1]["turns"] == []
+    rows = [[True, response, None, response] for response in responses]
+    gold = ["B"] * len(rows)
+    assert METRICS["Failed"](gold, rows) == 2
+    assert METRICS["Retries"](gold, rows) == 4
+    assert METRICS["Model Memory"](gold, rows) == 5
+    journal = (job / "journal.jsonl").read_text(encoding="utf-8")
+    assert journal.count('"failures":[[0.5,"timeout"],[1.0,"status 503"]]') == 2
+
+    new_run()
+    again, llm = cloud(max_failures=2)
+    assert all("error" not in response for response in ask(again, QUESTIONS))
+    assert llm.asked == {"q1": 1, "q4": 1}
+
+
+def test_more_failures_than_permitted_end_the_test_case(cloud: Any) -> None:
+    model, llm = cloud(max_failures=1)
+    llm.broken = set(QUESTIONS)
+    assert model.inference("q0")["error"] == "the server is gone"
+    with pytest.raises(UserError, match="2 queries got no answer, max_failures permits 1; the last: the server"):
+        model.inference("q1")
+    model, llm = cloud()
+    llm.broken = set(QUESTIONS)
+    with pytest.raises(AnswerError, match="the server is gone"):
+        model.inference("q0")
+
+
+def test_a_querys_own_temperature_replaces_the_models(job: Path, tiny_model: Path) -> None:
+    settings = {"model": str(tiny_model), "dtype": "float32", "max_tokens": 12}
+    greedy, hot = CloudModel(**settings), CloudModel(**settings, temperature=2.0)
+    prescribed = greedy.inference({"query": {"turns": ["ab"], "temperature": 2.0, "scorer": "none"}})
+    own = hot.inference({"query": {"turns": ["ab"], "scorer": "none"}})
+    assert prescribed["turns"][0]["key"] == own["turns"][0]["key"]
+    assert (prescribed["greedy"], greedy.inference("ab")["greedy"]) == (False, True)
