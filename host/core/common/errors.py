@@ -1,4 +1,4 @@
-"""The host's two kinds of errors, hints for misspelt names, and the one-line account of a plugin's exception."""
+"""The host's kinds of errors, hints for misspelt names, and the one-line account of a plugin's exception."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import os
 import traceback
 from collections.abc import Iterable
+from dataclasses import dataclass
 from types import TracebackType
 
 from sedna.common.class_factory import PLUGIN_MARK
@@ -40,6 +41,29 @@ class Problems:
     def raise_if_any(self) -> None:
         if self.lines:
             raise ConfigError(self.lines)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something a plugin did wrong, in words. The exception is not kept: its traceback would hold on to the models."""
+
+    where: str
+    message: str
+    trace: str
+
+    @classmethod
+    def of(cls, where: str, error: BaseException) -> Failure:
+        if isinstance(error, Failed):
+            return error.failure
+        return cls(where, explain(error), "".join(traceback.format_exception(error)))
+
+
+class Failed(Exception):
+    """Carries a failure that happened in another process."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:

@@ -18,19 +18,20 @@ from core.common.utils import get_local_time
 from core.storymanager.environment import environment
 
 if TYPE_CHECKING:
+    from core.runner import Runner
     from core.testcasecontroller.testcase import TestCase
 
 REFRESH = 0.2  # seconds between two updates of the progress bar's counts
 
 
 class Story:
-    """One run. ``case()`` opens the story of a test case; a context manager."""
+    """One run. ``case()`` opens the story of a test case; a context manager. ``runner`` is what answers the rows."""
 
-    def __init__(self, job_file: str, run_id: str) -> None:
-        self.job_file, self.run_id = job_file, run_id
+    def __init__(self, job_file: str, run_id: str, runner: Runner) -> None:
+        self.job_file, self.run_id, self.runner = job_file, run_id, runner
 
-    def case(self, test_case: TestCase, title: str) -> CaseStory:
-        return CaseStory(self, test_case, title)
+    def case(self, test_case: TestCase, title: str, repeat: int = 0) -> CaseStory:
+        return CaseStory(self, test_case, title, repeat)
 
     def now(self) -> str:
         return get_local_time()
@@ -40,14 +41,14 @@ class CaseStory:
     """Writes answers while they come in, shows the progress, and seals the folder when the test case is finished.
 
     Until then the answers stand in ``answers.<process>.partial.jsonl``: an earlier run's ``answers.jsonl`` is replaced
-    by a complete one or not at all.
+    by a complete one or not at all. ``repeat`` counts from 0; files of the second and further ones carry its number.
     """
 
-    def __init__(self, story: Story, case: TestCase, title: str) -> None:
-        self._story, self._case, self._title = story, case, title
+    def __init__(self, story: Story, case: TestCase, title: str, repeat: int = 0) -> None:
+        self._story, self._case, self._title, self.repeat = story, case, title, repeat
         self.rows = self.edge = self.cloud = self.replayed = self.tokens = 0
         self.seconds = 0.0  # spent on the answers that were made in this run, by the plugin's own clock
-        self._total = 0
+        self._total = self._answered = 0
         self._started, self._shown = time.perf_counter(), 0.0
         self._begun_at = time.time()
         self._bar: Any = None
@@ -55,7 +56,7 @@ class CaseStory:
 
     @functools.cached_property
     def partial(self) -> str:
-        return os.path.join(self._case.output_dir, f"answers.{os.getpid()}.partial.jsonl")
+        return os.path.join(self._case.output_dir, f"answers{part(self.repeat)}.{os.getpid()}.partial.jsonl")
 
     def __enter__(self) -> CaseStory:
         print(f"{self._title} ...", file=sys.stderr, flush=True)
@@ -106,6 +107,11 @@ class CaseStory:
         self._count(result)
         self._show()
 
+    def answered(self, count: int) -> None:
+        """So many rows have been answered, be it that some of them wait for an earlier one."""
+        self._answered = count
+        self._show()
+
     def _count(self, result: Any) -> None:
         if not isinstance(result, dict):
             return
@@ -122,11 +128,11 @@ class CaseStory:
     def _show(self) -> None:
         if self._bar is None:
             return
-        now = time.perf_counter()
+        now, done = time.perf_counter(), max(self.rows, self._answered)
         if now - self._shown > REFRESH or self.rows == self._total:
             self._shown = now
             self._bar.set_postfix_str(self._counts(), refresh=False)
-            self._bar.update(self.rows - self._bar.n)
+            self._bar.update(done - self._bar.n)
 
     def _counts(self) -> str:
         parts = [f"edge {self.edge}, cloud {self.cloud}"]
@@ -152,9 +158,11 @@ class CaseStory:
             os.path.join(folder, "config.yaml"),
             yaml.safe_dump(self._case.configuration(), sort_keys=False, allow_unicode=True),
         )
-        write_atomic(os.path.join(folder, "environment.json"), json.dumps(self._environment(), indent=1) + "\n")
+        suffix = part(self.repeat)
+        environment_file = os.path.join(folder, f"environment{suffix}.json")
+        write_atomic(environment_file, json.dumps(self._environment(), indent=1) + "\n")
         with writing(folder):
-            os.replace(self.partial, os.path.join(folder, "answers.jsonl"))
+            os.replace(self.partial, os.path.join(folder, f"answers{suffix}.jsonl"))
         self._drop_stale(folder)
         seconds = time.perf_counter() - self._started
         print(f"{self._title}: {self.rows} queries, {self._counts()}, {seconds:.1f} s", file=sys.stderr, flush=True)
@@ -177,6 +185,8 @@ class CaseStory:
             "cloud": self.cloud,
             "replayed": self.replayed,
             "malformed_rows_left_out": self._case.env.dataset.skipped,
+            "repeat": self.repeat + 1,
+            **self._story.runner.describe(),
         }
         seeds = {
             f"{m.type}-{name}": value
@@ -185,6 +195,11 @@ class CaseStory:
             if "seed" in name
         }
         return {"run": run, "seeds": seeds, **environment(os.path.dirname(os.path.abspath(self._story.job_file)))}
+
+
+def part(repeat: int) -> str:
+    """What the names of a repeat's files have before their extension; nothing for the first one."""
+    return f".repeat-{repeat + 1}" if repeat else ""
 
 
 def _same(one: Any, other: Any) -> bool:

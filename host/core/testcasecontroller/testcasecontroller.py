@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
 
+from core.runner import RunConfig
 from core.storymanager.rank import Rank
+from core.storymanager.repeats import combined, save_repeats
 from core.storymanager.story import CaseStory, Story
 from core.testcasecontroller.testcase import TestCase
 
@@ -15,28 +19,45 @@ class TestCaseController:
 
     __test__ = False  # not a test class, whatever a test runner thinks of the name
 
-    def __init__(self, test_cases: Sequence[TestCase], story: Story, rank: Rank, debug: bool = False) -> None:
-        self.test_cases, self.story, self.rank, self.debug = test_cases, story, rank, debug
+    def __init__(
+        self, test_cases: Sequence[TestCase], job_file: str, run_id: str, rank: Rank, config: RunConfig, debug: bool
+    ) -> None:
+        self.test_cases, self.rank, self.repeats, self.debug = test_cases, rank, config.repeats, debug
+        self.runner = config.runner()
+        self.story = Story(job_file, run_id, self.runner)
         self.finished = 0
         self.current: CaseStory | None = None
 
     def run_testcases(self) -> int:
         """Run all; how many failed, wholly or in a metric or a cleanup."""
         failed = 0
-        for number, case in enumerate(self.test_cases, 1):
-            title = f"[{number}/{len(self.test_cases)}] {case.label()}"
-            with self.story.case(case, title) as self.current:
-                complete = case.run(self.current)
-                if complete:
-                    self.current.finish()
+        with closing(self.runner):
+            for number, case in enumerate(self.test_cases, 1):
+                title = f"[{number}/{len(self.test_cases)}] {case.label()}"
+                if self._run(case, title):
                     self.rank.save(case, self.story.now())
                     self.finished += 1
-                elif self.current.rows:
-                    print(f"{title}: {self.current.kept()}", file=sys.stderr)
-            self.current = None
-            for failure in case.failures:
-                print(f"{title} failed: {failure.where}: {failure.message}", file=sys.stderr, flush=True)
-                if self.debug:
-                    print(failure.trace, file=sys.stderr)
-            failed += bool(case.failures)
+                self.current = None
+                for failure in dict.fromkeys(case.failures):
+                    print(f"{title} failed: {failure.where}: {failure.message}", file=sys.stderr, flush=True)
+                    if self.debug:
+                        print(failure.trace, file=sys.stderr)
+                failed += bool(case.failures)
         return failed
+
+    def _run(self, case: TestCase, title: str) -> bool:
+        """Run a test case, with all its repeats; whether it has values for the leaderboard."""
+        values: list[dict[str, Any]] = []
+        for repeat in range(self.repeats):
+            name = f"{title} (repeat {repeat + 1} of {self.repeats})" if self.repeats > 1 else title
+            with self.story.case(case, name, repeat) as self.current:
+                case.values = {}
+                if not case.run(self.current, self.runner):
+                    if self.current.rows:
+                        print(f"{name}: {self.current.kept()}", file=sys.stderr)
+                    return False
+                self.current.finish()
+            values.append(case.values)
+        save_repeats(case.output_dir, values)
+        case.values = combined(values)
+        return True

@@ -9,17 +9,20 @@ from typing import Any
 from core.common.constant import TestObjectType, words
 from core.common.document import Document, find_file, missing_file
 from core.common.errors import ConfigError, Problems
+from core.runner import RunConfig
 from core.storymanager.rank import Rank
 from core.storymanager.rank.config import RankConfig
 from core.storymanager.rank.rank import Columns
-from core.storymanager.story import Story
+from core.storymanager.repeats import check_intervals
 from core.testcasecontroller.algorithm import Algorithm
 from core.testcasecontroller.algorithm.algorithm import MISPLACED_MODE
 from core.testcasecontroller.testcase import TestCase
 from core.testcasecontroller.testcasecontroller import TestCaseController
 from core.testenvmanager.testenv import TestEnv
 
-_KNOWN: dict[str, Any] = {"name": str, "workspace": str, "testenv": str, "test_object": dict, "rank": dict}
+_KNOWN: dict[str, Any] = {
+    "name": str, "workspace": str, "testenv": str, "test_object": dict, "rank": dict, **RunConfig.KINDS,
+}  # fmt: skip
 _ELSEWHERE = {
     "hard_example_mining_mode": MISPLACED_MODE,
     "simulation": "a simulation environment is built by upstream KubeEdge Ianvs only; leave the key out",
@@ -42,11 +45,14 @@ class BenchmarkingJob:
         )  # fmt: skip
         self.name: str = entries.get("name", "")
         self._check_name(self.name, ("benchmarkingjob", "name"), problems)
+        self.run_config = RunConfig.parse(self.doc, ("benchmarkingjob",), entries, problems)
         self.workspace = os.path.join(os.path.expanduser(entries.get("workspace", "./workspace")), self.name)
         env_doc = self._open(entries.get("testenv"), ("benchmarkingjob", "testenv"), problems)
         self.env = TestEnv.parse(env_doc, problems) if env_doc else None
         self.algorithms = self._parse_algorithms(entries.get("test_object"), problems)
         metrics = [metric.name for metric in self.env.metrics] if self.env else []
+        if self.env and self.run_config.repeats > 1:
+            check_intervals(self.env, problems)
         rank = RankConfig.parse(self.doc, entries.get("rank", {"sort_by": []}), metrics, self.algorithms, problems)
         problems.raise_if_any()
         assert self.env is not None
@@ -110,8 +116,9 @@ class BenchmarkingJob:
         assert self.env is not None
         dataset = self.env.dataset
         rows = f"{len(dataset)} rows" + (f" ({dataset.skipped} malformed ones left out)" if dataset.skipped else "")
-        return f"{len(self.test_cases)} test cases, {rows}, {len(self.env.metrics)} metrics"
+        again = f", {self.run_config.repeats} repeats" if self.run_config.repeats > 1 else ""
+        return f"{len(self.test_cases)} test cases{again}, {rows}, {len(self.env.metrics)} metrics"
 
     def controller(self, run_id: str, debug: bool) -> TestCaseController:
         """Ready to run the test cases; the leaderboard grows with each that finishes."""
-        return TestCaseController(self.test_cases, Story(self.file, run_id), self.rank, debug)
+        return TestCaseController(self.test_cases, self.file, run_id, self.rank, self.run_config, debug)

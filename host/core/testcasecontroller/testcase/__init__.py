@@ -1,3 +1,3 @@
-from core.testcasecontroller.testcase.testcase import Failure, TestCase
+from core.testcasecontroller.testcase.testcase import TestCase
 
-__all__ = ["Failure", "TestCase"]
+__all__ = ["TestCase"]

@@ -6,33 +6,20 @@ import gc
 import hashlib
 import json
 import os
-import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.common.errors import PLUGIN_ERRORS, WorkspaceError, explain
+from core.common.errors import PLUGIN_ERRORS, Failure, WorkspaceError
 from core.common.files import make_folder
+from core.runner import Runner
 from core.storymanager.story import CaseStory
 from core.testcasecontroller.algorithm.module import Module
 from core.testcasecontroller.algorithm.paradigm import JointInference
 from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
 from core.testenvmanager.dataset.dataset import aligned_labels
 from core.testenvmanager.testenv import TestEnv
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Something a plugin did wrong, in words. The exception is not kept: its traceback would hold on to the models."""
-
-    where: str
-    message: str
-    trace: str
-
-    @classmethod
-    def of(cls, where: str, error: BaseException) -> Failure:
-        return cls(where, explain(error), "".join(traceback.format_exception(error)))
 
 
 @dataclass
@@ -84,7 +71,7 @@ class TestCase:
             ],
         }
 
-    def run(self, story: CaseStory) -> bool:
+    def run(self, story: CaseStory, runner: Runner) -> bool:
         """Run the test case; whether it has ``values`` for the leaderboard. ``failures`` holds what went wrong.
 
         Plugin exceptions end here; WorkspaceError and KeyboardInterrupt pass through.
@@ -94,9 +81,10 @@ class TestCase:
             result_folder = os.path.join(self.workspace, self.algorithm)
             make_folder(result_folder)
             os.environ["RESULT_SAVED_URL"] = result_folder
+            os.environ["IANVS_REPEAT"] = str(story.repeat)
             paradigm = JointInference(self.modules, self.env.mining_mode, self.env.dataset.fresh, stage)
             try:
-                labels, results = self._answer(paradigm, story)
+                labels, results = self._answer(paradigm, story, runner)
             except WorkspaceError:
                 raise
             except PLUGIN_ERRORS as error:
@@ -104,20 +92,22 @@ class TestCase:
                 labels = results = None
             finally:
                 failures = [Failure.of(where, error) for where, error in paradigm.cleanup()]
+                failures += runner.release()
                 gc.collect()  # models hold cycles: the next test case's must not meet them in memory
             self.failures += failures
             if results is not None:
                 self._compute_metrics(labels, results)
         return results is not None
 
-    def _answer(self, paradigm: JointInference, story: CaseStory) -> tuple[Any, list[Any]]:
-        dataset = paradigm.prepare()
+    def _answer(self, paradigm: JointInference, story: CaseStory, runner: Runner) -> tuple[Any, list[Any]]:
+        dataset = paradigm.prepare(models=runner.in_process)
         labels = aligned_labels(dataset, self.env.dataset.labels)
         results = []
         story.begin(len(dataset.x))
-        for result in paradigm.run(dataset):
-            story.add(result)
-            results.append(result)
+        with closing(runner.results(self, paradigm, dataset.x, story.answered)) as rows:
+            for result in rows:
+                story.add(result)
+                results.append(result)
         return labels, results
 
     def _compute_metrics(self, labels: Any, results: list[Any]) -> None:

@@ -8,6 +8,7 @@ caller.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,9 @@ class JointInference:
     drafter, verifier : the two sides of mode mining-free.
     hard_example_mining : ``{"method": alias or class, "param": {...}}``, the router.
     LCReporter_enable : accepted for Sedna's sake; nothing is reported anywhere.
+
+    ``inference`` may be called from several threads at once, and so are the models. A router is asked by one thread at
+    a time, since it may keep a state, unless its attribute ``concurrent`` is true.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class JointInference:
         self.estimator = estimator() if isinstance(estimator, type) else estimator
         self.cloud, self.drafter, self.verifier = cloud, drafter, verifier
         self.hard_example_mining_algorithm: Any = None
+        self._router_lock = threading.Lock()
         self._accepted: dict[tuple[int, str, tuple[str, ...]], tuple[str, ...]] = {}
         if drafter is not None and verifier is not None:
             for side in (drafter, verifier):
@@ -103,9 +108,13 @@ class JointInference:
         return function(*args, **{name: value for name, value in kwargs.items() if name in names})
 
     def _is_hard(self, item: Any) -> Any:
-        if self.hard_example_mining_algorithm is None:
+        router = self.hard_example_mining_algorithm
+        if router is None:
             raise ValueError("this mining mode needs a router: a module of type hard_example_mining")
-        return self.hard_example_mining_algorithm(item)
+        if getattr(router, "concurrent", False):
+            return router(item)
+        with self._router_lock:
+            return router(item)
 
     def _edge_result(self, data: Any, callback: Callable[..., Any] | None, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         edge_result = self._call(self.estimator, "predict", data, **kwargs)

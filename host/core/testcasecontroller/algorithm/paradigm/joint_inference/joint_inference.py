@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from core.common.constant import MiningMode, ModuleType
@@ -14,14 +14,22 @@ from sedna.datasources import BaseDataSource
 
 
 class Stage:
-    """Where a test case is, in words: what a message about its failure begins with."""
+    """Where a test case is, in words: what a message about its failure begins with.
 
-    def __init__(self) -> None:
+    ``first`` is the index of the first row in this process, ``total`` the number of rows of the test case.
+    """
+
+    def __init__(self, first: int = 0, total: int = 0) -> None:
         self.text = "starting"
+        self.first, self.total = first, total
+
+    def at_row(self, index: int) -> None:
+        self.text = f"row {self.first + index + 1} of {self.total}"
 
 
 class JointInference:
-    """``prepare()`` gives the processed dataset, ``run()`` the rows, ``cleanup()`` releases what the modules hold.
+    """``prepare()`` gives the processed dataset, ``start()`` what answers a row; ``cleanup()`` releases what the
+    modules hold.
 
     ``dataset`` is called once, after the modules have been built, as Ianvs does it.
     """
@@ -34,12 +42,12 @@ class JointInference:
         self._instances: dict[str, Any] = {}
         self._router: Any = None
 
-    def prepare(self) -> Any:
-        """Build the modules in the order of the file, load the data, process it. Plugins' errors pass through."""
-        for kind, module in self.modules.items():
-            if kind != ModuleType.HARD_EXAMPLE_MINING.value:  # the router is built last, it may need the loaded models
-                self.stage.text = f"building {kind} {module.name}"
-                self._instances[kind] = module.create()
+    def prepare(self, models: bool = True) -> Any:
+        """Build the modules in the order of the file, load the data, process it. Plugins' errors pass through.
+
+        Without ``models``, the dataset processor alone is built: the rows will be answered elsewhere.
+        """
+        self.build(None if models else (ModuleType.DATA_PROCESSOR.value,))
         dataset: Any = self._load_dataset()
         processor = self._instances.get(ModuleType.DATA_PROCESSOR.value)
         if processor is not None:
@@ -51,17 +59,25 @@ class JointInference:
                 )
             if not len(dataset.x):
                 raise ValueError("the dataset processor left no rows")
+        self.stage.total = len(dataset.x)
         return dataset
 
-    def run(self, dataset: Any) -> Iterator[Any]:
-        """Load the models, build the router, and yield each row's result."""
-        free = self.mining_mode == MiningMode.MINING_FREE.value
-        job = self._build_job(free)
-        for i, data in enumerate(dataset.x):
-            self.stage.text = f"row {i + 1} of {len(dataset.x)}"
-            yield job.inference(data, mining_mode=self.mining_mode)
+    def build(self, kinds: tuple[str, ...] | None = None) -> None:
+        """Build the modules of these kinds (default: all), except the router: it may need the loaded models."""
+        for kind, module in self.modules.items():
+            if kind != ModuleType.HARD_EXAMPLE_MINING.value and (kinds is None or kind in kinds):
+                self.stage.text = f"building {kind} {module.name}"
+                self._instances[kind] = module.create()
 
-    def _build_job(self, free: bool) -> Job:
+    def start(self) -> Callable[[Any], Any]:
+        """Load the models and build the router; the function that answers a row. It may be called from several
+        threads at once.
+        """
+        job = self._build_job()
+        return lambda row: job.inference(row, mining_mode=self.mining_mode)
+
+    def _build_job(self) -> Job:
+        free = self.mining_mode == MiningMode.MINING_FREE.value
         first = ModuleType.DRAFTER if free else ModuleType.EDGEMODEL
         self.stage.text = f"loading {first.value} {self._name(first)}"
         if free:

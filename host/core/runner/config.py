@@ -1,0 +1,93 @@
+"""The keys of a job file that say how it is run, not what is tested: ``concurrency``, ``repeats`` and ``runner``."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from core.common.document import Document, mismatch
+from core.common.errors import Problems
+from core.runner.base import Runner
+from core.runner.local import LocalRunner
+
+_RUNNERS = ("local", "ray")
+_RAY_MISSING = "runner ray needs the package ray, which is not installed: pip install 'ianvs-specdec-host[ray]'"
+
+
+@dataclass(frozen=True)
+class RayConfig:
+    """``address``: of a running cluster, ``auto`` for the one of this machine, None to start one here and end it with
+    the job. A worker is a process with ``cpus``, ``gpus`` and ``resources`` of its own; ``workers`` None: as many as
+    the cluster has room for. ``shard``: rows that a worker takes at a time. ``retries``: how often a shard whose worker
+    was lost goes to another.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    cpus: float = 1.0
+    gpus: float = 0.0
+    resources: dict[str, float] = field(default_factory=dict)
+    shard: int = 64
+    retries: int = 3
+
+    KINDS: ClassVar[dict[str, Any]] = {
+        "name": _RUNNERS, "address": str, "workers": int, "cpus": float, "gpus": float, "resources": dict,
+        "shard": int, "retries": int,
+    }  # fmt: skip
+    LEAST: ClassVar[dict[str, float]] = {"workers": 1, "cpus": 0, "gpus": 0, "shard": 1, "retries": 0}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """``concurrency``: rows that are answered at the same time, in each worker; ``repeats``: how often each test case
+    is run; ``ray`` is None for the local runner.
+    """
+
+    KINDS: ClassVar[dict[str, Any]] = {"concurrency": int, "repeats": int, "runner": object}
+    MOST: ClassVar[dict[str, int]] = {"concurrency": 1024, "repeats": 1000}
+
+    concurrency: int = 1
+    repeats: int = 1
+    ray: RayConfig | None = None
+
+    @classmethod
+    def parse(cls, doc: Document, path: tuple[Any, ...], entries: dict[str, Any], problems: Problems) -> RunConfig:
+        """Read the keys from those of a job; what is wrong with them goes to ``problems``."""
+        for name, most in cls.MOST.items():
+            if not 1 <= entries.get(name, 1) <= most:
+                problems.add(doc.place(*path, name), f"{name} must be from 1 to {most}, not {entries[name]}")
+        ray = _parse_runner(doc, (*path, "runner"), entries["runner"], problems) if "runner" in entries else None
+        return cls(entries.get("concurrency", 1), entries.get("repeats", 1), ray)
+
+    def runner(self) -> Runner:
+        """The runner, which holds nothing before the first test case."""
+        if self.ray is None:
+            return LocalRunner(self.concurrency)
+        from core.runner.ray import RayRunner
+
+        return RayRunner(self.ray, self.concurrency)
+
+
+def _parse_runner(doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> RayConfig | None:
+    if not isinstance(value, dict):
+        if fault := mismatch(value, _RUNNERS):
+            problems.add(doc.place(*path), f"runner {fault}")
+            return None
+        value = {"name": value}
+    # Null stands for the default where a key has none of its own kind.
+    given = {key: item for key, item in value.items() if item is not None or key not in ("address", "workers")}
+    entries = doc.mapping(given, path, RayConfig.KINDS, problems, required=("name",))
+    if entries.get("name") != "ray":
+        for key in entries.keys() - {"name"}:
+            problems.add(doc.place(*path, key), f"{key} is an option of runner ray, not of {entries.get('name')}")
+        return None
+    for key, least in RayConfig.LEAST.items():
+        if entries.get(key, least) < least:
+            problems.add(doc.place(*path, key), f"{key} must be {least:g} or more, not {entries[key]}")
+    for name, amount in entries.get("resources", {}).items():
+        if not isinstance(name, str) or isinstance(amount, bool) or not isinstance(amount, (int, float)) or amount <= 0:
+            problems.add(doc.place(*path, "resources"), "resources must map the names of resources to numbers above 0")
+    if importlib.util.find_spec("ray") is None:
+        problems.add(doc.place(*path), _RAY_MISSING)
+    return RayConfig(**{f.name: entries[f.name] for f in fields(RayConfig) if f.name in entries})

@@ -1,0 +1,109 @@
+"""Test cases that are run several times: means, Student's t intervals, and each repeat's own values."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+import statistics
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from core.common.errors import Problems
+from core.common.files import write_atomic, writing
+
+if TYPE_CHECKING:
+    from core.testenvmanager.testenv import TestEnv
+
+INTERVAL = " CI95"
+"""End of the name of a metric that is half the width of another metric's 95 % interval."""
+FILE = "repeats.csv"
+
+Values = dict[str, Any]
+
+_OF_REPEAT = re.compile(r"(?:answers|environment)\.repeat-(\d+)\.jsonl?")
+
+# Two-sided 95 % quantiles of Student's t distribution for 1, 2, ... degrees of freedom, to five digits.
+_T95 = (
+    12.706, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
+    2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
+)  # fmt: skip
+_Z95 = 1.959964
+
+
+def t95(freedom: int) -> float:
+    """The two-sided 95 % quantile of Student's t distribution; from 21 degrees of freedom by its expansion around the
+    normal distribution's (Abramowitz and Stegun, 26.7.5), right to five digits there.
+    """
+    if freedom <= len(_T95):
+        return _T95[freedom - 1]
+    z = _Z95
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def combined(repeats: Sequence[Values]) -> Values:
+    """The leaderboard's values: of each metric the mean over the repeats, and for ``X CI95`` half the width of the 95 %
+    interval of X's mean, by Student's t distribution. What is undefined in one repeat is undefined; a text stands if
+    all repeats agree on it.
+    """
+    if len(repeats) == 1:
+        return dict(repeats[0])
+    result: Values = {}
+    for name in repeats[0]:
+        if name.endswith(INTERVAL):
+            result[name] = _half_width([values.get(name.removesuffix(INTERVAL)) for values in repeats])
+        else:
+            result[name] = _mean([values.get(name) for values in repeats])
+    return result
+
+
+def _half_width(column: list[Any]) -> float | None:
+    if not _numbers(column):
+        return None
+    width = t95(len(column) - 1) * statistics.stdev(column) / math.sqrt(len(column))
+    return float(f"{width:.6g}")
+
+
+def _mean(column: list[Any]) -> Any:
+    """The value itself where all are equal, so that counts stay counts; else six significant digits."""
+    if all(value == column[0] for value in column):
+        return column[0]
+    return float(f"{statistics.fmean(column):.6g}") if _numbers(column) else None
+
+
+def _numbers(column: list[Any]) -> bool:
+    return all(isinstance(value, (int, float)) for value in column)
+
+
+def check_intervals(env: TestEnv, problems: Problems) -> None:
+    """Over repeats, an interval is that of another column: a metric ``X CI95`` needs the metric X."""
+    names = [metric.name for metric in env.metrics]
+    for metric in env.metrics:
+        of = metric.name.removesuffix(INTERVAL)
+        if of not in names:
+            message = f"with repeats, {metric.name!r} is the interval of {of!r} over them: add the metric {of!r}"
+            problems.add(env.doc.place(*metric.path), message)
+
+
+def save_repeats(folder: str, repeats: Sequence[Values]) -> None:
+    """Write each repeat's own values beside the answers, and remove what an earlier run with more repeats left."""
+    path = os.path.join(folder, FILE)
+    if len(repeats) > 1:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, ["repeat", *repeats[0]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({"repeat": number, **values} for number, values in enumerate(repeats, 1))
+        write_atomic(path, text.getvalue())
+    with writing(folder):
+        names = os.listdir(folder)
+    for name in names:
+        match = _OF_REPEAT.fullmatch(name)
+        if (match and int(match[1]) > len(repeats)) or (name == FILE and len(repeats) == 1):
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, name))
