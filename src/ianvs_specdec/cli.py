@@ -16,6 +16,7 @@ COMMANDS = {
     "datastore": "build what the methods rest and suffix retrieve from",
     "decode": "decode prompts with one method and write outputs and step traces",
     "export": "write a model in the format of another engine",
+    "serve": "offer a model with any back end as an OpenAI-compatible server",
     "train": "train the embedded models, or a draft head for any model",
 }
 

@@ -1,0 +1,130 @@
+"""``specdec serve``: any back end behind the OpenAI chat completions protocol."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.llm import BACKENDS
+from ianvs_specdec.settings import Settings
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, or a name on the hub")
+    parser.add_argument("--backend", metavar="NAME", help=f"specdec (default) or one of: {', '.join(BACKENDS)}")
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    parser.add_argument("--name", metavar="NAME", help="the model's name for clients (default: the folder's)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="default 8000; 0 = any that is free")
+    parser.add_argument(
+        "--api-key-env", metavar="NAME", help="environment variable with the key that clients must give"
+    )
+    parser.add_argument("--queue", type=int, default=256, metavar="N", help="requests that may wait (default 256)")
+    parser.add_argument(
+        "--deadline", type=float, default=300.0, metavar="S", help="seconds for one answer (default 300)"
+    )
+    parser.add_argument(
+        "--max-body", type=int, default=4 << 20, metavar="BYTES", help="longest request (default 4 MiB)"
+    )
+    parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds to finish in when stopped (30)")
+
+
+def run(options: argparse.Namespace) -> int:
+    # Everything the user may have got wrong is found before the model is loaded.
+    _check(options)
+    key = _key(options.api_key_env)
+    settings = _settings(options)
+    try:
+        from ianvs_specdec.serving.app import Service, create_app
+        from ianvs_specdec.serving.engine import Engine
+        from ianvs_specdec.serving.metrics import Metrics
+        from ianvs_specdec.serving.protocol import served_name
+        from ianvs_specdec.serving.server import bind, serve
+    except ImportError as error:
+        message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
+        raise UserError(f"{message}: pip install 'ianvs-specdec[serve]'") from error
+    if options.host not in LOOPBACK and not key:
+        print("specdec serve: whoever reaches this port can use it; --api-key-env asks for a key", file=sys.stderr)
+    bound = bind(options.host, options.port)
+    llm = settings.llm(settings.backend)
+    llm.load()
+    name = options.name or served_name(settings.model)
+    metrics = Metrics(name, settings.backend)
+    engine = Engine(llm, options.queue, metrics)
+    service = Service(name, settings.sampling, key, options.deadline, options.max_body)
+    serve(create_app(service, engine, metrics), engine, bound, options.grace)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name, ok, rule in (
+        ("port", 0 <= options.port <= 65535, "from 0 to 65535"),
+        ("queue", options.queue >= 0, "0 or more"),
+        ("deadline", 0 < options.deadline <= 1e6, "more than 0 (seconds)"),
+        ("max-body", options.max_body >= 1, "at least 1 (byte)"),
+        ("grace", 0 <= options.grace <= 1e6, "0 or more (seconds)"),
+    ):
+        if not ok:
+            raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
+
+
+def _key(variable: str | None) -> str:
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if variable and not key:
+        raise UserError(f"the environment variable {variable} (--api-key-env) holds no key")
+    return key
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """The hyperparameters of the file, with those of the command line in place of the same ones there."""
+    file, text = options.settings, ""
+    if file is not None:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--settings {file}: {getattr(error, 'strerror', None) or error}") from error
+    given = _yaml(text, str(file)) or {}
+    if not isinstance(given, dict):
+        raise UserError(f"{file}: expected hyperparameters, one key: value a line")
+    own: dict[str, Any] = {}
+    for item in options.set:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set {item}: write it as --set key=value")
+        own[key] = _yaml(value, f"--set {key}")
+    own |= {key: value for key in ("model", "backend") if (value := getattr(options, key)) is not None}
+    if not {**given, **own}.get("model"):
+        raise UserError("which model? Give --model, or --settings with a file that has the key model")
+    try:
+        return Settings.parse({**given, **own})
+    except UserError as error:
+        place = _place(error.key, own, file, text)
+        raise UserError(f"{place}: {error}" if place else str(error)) from error
+
+
+def _yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        raise UserError(f"{where}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
+
+
+def _place(key: str | None, own: dict[str, Any], file: Path | None, text: str) -> str:
+    """Where a hyperparameter was given: on the command line, or file and line; "" if nowhere."""
+    if key in own:
+        return f"--{key}" if key in ("model", "backend") else f"--set {key}"
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.partition(":")[0] == key:
+            return f"{file}:{number}"
+    return str(file or "")

@@ -1,0 +1,3 @@
+"""One back end behind the OpenAI chat completions protocol. ``protocol`` is what is said, ``engine`` who is served
+when, ``metrics`` what is counted, ``app`` the endpoints, ``server`` the process around them.
+"""

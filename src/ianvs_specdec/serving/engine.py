@@ -1,0 +1,188 @@
+"""Who is served when: a bounded queue, first come, first served, before a back end that works in threads of its own.
+
+Everything but the decoding happens on the event loop, so that nothing needs a lock. A back end that lets one request
+in at a time gets one thread; a place is free again when its decoding has really ended, not when its client has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+
+from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.serving.metrics import Metrics
+from ianvs_specdec.serving.protocol import ChatRequest, Refusal
+from ianvs_specdec.types import Completion
+
+log = logging.getLogger(__name__)
+
+THREADS = 64
+"""Requests at a time for a back end that takes several."""
+LONGEST_RETRY = 60
+
+
+class Job:
+    """One request on its way through the engine. Its events, for one reader, are pieces of text, and at the end a
+    Completion or a Refusal.
+    """
+
+    def __init__(self, chat: ChatRequest) -> None:
+        self.chat = chat
+        self.arrived = time.perf_counter()
+        self.waited = 0.0
+        self.tokens = 0
+        self.over = False
+        """Read by the decoding thread: nobody waits for the rest."""
+        self._events: asyncio.Queue[str | Completion | Refusal] = asyncio.Queue()
+
+    def tell(self, event: str | Completion | Refusal) -> None:
+        self._events.put_nowait(event)
+
+    async def events(self) -> list[str | Completion | Refusal]:
+        """What has happened since the last call, at least one event."""
+        events = [await self._events.get()]
+        with contextlib.suppress(asyncio.QueueEmpty):
+            while True:
+                events.append(self._events.get_nowait())
+        return events
+
+
+class _Over(Exception):
+    """Raised inside a back end to stop decoding what nobody waits for."""
+
+
+class Engine:
+    """``queue``: requests that may wait. The model must be loaded; all methods are called on the event loop."""
+
+    def __init__(self, llm: LLM, queue: int, metrics: Metrics) -> None:
+        self._llm, self._bound, self._metrics = llm, queue, metrics
+        self._slots = THREADS if llm.concurrent else 1
+        self._pool = ThreadPoolExecutor(self._slots, thread_name_prefix="decode")
+        self._waiting: deque[Job] = deque()
+        self._working: set[Job] = set()
+        self._seconds = 0.0
+        self.draining = False
+        metrics.watch(lambda: len(self._waiting), lambda: len(self._working), llm.memory())
+
+    def submit(self, chat: ChatRequest) -> Job:
+        """Work on a request now or when its turn comes. Raises Refusal if the queue is full or the server is about to
+        stop.
+        """
+        if self.draining:
+            raise shutting_down()
+        if len(self._working) == self._slots and len(self._waiting) == self._bound:
+            raise self._queue_full()
+        job = Job(chat)
+        self._waiting.append(job)
+        self._fill()
+        return job
+
+    def end(self, job: Job, refusal: Refusal) -> None:
+        """Give a job up, wherever it is; does nothing when it is over."""
+        if job.over:
+            return
+        job.over = True
+        if job in self._working:
+            self._metrics.unfinished(job.tokens)
+        else:
+            self._waiting.remove(job)
+        self._metrics.outcome(refusal.outcome)
+        job.tell(refusal)
+
+    def end_all(self) -> None:
+        for job in (*self._waiting, *self._working):
+            self.end(job, shutting_down())
+
+    def close(self) -> None:
+        """Wait for the threads. What they work on must have been ended; a back end of many threads is closed first,
+        since its requests may hang.
+        """
+        if self._llm.concurrent:
+            self._llm.close()
+        self._pool.shutdown()
+        self._llm.close()
+
+    def _queue_full(self) -> Refusal:
+        pause = max(1, min(LONGEST_RETRY, math.ceil(self._seconds / self._slots)))
+        return Refusal(
+            429,
+            f"{len(self._waiting)} requests are waiting, which is the most this server lets wait (--queue)",
+            code="queue_full",
+            kind="rate_limit_error",
+            outcome="queue_full",
+            headers={"Retry-After": str(pause)},
+        )
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._working) < self._slots:
+            job = self._waiting.popleft()
+            self._working.add(job)
+            self._pool.submit(self._decode, job, asyncio.get_running_loop())
+
+    def _decode(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread of its own."""
+
+        def on_chunk(piece: str, tokens: int) -> None:
+            if job.over:
+                raise _Over
+            loop.call_soon_threadsafe(self._chunk, job, piece, tokens)
+
+        job.waited = time.perf_counter() - job.arrived
+        result: Completion | Exception
+        try:
+            chat = job.chat
+            result = _Over() if job.over else self._llm.generate(chat.messages, chat.sampling, on_chunk, chat.hints)
+        except Exception as error:
+            result = error
+        # The loop is closed when the server was told to stop at once.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._decoded, job, result)
+
+    def _chunk(self, job: Job, piece: str, tokens: int) -> None:
+        if not job.over:
+            job.tokens += tokens
+            job.tell(piece)
+
+    def _decoded(self, job: Job, result: Completion | Exception) -> None:
+        self._working.remove(job)
+        self._fill()
+        if job.over:
+            return
+        job.over = True
+        if isinstance(result, Completion):
+            latency = result.trace.latency or 0.0
+            self._seconds = latency if not self._seconds else 0.8 * self._seconds + 0.2 * latency
+            self._metrics.completed(result, job.waited)
+            job.tell(result)
+        else:
+            self._metrics.unfinished(job.tokens)
+            self._metrics.outcome("failed")
+            job.tell(self._failure(result))
+
+    def _failure(self, error: Exception) -> Refusal:
+        if isinstance(error, UserError) and self._llm.local and not isinstance(error, AnswerError):
+            return Refusal(400, str(error))
+        if isinstance(error, UserError):
+            return Refusal(502, str(error), code="upstream", kind="server_error")
+        log.error("a request failed", exc_info=error)
+        return Refusal(500, "this request failed; the server's log says why", kind="server_error")
+
+
+def shutting_down() -> Refusal:
+    message = "this server is about to stop"
+    headers = {"Retry-After": "5"}
+    return Refusal(503, message, code="shutting_down", kind="server_error", outcome="shutdown", headers=headers)
+
+
+def deadline_passed(seconds: float) -> Refusal:
+    message = f"no whole answer within {seconds:g} s, which is this server's deadline (--deadline)"
+    return Refusal(504, message, code="deadline_exceeded", kind="timeout", outcome="deadline")
+
+
+DISCONNECTED = Refusal(499, "the client left", outcome="disconnected")

@@ -1,0 +1,84 @@
+"""What the server counts, in the text format of Prometheus.
+
+Every request has one outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx); ``queue_full``;
+``deadline``; ``disconnected`` (the client left); ``shutdown``; ``failed``. Tokens are counted by the engine, those of
+unfinished answers included; times and steps are those of completed answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+
+from ianvs_specdec.types import Completion
+
+OUTCOMES = ("completed", "rejected", "queue_full", "deadline", "disconnected", "shutdown", "failed")
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
+TOKEN_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+
+class Metrics:
+    def __init__(self, model: str, backend: str) -> None:
+        self._registry = registry = CollectorRegistry()
+        Info("specdec_model", "What is served.", registry=registry).info({"model": model, "backend": backend})
+        self._requests = Counter("specdec_requests", "Requests by outcome.", ["outcome"], registry=registry)
+        for outcome in OUTCOMES:
+            self._requests.labels(outcome)
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"specdec_{name}", text, registry=registry)
+
+        self._prompt = counter("prompt_tokens", "Tokens read.")
+        self._completion = counter("completion_tokens", "Tokens put out.")
+        self._steps = counter("steps", "Verification steps.")
+        self._drafted = counter("drafted_tokens", "Tokens drafted.")
+        self._accepted = counter("accepted_tokens", "Drafted tokens that were accepted.")
+        self._emitted = counter("emitted_tokens", "Tokens put out by verification steps.")
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"specdec_{name}_seconds", text, buckets=buckets, registry=registry)
+
+        self._queued = histogram("queue", "From a request's arrival until it is worked on.", SECONDS)
+        self._ttft = histogram("time_to_first_token", "From a request's arrival to its first token.", SECONDS)
+        self._latency = histogram("request", "From a request's arrival to its last token.", SECONDS)
+        self._itl = histogram("inter_token", "Time of each token after the first chunk.", TOKEN_SECONDS)
+
+    def watch(self, queue_length: Callable[[], float], in_flight: Callable[[], float], memory: int | None) -> None:
+        """Show what is read at the moment of asking, and the bytes that the model holds, where they are known."""
+        for name, text, read in (
+            ("queue_length", "Requests that wait.", queue_length),
+            ("in_flight", "Requests that are worked on.", in_flight),
+        ):
+            Gauge(f"specdec_{name}", text, registry=self._registry).set_function(read)
+        if memory is not None:
+            text = "What weights and caches of the model hold."
+            Gauge("specdec_model_memory_bytes", text, registry=self._registry).set(memory)
+
+    def outcome(self, name: str) -> None:
+        self._requests.labels(name).inc()
+
+    def unfinished(self, tokens: int) -> None:
+        """Tokens of an answer that nobody will get to the end of."""
+        self._completion.inc(tokens)
+
+    def completed(self, completion: Completion, waited: float) -> None:
+        """An answer, ``waited`` seconds after whose request's arrival the engine was asked."""
+        self.outcome("completed")
+        self._prompt.inc(completion.prompt_tokens)
+        self._completion.inc(completion.completion_tokens)
+        trace = completion.trace
+        self._steps.inc(len(trace.steps))
+        self._drafted.inc(sum(step.drafted for step in trace.steps))
+        self._accepted.inc(sum(step.accepted for step in trace.steps))
+        self._emitted.inc(sum(step.emitted for step in trace.steps))
+        self._queued.observe(waited)
+        if trace.ttft is not None and trace.latency is not None:
+            self._ttft.observe(waited + trace.ttft)
+            self._latency.observe(waited + trace.latency)
+        for (before, _), (seconds, tokens) in zip(trace.chunks, trace.chunks[1:], strict=False):
+            for _ in range(tokens):
+                self._itl.observe((seconds - before) / tokens)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

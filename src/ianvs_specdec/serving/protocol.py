@@ -1,0 +1,286 @@
+"""The OpenAI chat completions protocol: from a request's body to what the engine is asked, and the answer's form.
+
+What a request leaves out is as the server's settings have it. What would change the answer and cannot be done is
+refused by name; only what changes nothing (``user``, ``metadata``) is passed over. Beyond the protocol: ``top_k``,
+``repetition_penalty``, and ``specdec: true`` for what the engine counted (see ``details``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import unknown
+from ianvs_specdec.types import Completion, Hints, Message, Sampling
+
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+PASSED_OVER = (
+    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
+    "parallel_tool_calls",
+)
+NOT_SUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "reasoning_effort": (),
+    "verbosity": (),
+    "web_search_options": (),
+}
+"""Parameters that cannot be had, with the values that ask for nothing."""
+READ = (
+    *("model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "top_p"),
+    *("top_k", "repetition_penalty", "seed", "stop", "prediction", "specdec"),
+)
+STOPS, STOP_LENGTH = 16, 256
+SEEDS = range(-(2**63), 2**63)
+
+
+class Refusal(Exception):
+    """A request that gets no answer: the HTTP status, and the error object that the protocol has for it.
+
+    ``outcome`` is what the request counts as; see ``metrics``.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        kind: str = "invalid_request_error",
+        outcome: str = "rejected",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.outcome, self.headers = status, outcome, dict(headers or {})
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """What the engine is asked. ``stream``: piece by piece; ``usage``: with a usage chunk at the end of the stream;
+    ``details``: with what the engine counted.
+    """
+
+    messages: list[Message]
+    sampling: Sampling
+    hints: Hints
+    stream: bool
+    usage: bool
+    details: bool
+
+
+def served_name(model: str) -> str:
+    """The name under which a model is served unless another is given: its folder's, or the one it has on the hub."""
+    return Path(model).resolve().name if Path(model).is_dir() else model
+
+
+def parse(body: bytes, model: str, defaults: Sampling) -> ChatRequest:
+    """The request in ``body``, asked of the model that is served as ``model``. Raises Refusal."""
+    given = {name: value for name, value in _object(body).items() if value is not None}
+    for name, value in given.items():
+        if name in NOT_SUPPORTED and value not in NOT_SUPPORTED[name]:
+            raise _wrong(name, f"{name} is not supported here", "unsupported_parameter")
+        if name not in (*READ, *NOT_SUPPORTED, *PASSED_OVER):
+            raise _wrong(name[:64], str(unknown("parameter", name[:64], READ)), "unknown_parameter")
+    asked = _take(given, "model", str, "a text")
+    if asked is None:
+        raise _wrong("model", f"model is missing; this server has {model!r}")
+    if asked != model:
+        message = f"the model {asked[:256]!r} does not exist here; this server has {model!r}"
+        raise Refusal(404, message, param="model", code="model_not_found")
+    stream = _take(given, "stream", bool, "true or false") or False
+    options = _take(given, "stream_options", dict, "an object") or {}
+    if not stream and options:
+        raise _wrong("stream_options", "stream_options is for requests with stream: true")
+    details = _take(given, "specdec", bool, "true or false") or False
+    return ChatRequest(
+        _messages(given.get("messages")),
+        _sampling(given, defaults),
+        Hints(prediction=_prediction(given)),
+        stream,
+        details or _take(options, "include_usage", bool, "true or false", within="stream_options.") or False,
+        details,
+    )
+
+
+def _wrong(param: str, message: str, code: str | None = None) -> Refusal:
+    return Refusal(400, message, param=param, code=code)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not a JSON number")
+
+    try:
+        given = json.loads(body, parse_constant=refuse)
+        # Half of a surrogate pair is a text in JSON, but no tokenizer takes it.
+        json.dumps(given, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"the body is not JSON in UTF-8: {error}"[:300]) from error
+    if not isinstance(given, dict):
+        raise Refusal(400, "the body must be a JSON object")
+    return given
+
+
+def _take(given: Mapping[str, Any], name: str, kinds: Any, what: str, within: str = "") -> Any:
+    """The value of a parameter, None without one."""
+    value = given.get(name)
+    if value is None:
+        return None
+    proper = isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool))
+    if not proper or (isinstance(value, float) and not math.isfinite(value)):
+        raise _wrong(within + name, f"{within}{name} must be {what}")
+    return value
+
+
+def _messages(given: Any) -> list[Message]:
+    if not isinstance(given, list) or not given:
+        raise _wrong("messages", "messages must be a list of at least one message")
+    messages: list[Message] = []
+    for index, message in enumerate(given):
+        where = f"messages[{index}]"
+        if not isinstance(message, dict):
+            raise _wrong(where, f"{where} must be an object with role and content")
+        role = message.get("role")
+        if not isinstance(role, str) or role not in ROLES:
+            raise _wrong(f"{where}.role", f"{where}.role must be one of {', '.join(ROLES)}")
+        # Clients hand a message back as they got it, with its empty fields.
+        if others := [name for name, value in message.items() if value and name not in ("role", "content")]:
+            param = f"{where}.{others[0]}"[:64]
+            raise _wrong(param, f"{param} is not supported here", "unsupported_parameter")
+        messages.append({"role": ROLES[role], "content": _text(message.get("content"), f"{where}.content")})
+    return messages
+
+
+def _text(content: Any, where: str) -> str:
+    """A text, or a list of parts that are texts."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise _wrong(where, f"{where} must be a text or a list of text parts")
+    for index, part in enumerate(content):
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            param = f"{where}[{index}]"
+            raise _wrong(param, f"{param} is not a text part; images, audio and files are not supported here")
+    return "".join(part["text"] for part in content)
+
+
+def _prediction(given: Mapping[str, Any]) -> str:
+    prediction = _take(given, "prediction", dict, "an object")
+    if prediction is None:
+        return ""
+    if prediction.get("type") != "content":
+        raise _wrong("prediction.type", "prediction.type must be content")
+    return _text(prediction.get("content"), "prediction.content")
+
+
+def _sampling(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
+    number, whole = (int, float), "a whole number"
+    limit = "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
+    seed = _take(given, "seed", int, whole)
+    if seed is not None and seed not in SEEDS:
+        raise _wrong("seed", "seed must fit into 64 bits")
+    top_k = _take(given, "top_k", int, whole)
+    chosen = {
+        "max_tokens": _take(given, limit, int, whole),
+        "temperature": _take(given, "temperature", number, "a number"),
+        "top_p": _take(given, "top_p", number, "a number"),
+        # Other servers write -1 for no limit.
+        "top_k": 0 if top_k == -1 else top_k,
+        "repetition_penalty": _take(given, "repetition_penalty", number, "a number"),
+        "seed": seed,
+        "stop": _stop(given),
+    }
+    try:
+        return replace(defaults, **{name: value for name, value in chosen.items() if value is not None})
+    except (ValueError, OverflowError) as error:
+        message = str(error).replace("max_tokens", limit)
+        raise _wrong(message.partition(" ")[0], message) from error
+
+
+def _stop(given: Mapping[str, Any]) -> tuple[str, ...] | None:
+    stop = _take(given, "stop", (str, list), "a text or a list of texts")
+    if stop is None:
+        return None
+    strings = [stop] if isinstance(stop, str) else stop
+    if len(strings) > STOPS or not all(isinstance(text, str) and 0 < len(text) <= STOP_LENGTH for text in strings):
+        raise _wrong("stop", f"stop must be at most {STOPS} texts of 1 to {STOP_LENGTH} characters")
+    return tuple(strings)
+
+
+def usage(completion: Completion) -> dict[str, int]:
+    return {
+        "prompt_tokens": completion.prompt_tokens,
+        "completion_tokens": completion.completion_tokens,
+        "total_tokens": completion.prompt_tokens + completion.completion_tokens,
+    }
+
+
+def details(completion: Completion) -> dict[str, Any]:
+    """What the engine counted: ``steps`` as ``[drafted, accepted, emitted, verified]``, the output's ``token_ids``,
+    ``near_ties`` as ``[output position, gap]``, and how many tokens of the prompt were left out (``truncated``).
+    """
+    trace = completion.trace.to_json()
+    return {
+        "steps": trace["steps"],
+        "token_ids": completion.token_ids,
+        "near_ties": trace["near_ties"],
+        "truncated": completion.truncated,
+    }
+
+
+class Answer:
+    """The form of one answer: a whole body, or the events of a stream."""
+
+    def __init__(self, chat: ChatRequest, model: str) -> None:
+        self._chat = chat
+        self._head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+
+    def body(self, completion: Completion) -> dict[str, Any]:
+        message = {"role": "assistant", "content": completion.text}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": completion.finish_reason}
+        extra = {"specdec": details(completion)} if self._chat.details else {}
+        return {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage(completion), **extra}
+
+    def first(self) -> bytes:
+        return self._delta({"role": "assistant", "content": ""}, None)
+
+    def piece(self, text: str) -> bytes:
+        return self._delta({"content": text}, None)
+
+    def last(self, completion: Completion) -> bytes:
+        """The finish reason, the usage if it is wanted, the end of the stream."""
+        events = self._delta({}, completion.finish_reason)
+        if self._chat.usage:
+            extra = {"specdec": details(completion)} if self._chat.details else {}
+            events += self._chunk(choices=[], usage=usage(completion), **extra)
+        return events + b"data: [DONE]\n\n"
+
+    def _delta(self, delta: dict[str, str], finish_reason: str | None) -> bytes:
+        return self._chunk(choices=[{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}])
+
+    def _chunk(self, **fields: Any) -> bytes:
+        return event({**self._head, "object": "chat.completion.chunk", **fields})
+
+
+def event(data: Mapping[str, Any]) -> bytes:
+    """One server-sent event."""
+    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"

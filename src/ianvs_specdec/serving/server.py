@@ -1,0 +1,89 @@
+"""The process around the endpoints: a socket, the ready line, a graceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.serving.engine import Engine
+
+KEEP_ALIVE = 75
+"""Seconds that an idle connection stays open: longer than clients keep theirs, so that none is closed under a request.
+"""
+LAST_WORDS = 5
+"""Seconds for telling the clients of requests that were given up."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that nobody can connect to yet. Raises UserError if the address cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise UserError(f"--host {host}: {error.strerror or error}") from error
+    bound = socket.socket(family, kind, protocol)
+    try:
+        # The port of a server that has just ended can be had at once.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        message = f"cannot listen on {host} port {port}: {error.strerror or error}"
+        raise UserError(f"{message}; --port chooses another, 0 any that is free") from error
+    return bound
+
+
+def url_of(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(app: Starlette, engine: Engine, bound: socket.socket, grace: float) -> None:
+    """Serve until SIGTERM or SIGINT; then finish what was accepted within ``grace`` seconds, and let nothing new in."""
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=int(grace) + LAST_WORDS,
+    )
+    server = _Server(config, engine, url_of(bound), grace)
+    # The server raises the signals that ended it again when it is done; then they have had their effect.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    try:
+        server.run([bound])
+    finally:
+        engine.close()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, engine: Engine, url: str, grace: float) -> None:
+        super().__init__(config)
+        self._engine, self._url, self._grace = engine, url, grace
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        print(f"listening on {self._url}", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._engine.draining = True
+        timer = asyncio.get_running_loop().call_later(self._grace, self._engine.end_all)
+        await super().shutdown(sockets)
+        timer.cancel()
+        self._engine.end_all()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        # A second signal of either kind: at once.
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)
