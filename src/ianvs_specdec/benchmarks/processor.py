@@ -1,40 +1,109 @@
-"""The dataset processor: rows become dicts that carry the answer and the row number along."""
+"""The dataset processor: rows become dicts that carry along the answer, the row number and how answers are scored."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ianvs_specdec.benchmarks import code
+from ianvs_specdec.benchmarks.judge import JudgeSettings
+from ianvs_specdec.benchmarks.judge_prompts import REFERENCE_GROUPS, TURNS, needs_references
 from ianvs_specdec.benchmarks.rows import query_of
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.benchmarks.scorers import references_of
+from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.types import Query
+
+log = logging.getLogger(__name__)
+
+
+_SECONDS = ("slo_ttft", "slo_itl", "slo_latency", "code_timeout")
 
 
 class DatasetProcessor:
     """Turns each row into ``{"query": question, "gold": answer, "index": i}``, without reordering or dropping any.
 
-    ``slo_ttft`` and ``slo_latency`` (seconds) and ``slo_itl`` (seconds per token) are the service-level objective that
-    Goodput is judged by; what is left out is not demanded.
+    Hyperparameters:
+
+    - ``slo_ttft``, ``slo_latency`` (seconds) and ``slo_itl`` (seconds per token): the service-level objective that
+      Goodput is judged by; what is left out is not demanded;
+    - ``judge_...``: the judge of rows with the scorer ``judge``, see ``judge.JudgeSettings``;
+    - ``run_code``: permits to run the programs in answers to rows with the scorer ``code``, each for at most
+      ``code_timeout`` seconds of processor time.
+
+    Rows whose scorer lacks its settings have no score. What scorers need to know is added to the rows' answers.
     """
 
-    def __init__(
-        self, slo_ttft: float | None = None, slo_itl: float | None = None, slo_latency: float | None = None
-    ) -> None:
-        limits = {"ttft": slo_ttft, "itl": slo_itl, "latency": slo_latency}
-        self.check_hyperparameters({f"slo_{name}": limit for name, limit in limits.items()})
+    def __init__(self, **hyperparameters: Any) -> None:
+        self.check_hyperparameters(hyperparameters)
+        limits = {name: hyperparameters.get(f"slo_{name}") for name in ("ttft", "itl", "latency")}
         self.slo = {name: float(limit) for name, limit in limits.items() if limit is not None}
+        settings = JudgeSettings.parse(hyperparameters)
+        self.judge = settings.to_json() if settings else None
+        timeout = hyperparameters.get("code_timeout") or code.SECONDS
+        self.seconds = float(timeout) if hyperparameters.get("run_code") else None
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        for name, limit in hyperparameters.items():
+        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Asks and runs nothing."""
+        known = (*_SECONDS, *JudgeSettings.names(), "run_code")
+        for name in hyperparameters:
+            if name not in known:
+                raise unknown("hyperparameter", name, known, key=name)
+        for name in _SECONDS:
+            limit = hyperparameters.get(name)
             number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit > 0
             if limit is not None and not number:
                 raise UserError(f"{name} must be a number above 0 (seconds), not {limit!r}", key=name)
+        permitted = hyperparameters.get("run_code")
+        if permitted is not None and not isinstance(permitted, bool):
+            raise UserError(f"run_code must be true or false, not {permitted!r}", key="run_code")
+        JudgeSettings.parse(hyperparameters)
 
     def __call__(self, dataset: Any) -> Any:
-        rows = [
-            {"query": question, "gold": answer, "index": index, **({"slo": self.slo} if self.slo else {})}
-            for index, (question, answer) in enumerate(zip(dataset.x, dataset.y, strict=True))
-        ]
-        for row in rows:
-            query_of(row["query"], row["gold"], row["index"])
+        rows = []
+        scorers = set()
+        for index, (question, answer) in enumerate(zip(dataset.x, dataset.y, strict=True)):
+            query = query_of(question, answer, index)
+            scorers.add(query.scorer)
+            row = {"query": question, "gold": self._gold(query, answer, index), "index": index}
+            rows.append({**row, **({"slo": self.slo} if self.slo else {})})
+        self._tell(scorers)
         dataset.x = rows
         return dataset
+
+    def _gold(self, query: Query, answer: Any, index: int) -> Any:
+        """The row's answer, completed by what its scorer needs to know. Raises UserError where it does not suffice."""
+        where = f"the answer of data row {index + 1}"
+        if query.scorer == "judge" and self.judge is not None:
+            return {**_judged(query, answer, where), "judge": self.judge}
+        if query.scorer == "code":
+            if not isinstance(answer, Mapping) or not all(isinstance(answer.get(name), str) for name in code.FIELDS):
+                raise UserError(f"{where}: scorer code needs an object with the texts {', '.join(code.FIELDS)}")
+            return {**answer, "run": self.seconds} if self.seconds else answer
+        return answer
+
+    def _tell(self, scorers: Iterable[str]) -> None:
+        """Say what would surprise on the leaderboard, before a model is asked."""
+        scored = sorted(set(scorers) - {"none"})
+        if "judge" in scored and self.judge is None:
+            log.warning("scorer judge: no judge_model is set, so these rows have no score")
+        elif "judge" in scored and len(scored) > 1:
+            others = ", ".join(name for name in scored if name != "judge")
+            log.warning("Accuracy is a mean of the judge's 1 to 10 and of percentages (scorers %s)", others)
+        if "code" in scored and not self.seconds:
+            log.warning("scorer code: programs are run only with run_code: true, so these rows have no score")
+
+
+def _judged(query: Query, answer: Any, where: str) -> dict[str, Any]:
+    references = list(references_of(answer))
+    if len(query.turns) > TURNS:
+        raise UserError(f"{where}: scorer judge has prompts for {TURNS} turns, the question has {len(query.turns)}")
+    given = sum(bool(text) for text in references[: len(query.turns)])
+    if needs_references(query.group) and given < len(query.turns):
+        groups = ", ".join(REFERENCE_GROUPS)
+        raise UserError(
+            f"{where}: answers to {query.group} are judged against a reference for each turn (as all of {groups}), "
+            "and there is none: convert the data with its reference answers, or set the scorer to none"
+        )
+    return {"question": list(query.turns), "references": references, "group": query.group}

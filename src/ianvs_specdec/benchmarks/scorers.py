@@ -1,4 +1,4 @@
-"""Scorers: how good an answer is, in percent. A row names its scorer; None = nothing to compare with."""
+"""Scorers: how good an answer is, in percent or as a judge rates it. A row names its scorer; None = no score."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ianvs_specdec.benchmarks.code import code
+from ianvs_specdec.benchmarks.judge import judge
 from ianvs_specdec.errors import unknown
 
 LETTERS = "ABCDEFGHIJ"
@@ -62,11 +64,19 @@ def none(answers: Sequence[str], gold: Any) -> float | None:
     return None
 
 
-SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {"choice": choice, "text": text, "none": none}
+SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
+    "choice": choice,
+    "text": text,
+    "judge": judge,
+    "code": code,
+    "none": none,
+}
 
 
 def scorer(name: str) -> Callable[[Sequence[str], Any], float | None]:
-    """The scorer of this name. It takes the answers of all turns and the row's answer, and gives 0-100 or None."""
+    """The scorer of this name. It takes the answers of all turns and the row's answer, and gives a percentage
+    (``judge``: 1 to 10) or None.
+    """
     if name not in SCORERS:
         raise unknown("scorer", name, SCORERS)
     return SCORERS[name]

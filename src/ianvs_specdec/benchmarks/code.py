@@ -1,0 +1,132 @@
+"""Scorer ``code``: pass@1 of HumanEval (Chen et al. 2021). The program in an answer is run against the row's tests.
+
+A row's answer is ``{"prompt": ..., "entry_point": name of the function, "test": source that defines check(function)}``.
+Programs run only where the dataset processor permits it. They run in a Python of their own with limits
+(``sandbox.py``), which guards against accidents, not against an attacker.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import textwrap
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ianvs_specdec.benchmarks.sandbox import Limits, run
+from ianvs_specdec.identity import usable_processors
+
+log = logging.getLogger(__name__)
+
+FIELDS = ("prompt", "entry_point", "test")
+SECONDS = 5.0
+"""Processor time of one program, if nothing else is said."""
+
+LONGEST = 100_000
+"""Characters of an answer; what is longer is no program."""
+
+_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+_WARNED: set[int] = set()
+_COMPILING = threading.Lock()
+"""Held where warnings are off, which is so for all threads."""
+
+
+def code(answers: Sequence[str], gold: Any) -> float | None:
+    """100 if the last answer's program passes the tests, else 0; None where programs may not be run.
+
+    ``gold`` is the row's answer as the dataset processor completes it: ``run`` holds the seconds of processor time that
+    a program may take.
+    """
+    if not (isinstance(gold, Mapping) and gold.get("run")):
+        return None
+    if os.getpid() not in _WARNED:
+        _WARNED.add(os.getpid())
+        log.warning(
+            "run_code: programs that a model wrote are run on this machine, limited in time, memory and files; "
+            "limits are no prison: use a container or a virtual machine for models that you do not trust"
+        )
+    return 100.0 * (not failure(answers[-1], gold, Limits(seconds=gold["run"])))
+
+
+def run_all(pairs: Sequence[tuple[Sequence[str], Any]]) -> list[float | None]:
+    """``code`` of many queries, as many at a time as there are processors."""
+    with ThreadPoolExecutor(usable_processors(), thread_name_prefix="code") as pool:
+        return list(pool.map(lambda pair: code(*pair), pairs))
+
+
+def failure(answer: str, gold: Mapping[str, Any], limits: Limits) -> str:
+    """Why the answer's program does not pass the row's tests; "" if it does."""
+    source = program(answer, gold["prompt"], gold["entry_point"])
+    if source is None:
+        return f"the answer holds no program with {gold['entry_point']}"
+    return run(f"{source}\n\n{gold['test']}\n\ncheck({gold['entry_point']})\n", limits)
+
+
+def program(answer: str, prompt: str, entry_point: str) -> str | None:
+    """The prompt completed by the answer: by the first part of it that gives Python with the function defined, its
+    fenced blocks first, then all of it. None if no part does.
+
+    A part either defines the function anew, with the prompt's imports and helpers before it, or continues the prompt.
+    """
+    if len(answer) > LONGEST:
+        return None
+    definition = re.compile(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{re.escape(entry_point)}\b", re.MULTILINE)
+    for part in _parts(answer, definition):
+        anew = definition.search(part) is not None
+        for source in _anew(part, prompt, definition) if anew else _continued(part, prompt):
+            if _compiles(source):
+                return source
+    return None
+
+
+def _parts(answer: str, definition: re.Pattern[str]) -> list[str]:
+    """What could be the program, the likeliest first: parts that define the function before others."""
+    blocks = [block for block in _FENCED.findall(answer) if block.strip()]
+    parts = [*blocks, *(["\n".join(blocks)] if len(blocks) > 1 else [])] or [answer]
+    return sorted(parts, key=lambda part: definition.search(part) is None)
+
+
+def _anew(part: str, prompt: str, definition: re.Pattern[str]) -> Iterator[str]:
+    """The prompt, whose function has only a docstring, and after it the function that the part defines."""
+    whole = textwrap.dedent(part)
+    found = definition.search(whole)
+    for source in (whole, _first_block(whole[found.start() :]) if found else whole):
+        yield f"{prompt}\n    pass\n\n{source}"
+
+
+def _continued(part: str, prompt: str) -> Iterator[str]:
+    """The prompt and the function's body, as it stands or indented again."""
+    part = part.strip("\n")
+    everything = textwrap.indent(part, "    ")
+    if part.startswith((" ", "\t")):
+        bodies = [part]
+    elif any(line and not line[0].isspace() for line in part.split("\n")[1:]):
+        bodies = [everything]
+    else:
+        # Answers lose the blanks at their beginning, and only these.
+        bodies = [f"    {part}", everything]
+    for body in bodies:
+        yield prompt + body
+    for body in bodies:
+        yield prompt + _first_block(body)
+
+
+def _first_block(source: str) -> str:
+    """The lines up to the next that is not indented, where a model goes on talking."""
+    lines = source.split("\n")
+    end = next((i for i, line in enumerate(lines) if i and line.strip() and not line[0].isspace()), len(lines))
+    return "\n".join(lines[:end])
+
+
+def _compiles(source: str) -> bool:
+    try:
+        with _COMPILING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "program.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True

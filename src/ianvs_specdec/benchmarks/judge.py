@@ -1,0 +1,250 @@
+"""Scorer ``judge``: a language model rates the answers from 1 to 10, as MT-Bench does it.
+
+The judge is asked through an API with an OpenAI-compatible protocol. Within a job every judgment is kept in the journal
+beside the answers, so that nothing is judged twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts
+from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.identity import FileDigests, digest
+from ianvs_specdec.journal import Configuration, Journal
+from ianvs_specdec.llm.api import APIBasedLLM
+from ianvs_specdec.types import Message, Sampling
+
+log = logging.getLogger(__name__)
+
+SIDE = "judge"
+SHOWN = 120
+"""Characters of a judgment that a message shows."""
+
+_OWN_OPTIONS = ("base_url", "key_env", "timeout", "deadline", "retries")
+"""Settings that are the API's own, there with the beginning ``api_`` in place of ``judge_``."""
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """The hyperparameters ``judge_...``; None = what the API back end does without them.
+
+    ``model``: the name that the server knows; ``base_url``, ``key_env``, ``timeout``, ``deadline`` and ``retries``: see
+    ``llm.api``; ``prompts``: a file like FastChat's ``judge_prompts.jsonl`` ("" = the official prompts);
+    ``concurrency``: how many judgments are asked for at a time; ``max_tokens`` of one judgment.
+    """
+
+    model: str
+    base_url: str | None = None
+    key_env: str | None = None
+    prompts: str = ""
+    concurrency: int = 8
+    timeout: float | None = None
+    deadline: float | None = None
+    retries: int | None = None
+    max_tokens: int = 2048
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The hyperparameters."""
+        return tuple(f"judge_{field.name}" for field in fields(cls))
+
+    @classmethod
+    def parse(cls, hyperparameters: Mapping[str, Any]) -> JudgeSettings | None:
+        """From hyperparameters, others among them; None if no judge is named. Asks nobody. Raises UserError with the
+        ``key`` at fault.
+        """
+        given = {
+            name.removeprefix("judge_"): hyperparameters[name]
+            for name in cls.names()
+            if hyperparameters.get(name) is not None
+        }
+        if "model" not in given:
+            if given:
+                key = f"judge_{next(iter(given))}"
+                raise UserError(f"{key} is set, but no judge_model: which model is to judge?", key=key)
+            return None
+        for name in ("model", "prompts"):
+            if not isinstance(given.get(name, ""), str):
+                raise UserError(f"judge_{name} must be a text, not {given[name]!r}", key=f"judge_{name}")
+        for name in ("concurrency", "max_tokens"):
+            value = given.get(name, 1)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UserError(f"judge_{name} must be a whole number from 1, not {value!r}", key=f"judge_{name}")
+        settings = cls(**given)
+        settings.llm()
+        if settings.prompts:
+            try:
+                read_prompts(Path(settings.prompts))
+            except UserError as error:
+                raise UserError(str(error), key="judge_prompts") from error
+        return settings
+
+    def llm(self) -> APIBasedLLM:
+        """The judge, not connected yet."""
+        own = {f"api_{name}": getattr(self, name) for name in _OWN_OPTIONS if getattr(self, name) is not None}
+        try:
+            return APIBasedLLM(self.model, **own)
+        except UserError as error:
+            raise _as_judge(error) from error
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judge(answers: Sequence[str], gold: Any) -> float | None:
+    """Mean of the judge's ratings, 1 to 10, of the turns; None without a judge, or if a turn has no rating.
+
+    ``gold`` is the row's answer as the dataset processor completes it: ``question`` (the turns), ``references`` (none
+    or one for each turn), ``group``, and ``judge``, the settings as JSON.
+    """
+    (found,) = _Panel.scores([(answers, gold)])
+    return found.score
+
+
+def judge_all(pairs: Sequence[tuple[Sequence[str], Any]]) -> list[float | None]:
+    """``judge`` of all queries of a test case, many at a time. What could not be rated is told in one warning; raises
+    UserError if nothing could.
+    """
+    found = _Panel.scores(pairs)
+    asked = [verdict for verdict in found if verdict.problems or verdict.score is not None]
+    problems = [problem for verdict in found for problem in verdict.problems]
+    if problems:
+        model = next(gold["judge"]["model"] for _, gold in pairs if _has_judge(gold))
+        without = sum(verdict.score is None for verdict in asked)
+        reason = f"{len(problems)} judgments of the judge {model} are missing; the first: {problems[0]}"
+        if without == len(asked):
+            raise UserError(f"no answer has a rating: {reason}")
+        log.warning("%d of %d queries have no score: %s", without, len(asked), reason)
+    return [verdict.score for verdict in found]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A query's score, and why it has none."""
+
+    score: float | None = None
+    problems: tuple[str, ...] = ()
+
+
+class _Panel:
+    """A judge with its prompts and the journal of the job, where there is one."""
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        self._settings = settings
+        self._prompts = read_prompts(Path(settings.prompts) if settings.prompts else SHIPPED)
+        self._sampling = Sampling(max_tokens=settings.max_tokens)
+        self._llm = settings.llm()
+        self._journal = Journal.of_job() if os.environ.get("RESULT_SAVED_URL") else None
+        sampling = {"max_tokens": settings.max_tokens, "temperature": 0.0}
+        identity = self._llm.identity(FileDigests(Path(os.devnull)))
+        self._configuration = Configuration(settings.model, {**identity, "sampling": sampling})
+
+    @classmethod
+    def scores(cls, pairs: Sequence[tuple[Sequence[str], Any]]) -> list[Verdict]:
+        """A verdict on each query, empty where it names no judge or has not all its answers."""
+        ready = [_has_judge(gold) and len(answers) == len(gold["question"]) for answers, gold in pairs]
+        settings = {JudgeSettings(**gold["judge"]) for (_, gold), yes in zip(pairs, ready, strict=True) if yes}
+        if not settings:
+            return [Verdict()] * len(pairs)
+        if len(settings) > 1:
+            raise UserError("the queries of a test case name different judges")
+        panel = cls(settings.pop())
+        try:
+            asked = [panel._conversations(*pair) if yes else [] for pair, yes in zip(pairs, ready, strict=True)]
+            judgments = panel.judgments([messages for turns in asked for messages in turns])
+        except AnswerError as error:
+            raise AnswerError(str(_as_judge(error)), error.failures) from error
+        except UserError as error:
+            raise _as_judge(error) from error
+        finally:
+            panel._llm.close()
+        return [_verdict([judgments[digest(messages)] for messages in turns]) for turns in asked]
+
+    def _conversations(self, answers: Sequence[str], gold: Mapping[str, Any]) -> list[list[Message]]:
+        return conversations(self._prompts, gold["question"], answers, gold["references"], gold["group"])
+
+    def judgments(self, asked: Iterable[list[Message]]) -> dict[str, str | AnswerError]:
+        """The text of each judgment, or why there is none, by the digest of what is asked. The journal's first; no
+        connection is made if it has them all.
+        """
+        found: dict[str, str | AnswerError] = {}
+        missing: dict[str, list[Message]] = {}
+        for messages in asked:
+            known = self._journal.get(self._configuration.key(messages)) if self._journal else None
+            if known is None:
+                missing[digest(messages)] = messages
+            else:
+                found[digest(messages)] = known.completion.text
+        return found | self._ask_all(missing) if missing else found
+
+    def _ask_all(self, missing: Mapping[str, list[Message]]) -> dict[str, str | AnswerError]:
+        if self._journal:
+            if why := self._journal.explain_miss(self._configuration, next(iter(missing.values()))):
+                log.warning("judge: %s", why)
+            self._journal.ensure_writable()
+        self._llm.load()
+        found: dict[str, str | AnswerError] = {}
+        failed = 0
+        most = min(self._settings.concurrency, len(missing))
+        pool = ThreadPoolExecutor(most, thread_name_prefix=SIDE)
+        try:
+            futures = {pool.submit(self._ask, messages): key for key, messages in missing.items()}
+            for future in as_completed(futures):
+                try:
+                    found[futures[future]] = future.result()
+                except AnswerError as error:
+                    found[futures[future]] = error
+                    failed += 1
+                    # A judge that is not there is not waited for once for every answer.
+                    if failed == len(found) and failed >= most:
+                        raise
+        finally:
+            # Judgments under way are waited for: they are paid for, and the journal keeps them.
+            pool.shutdown(cancel_futures=True)
+        return found
+
+    def _ask(self, messages: list[Message]) -> str:
+        try:
+            completion = self._llm.generate(messages, self._sampling)
+        except AnswerError as error:
+            if self._journal:
+                self._journal.put_failure(self._configuration.key(messages), error, side=SIDE)
+            raise
+        if self._journal:
+            hardware = self._llm.hardware()
+            self._journal.put(self._configuration, messages, completion, side=SIDE, hardware=hardware)
+        return completion.text
+
+
+def _has_judge(gold: Any) -> bool:
+    return isinstance(gold, Mapping) and gold.get("judge") is not None
+
+
+def _verdict(judgments: Sequence[str | AnswerError]) -> Verdict:
+    ratings, problems = [], []
+    for judgment in judgments:
+        found = None if isinstance(judgment, AnswerError) else rating(judgment)
+        if found is not None:
+            ratings.append(found)
+        elif isinstance(judgment, AnswerError):
+            problems.append(str(judgment))
+        else:
+            text = judgment if len(judgment) <= SHOWN else f"...{judgment[-SHOWN:]}"
+            problems.append(f"expected a rating from 1 to 10 such as [[5]], got {text!r}")
+    return Verdict(sum(ratings) / len(ratings) if ratings and not problems else None, tuple(problems))
+
+
+def _as_judge(error: UserError) -> UserError:
+    """The API's error in terms of the judge's settings."""
+    message, key = str(error), error.key
+    for name in _OWN_OPTIONS:
+        message = message.replace(f"api_{name}", f"judge_{name}")
+        key = f"judge_{name}" if key == f"api_{name}" else key
+    return UserError(message if "judge_" in message else f"the judge: {message}", key=key)
