@@ -151,8 +151,12 @@ def _name_tensors(made: Architecture, config: Mapping[str, Any], shapes: Mapping
         elif place != module and part in LAYER and kind in ("weight", "bias"):
             made.tensors[f"blk.{int(number)}.{LAYER[part]}.{kind}"] = name
         elif not name.endswith(IGNORED):
-            raise UserError(f"the weights hold {name}, which has no place in a {made.name} model: it cannot be exported")
-    expected = {f"blk.{layer}.{LAYER[part]}.weight" for layer in range(made.layers) for part in LAYER if "_norm" not in part}
+            raise UserError(
+                f"the weights hold {name}, which has no place in a {made.name} model: it cannot be exported"
+            )
+    expected = {
+        f"blk.{layer}.{LAYER[part]}.weight" for layer in range(made.layers) for part in LAYER if "_norm" not in part
+    }
     expected |= {"token_embd.weight", "output_norm.weight"}
     if missing := sorted(expected - made.tensors.keys()):
         raise UserError(f"the weights lack {len(missing)} tensors, {missing[0]} (GGUF's name) among them")

@@ -64,10 +64,9 @@ class Checkpoint:
             if name == "__metadata__":
                 continue
             if entry["dtype"] not in DTYPES:
-                kinds = ", ".join(DTYPES)
                 raise UserError(
-                    f"{file}: the tensor {name} has type {entry['dtype']}; {kinds} can be exported: use the model as it "
-                    "was before it was quantized"
+                    f"{file}: the tensor {name} has type {entry['dtype']}, not one of {', '.join(DTYPES)}: export the "
+                    "model as it was before it was quantized"
                 )
             begin, end = (8 + size + offset for offset in entry["data_offsets"])
             flat = data[begin:end].view(DTYPES[entry["dtype"]])

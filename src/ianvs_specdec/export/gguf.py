@@ -45,7 +45,7 @@ def export_gguf(folder: Path, out: Path, kind: str) -> int:
     words = vocabulary(folder, config, int(model.metadata["vocab_size"]))
     handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
     os.close(handle)
-    writer = gguf.GGUFWriter(temporary, model.name)
+    writer: Any = gguf.GGUFWriter(temporary, model.name)
     try:
         _write_metadata(writer, folder.resolve().name, model, words, kind)
         tensors = [_Tensor(writer, model, checkpoint, name, kind) for name in sorted(model.tensors, key=_place)]

@@ -80,7 +80,9 @@ def vocabulary(folder: Path, config: Mapping[str, Any], rows: int) -> Vocabulary
 def _byte_level(data: Mapping[str, Any], path: Path) -> Vocabulary:
     # llama.cpp does not normalize; for text that is in NFC already, as nearly all is, that changes nothing.
     if data.get("normalizer") and data["normalizer"].get("type") != "NFC":
-        raise UserError(f"{path}: llama.cpp has no normalizer {data['normalizer'].get('type')!r}: it cannot be exported")
+        raise UserError(
+            f"{path}: llama.cpp has no normalizer {data['normalizer'].get('type')!r}: it cannot be exported"
+        )
     rules = _rules(data.get("pre_tokenizer"))
     pre = PRE_TOKENIZERS.get(tuple(rules))
     ignores = bool(data["model"].get("ignore_merges"))
@@ -106,7 +108,7 @@ def _rules(step: Mapping[str, Any] | None) -> list[str]:
         return ["bytes by words" if step.get("use_regex", True) else "bytes"]
     if kind == "Split" and step.get("behavior") == "Isolated" and not step.get("invert"):
         return [f"split {(step.get('pattern') or {}).get('Regex', '')}"]
-    return [f"{kind} with {({key: value for key, value in step.items() if key != 'type'})}"]
+    return [f"{kind} with { ({key: value for key, value in step.items() if key != 'type'}) }"]
 
 
 def _sentencepiece(data: Mapping[str, Any], path: Path) -> Vocabulary:
@@ -128,7 +130,9 @@ def _merges(data: Mapping[str, Any], path: Path) -> list[tuple[str, str]]:
     for merge in data["model"].get("merges", ()):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if len(parts) != 2 or any(" " in part for part in parts):
-            raise UserError(f"{path}: the merge {merge!r} is not a pair of tokens without spaces: it cannot be exported")
+            raise UserError(
+                f"{path}: the merge {merge!r} is not a pair of tokens without spaces: it cannot be exported"
+            )
         pairs.append((parts[0], parts[1]))
     return pairs
 
