@@ -1,0 +1,129 @@
+"""Between chats and token ids: where a model's files are, chat template, truncation, text that arrives in pieces.
+
+What every back end needs that hands token ids to an engine. Nothing heavy is imported before a tokenizer is.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.llm.base import OnChunk
+from ianvs_specdec.types import Message, Sampling
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def check_model(model: str, *, key: str = "model") -> None:
+    """Raise UserError unless ``model`` is a model folder or can be a name on the Hugging Face hub."""
+    folder = Path(model)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UserError(f"the model folder {model} has no config.json: it is not a Hugging Face model", key=key)
+    elif not HUB_NAME.fullmatch(model):
+        where = f" (looked in {Path.cwd()})" if not folder.is_absolute() else ""
+        raise UserError(
+            f"there is no model folder {model}{where}, and it is not a name on the Hugging Face hub (org/name)",
+            key=key,
+        )
+
+
+def model_folder(model: str, *, key: str = "model") -> Path:
+    """The folder with the model's files, which come from the Hugging Face hub where ``model`` is a name there."""
+    check_model(model, key=key)
+    folder = Path(model)
+    if folder.is_dir():
+        return folder
+    import huggingface_hub
+
+    # Only what a model consists of: no pickled weights, which run code when they are loaded.
+    wanted = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+    try:
+        return Path(huggingface_hub.snapshot_download(model, allow_patterns=wanted))
+    except Exception as error:
+        raise UserError(
+            f"there is no model folder {model}, and it cannot be had from the Hugging Face hub: {error}",
+            key=key,
+        ) from error
+
+
+class Chat:
+    """The token ids of a chat's prompt, and the text of output ids. Thread-safe.
+
+    Prompts come from the tokenizer's chat template. A model without one gets a plain transcript: each message as
+    ``Role: content`` and a blank line, then ``Assistant:``. ``window`` is the number of tokens that fit into the
+    model's context, None where there is no limit. A longer prompt loses its oldest tokens, so that ``max_tokens``, but
+    at most half of the window, remain for the answer.
+    """
+
+    def __init__(self, tokenizer: Any, window: int | None) -> None:
+        self.tokenizer, self.window = tokenizer, window
+        # A tokenizer keeps settings of the call in progress in itself.
+        self._encoding = threading.Lock()
+
+    def prompt(self, messages: list[Message], sampling: Sampling) -> tuple[list[int], int]:
+        """The prompt's ids, and how many were left out at its front."""
+        if self.tokenizer.chat_template:
+            text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            ids = self.ids(text)
+        else:
+            transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in messages)
+            with self._encoding:
+                ids = list(self.tokenizer(f"{transcript}Assistant:")["input_ids"])
+        truncated = max(0, len(ids) - (self.window - min(sampling.max_tokens, self.window // 2))) if self.window else 0
+        return ids[truncated:], truncated
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of ``text`` alone, without those that begin or end a sequence."""
+        with self._encoding:
+            return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def text(self, ids: list[int]) -> str:
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+
+def window_of(config: Any) -> int | None:
+    """The context window that a model's configuration (transformers) states."""
+    window: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return window
+
+
+def end_ids(generation_config: Any, tokenizer: Any) -> frozenset[int]:
+    """The ids that end an output."""
+    configured = generation_config.eos_token_id
+    ids = configured if isinstance(configured, list) else [configured]
+    return frozenset(i for i in [*ids, tokenizer.eos_token_id] if i is not None)
+
+
+class TextStream:
+    """Turns chunks of token ids into chunks of text. What may still change or be cut off waits for a later chunk."""
+
+    def __init__(self, decode: Callable[[list[int]], str], stop: tuple[str, ...], on_chunk: OnChunk) -> None:
+        self._decode, self._on_chunk = decode, on_chunk
+        self._hold = max((len(string) for string in stop), default=1) - 1
+        self._ids: list[int] = []
+        self._sent = 0
+        self._pending = 0
+
+    def __call__(self, ids: list[int]) -> None:
+        self._ids += ids
+        self._pending += len(ids)
+        text = self._decode(self._ids)
+        # An unfinished character decodes to U+FFFD; the end of the text may yet turn out to begin a stop string.
+        end = len(text.rstrip("\ufffd")) - self._hold
+        if end > self._sent:
+            self._send(text[self._sent : end])
+
+    def finish(self, text: str) -> None:
+        """The whole text is known: send what waited."""
+        if len(text) > self._sent or self._pending:
+            self._send(text[self._sent :])
+
+    def _send(self, piece: str) -> None:
+        self._on_chunk(piece, self._pending)
+        self._sent, self._pending = self._sent + len(piece), 0
