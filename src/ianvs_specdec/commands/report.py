@@ -1,0 +1,55 @@
+"""``specdec report``: a workspace of Ianvs as one HTML page, and the same data as JSON and CSV."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ianvs_specdec.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("workspace", type=Path, metavar="WORKSPACE", help="folder of a job, or of several jobs")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.html", help="page to write (default: report.html in the workspace)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all data of the page as JSON")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the leaderboard with all columns as CSV")
+    parser.add_argument(
+        "--queries",
+        type=int,
+        default=200,
+        metavar="N",
+        help="queries per test case that can be looked at one by one (default: 200); figures are over all of them",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.queries < 0:
+        raise UserError(f"--queries must be 0 or more, not {options.queries}")
+    out = options.out or options.workspace / "report.html"
+    for path in filter(None, (options.out, options.json, options.csv)):
+        if not path.parent.is_dir():
+            raise UserError(f"cannot write {path}: the folder {path.parent} does not exist")
+
+    from ianvs_specdec.identity import write_atomically
+    from ianvs_specdec.reporting.collect import collect, to_csv
+    from ianvs_specdec.reporting.page import to_html, to_json
+
+    document = collect(options.workspace, options.queries)
+    write_atomically(out, to_html(document))
+    if options.json:
+        write_atomically(options.json, to_json(document) + "\n")
+    if options.csv:
+        write_atomically(options.csv, to_csv(document))
+    cases = document["cases"]
+    answered, shown = sum(case["answered"] for case in cases), sum(len(case["entries"]) for case in cases)
+    print(
+        f"{out}: {len(cases)} test cases of {len(document['jobs'])} jobs, {answered} answers "
+        f"({shown} to look at one by one), {out.stat().st_size / 1e6:.1f} MB",
+        file=sys.stderr,
+    )
+    for note in [*document["notes"], *(f"{case['name']}: {note}" for case in cases for note in case["notes"])]:
+        print(f"note: {note}", file=sys.stderr)
+    return 0

@@ -1,0 +1,219 @@
+"""A workspace as one JSON document: everything that the page shows, and what ``--json`` and ``--csv`` write."""
+
+from __future__ import annotations
+
+import collections
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec import __version__
+from ianvs_specdec.metrics.columns import all_columns
+from ianvs_specdec.metrics.intervals import all_intervals
+from ianvs_specdec.metrics.table import Table
+from ianvs_specdec.reporting.details import Details
+from ianvs_specdec.reporting.figures import QUANTILES, column, described, distributions, figures, groups, safe
+from ianvs_specdec.reporting.routing import Outcomes, curves, scores_of
+from ianvs_specdec.reporting.workspace import Case, Row, Workspace, read_workspace
+
+VERSION = 1
+SHOWN = (
+    *("Accuracy", "Edge Ratio", "Throughput", "Speedup", "Mean Accepted Tokens", "Acceptance Rate"),
+    *("Time to First Token", "Internal Token Latency", "Latency", "Cloud Cost", "Lossless"),
+)
+"""Columns shown at first where the job does not select any."""
+
+Document = dict[str, Any]
+
+
+def collect(folder: Path, most: int = 200) -> Document:
+    """The document of the workspace ``folder`` with the details of up to ``most`` queries per test case.
+
+    Keys: ``columns`` (see ``figures.column``), ``shown`` (names of columns), ``quantiles`` (percents), ``jobs``,
+    ``cases``, ``queries``, ``answers`` (which the cases' entries refer to by place), ``routing`` and ``notes``. What is
+    undefined is None or left out. Raises UserError where there is nothing to report on.
+    """
+    workspace = read_workspace(folder)
+    details, outcomes, scores = Details(workspace), Outcomes(), []
+    cases = []
+    for case in workspace.cases:
+        rows = case.answers()
+        cases.append(_case(workspace, case, rows, details, most))
+        dataset = workspace.dataset(str(case.config["dataset"])) if rows and case.config.get("dataset") else None
+        outcomes.add(case, dict(enumerate(dataset.golds)) if dataset else {}, rows)
+        scores.append(scores_of(rows))
+    _name(workspace.cases, cases)
+    names = dict.fromkeys(name for job in workspace.headers for name in _metrics(workspace, job))
+    names |= dict.fromkeys(name for name in _known() if any(case["figures"].get(name) is not None for case in cases))
+    selected = dict.fromkeys(name for header in workspace.selected.values() for name in _between(header))
+    return {
+        "version": VERSION,
+        "generator": f"ianvs-specdec {__version__}",
+        "created": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "jobs": list(workspace.headers),
+        "columns": [column(name) for name in names],
+        "shown": [name for name in selected or SHOWN if name in names],
+        "quantiles": list(QUANTILES),
+        "cases": cases,
+        "queries": details.queries,
+        "answers": details.answers,
+        "routing": _routing(workspace.cases, outcomes, scores),
+        "notes": workspace.notes,
+    }
+
+
+def _known() -> list[str]:
+    return [*all_columns(), *all_intervals()]
+
+
+def _between(header: Sequence[str]) -> list[str]:
+    """The metrics of a leaderboard: they stand between the algorithm and the paradigm."""
+    end = header.index("paradigm") if "paradigm" in header else len(header)
+    return [name for name in header[:end] if name not in ("rank", "algorithm")]
+
+
+def _metrics(workspace: Workspace, job: str) -> list[str]:
+    return _between(workspace.headers.get(job, []))
+
+
+def _case(workspace: Workspace, case: Case, rows: dict[int, Row], details: Details, most: int) -> Document:
+    dataset = workspace.dataset(str(case.config["dataset"])) if rows and case.config.get("dataset") else None
+    if dataset is not None and not all(
+        index < len(dataset.golds) and _same(dataset.queries[index], row) for index, row in rows.items()
+    ):
+        case.notes.append("the data file has other rows than those asked: questions and references are not shown")
+        dataset = None
+    results = [safe(row) for row in rows.values()]
+    golds = [dataset.golds[index] if dataset else None for index in rows]
+    if dataset is None:
+        for row in results:
+            row[1]["scorer"] = "none"
+    table = Table.of(golds, results)
+    entries = list(details.entries(case, dataset, rows, table, most)) if rows else []
+    run = case.environment.get("run") or {}
+    return {
+        "job": case.job,
+        "algorithm": case.algorithm,
+        "id": case.id,
+        "rank": int(case.rank["rank"]) if case.rank.get("rank", "").isdigit() else None,
+        "time": case.rank.get("time") or run.get("finished") or "",
+        "router": case.module("hard_example_mining").get("name") or case.rank.get("hard_example_mining") or case.algorithm,
+        **{side: _side(case, rows, side) for side in ("edge", "cloud")},
+        "figures": figures(case, _metrics(workspace, case.job), golds, results),
+        "distributions": distributions(table) if rows else {},
+        "groups": groups(golds, results),
+        "failures": _failures(rows),
+        "memory": _memory(rows),
+        "configuration": _configuration(case),
+        "environment": described(case.environment),
+        "repeats": case.repeats,
+        "answered": len(rows),
+        "entries": entries,
+        "notes": case.notes,
+    }
+
+
+def _same(query: Any, row: Row) -> bool:
+    """Whether the query, as the data file has it, is the one that was answered."""
+    told = (row[1].get("query_id"), row[1].get("group"))
+    return told == (query.id, query.group) or told == (None, None) or bool(row[1].get("error"))
+
+
+def _side(case: Case, rows: Mapping[int, Row], side: str) -> Document | None:
+    """Model and back end of a side; None where there is none or it has answered nothing."""
+    place = 2 if side == "edge" else 3
+    for row in rows.values():
+        response = row[place]
+        if response is not None and response.get("backend"):
+            return {"model": str(response.get("model", "")), "backend": str(response["backend"])}
+    own = case.module(f"{side}model").get("hyperparameters") or {}
+    if rows or not own.get("model"):
+        return None
+    return {"model": str(own["model"]), "backend": str(own.get("backend", ""))}
+
+
+def _failures(rows: Mapping[int, Row]) -> Document:
+    """Queries without an answer, and how often each kind of failure struck, those that a retry made good among them."""
+    kinds: collections.Counter[str] = collections.Counter()
+    queries = 0
+    for row in rows.values():
+        result = row[1]
+        queries += bool(result.get("error"))
+        found = list(result.get("failures") or ())
+        for turn in result.get("turns", ()):
+            found += turn["trace"].get("failures") or ()
+        kinds.update(str(failure[1]) for failure in found if len(failure) == 2)
+    return {"queries": queries, "attempts": dict(kinds.most_common())} if queries or kinds else {}
+
+
+def _memory(rows: Mapping[int, Row]) -> dict[str, int]:
+    """The most bytes that each side's model was seen to hold."""
+    most: dict[str, int] = {}
+    for row in rows.values():
+        for turn in row[1].get("turns", ()):
+            held = turn["trace"].get("memory")
+            if held is not None:
+                side = str(row[1].get("side"))
+                most[side] = max(most.get(side, 0), int(held))
+    return most
+
+
+def _configuration(case: Case) -> dict[str, str]:
+    found = described({key: value for key, value in case.config.items() if key != "modules"})
+    for module in case.config.get("modules") or ():
+        if isinstance(module, Mapping):
+            kind = str(module.get("type"))
+            found[kind] = str(module.get("name"))
+            found |= described({kind: module.get("hyperparameters") or {}})
+    return found
+
+
+def _name(cases: Sequence[Case], documents: Sequence[Document]) -> None:
+    """Give each test case a short name that no other of its job has: router, back ends, and what else differs."""
+    for case in documents:
+        backends = list(dict.fromkeys(side["backend"] for side in (case["edge"], case["cloud"]) if side))
+        case["name"] = " · ".join([case["router"], " + ".join(backends)] if backends else [case["router"]])
+    alike: dict[tuple[str, str], list[Document]] = {}
+    for case in documents:
+        alike.setdefault((case["job"], case["name"]), []).append(case)
+    for same in alike.values():
+        keys = dict.fromkeys(key for case in same for key in case["configuration"])
+        varied = [key for key in keys if len({case["configuration"].get(key) for case in same}) > 1]
+        for number, case in enumerate(same, 1):
+            if len(same) > 1:
+                differing = [f"{key.rpartition('.')[2]}={case['configuration'].get(key)}" for key in varied[:3]]
+                case["name"] += f" ({', '.join(differing) or number})"
+
+
+def _routing(cases: Sequence[Case], outcomes: Outcomes, scores: Sequence[tuple[str, dict[int, float]]]) -> list[Document]:
+    """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases."""
+    members: dict[tuple[str, str, str], list[int]] = {}
+    for number, case in enumerate(cases):
+        pair = outcomes.pair(case)
+        if pair is not None:
+            members.setdefault(pair, []).append(number)
+    found = []
+    for pair, numbers in members.items():
+        drawn = curves(outcomes.both(pair), ((number, *scores[number]) for number in numbers))
+        found.append({"data": pair[0], "cases": numbers, **(drawn or {})})
+    return found
+
+
+def to_csv(document: Document) -> str:
+    """The leaderboard with all columns, one line per test case."""
+    sides = ("edge", "cloud")
+    names = [item["name"] for item in document["columns"]]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["job", "rank", "algorithm", "id", "name", "router", *sides, *names, "time"])
+    for case in document["cases"]:
+        backends = [case[side]["backend"] if case[side] else "" for side in sides]
+        values = ["" if (value := case["figures"].get(name)) is None else repr(value) for name in names]
+        rank = "" if case["rank"] is None else case["rank"]
+        writer.writerow(
+            [case["job"], rank, case["algorithm"], case["id"], case["name"], case["router"], *backends, *values, case["time"]]
+        )
+    return text.getvalue()

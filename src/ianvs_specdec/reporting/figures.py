@@ -1,0 +1,152 @@
+"""Figures of a test case: the leaderboard's own, completed by what its answers tell, and what the charts show."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.benchmarks.scorers import SCORERS
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.metrics.columns import DISTRIBUTIONS, all_columns
+from ianvs_specdec.metrics.intervals import all_intervals
+from ianvs_specdec.metrics.table import Table
+from ianvs_specdec.reporting.workspace import Case, Row
+
+QUANTILES = (*range(101), 99.5, 99.9)
+"""Percents at which a distribution is kept: the values in between are interpolated."""
+GROUPED = ("Accuracy", "Speedup", "Mean Accepted Tokens", "Throughput", "Latency", "Edge Ratio")
+ASKING = ("judge", "code")
+"""Scorers that ask a model or run code. A report does neither: it has what the leaderboard says."""
+
+_UNITS = {
+    "Accuracy": ("", 1, "score of the answers against the references: % right, or the benchmark's own scale"),
+    "Edge Ratio": ("%", 0, "share of queries that the edge answered"),
+    "Time to First Token": ("s", -1, "from the request to the first token"),
+    "Internal Token Latency": ("s", -1, "time per output token after the first chunk"),
+    "Chunk Gap": ("s", -1, "time between two pieces of output that reach the user"),
+    "Latency": ("s", -1, "from the request to the last token"),
+    "Throughput": ("token/s", 1, "output tokens over busy time; tokens are counted, never chunks"),
+    "Speedup": ("x", 1, "throughput over that of the same model on the same queries token by token"),
+    "Mean Accepted Tokens": ("token/step", 1, "output tokens per verification step (tau); 1 without speculation"),
+    "Acceptance Rate": ("", 1, "share of the drafted tokens that were accepted"),
+    "Work Amplification": ("", -1, "tokens that the model computed for each token that it put out"),
+    "Bandwidth Up": ("B/token", -1, "bytes sent for each output token"),
+    "Bandwidth Down": ("B/token", -1, "bytes received for each output token"),
+    "Goodput": ("query/s", 1, "queries per second that meet the service-level objective"),
+    "Lossless": ("%", 1, "share of queries whose tokens equal the model's own greedy output"),
+    "Near Ties": ("%", 0, "share of queries whose first difference is at a near-tie"),
+    "Cloud Cost": ("", -1, "per 1,000 queries, from the prices in the cloud model's settings"),
+    "Routing Overhead": ("s", -1, "the router's own time for a query"),
+    "Edge Prompt Tokens": ("token", 0, "tokens that the edge model read"),
+    "Edge Completion Tokens": ("token", 0, "tokens that the edge model wrote"),
+    "Cloud Prompt Tokens": ("token", 0, "tokens that the cloud model read"),
+    "Cloud Completion Tokens": ("token", 0, "tokens that the cloud model wrote"),
+    "Queries": ("", 0, "number of queries"),
+    "Replayed": ("", 0, "queries answered from the journal of an earlier run"),
+    "Failures": ("", -1, "queries without an answer"),
+    "Memory": ("B", -1, "bytes that weights and caches hold"),
+}
+_PART = re.compile(r"^(?P<base>.*?)(?: p\d+)?(?:: .*)?(?P<interval> CI95)?$")
+
+
+def column(name: str) -> dict[str, Any]:
+    """Unit, direction (1: more is better, -1: less is better) and meaning of a column of the leaderboard."""
+    match = _PART.match(name)
+    base = match["base"] if match else name
+    unit, better, about = _UNITS.get(base, ("", 0, ""))
+    return {"name": name, "unit": unit, "better": better, "about": about}
+
+
+def plain(value: float) -> float | None:
+    """NaN and infinity, which JSON does not have, are None."""
+    return value if math.isfinite(value) else None
+
+
+def safe(row: Row) -> Row:
+    """The row as metrics may see it here: nothing is asked and nothing is run to score it."""
+    if row[1].get("scorer") not in ASKING and row[1].get("scorer", "none") in SCORERS:
+        return row
+    result = type(row[1])(row[1])
+    result["scorer"] = "none"
+    return row[0], result, *row[2:]
+
+
+def figures(case: Case, metrics: Sequence[str], golds: Sequence[Any], rows: Sequence[Row]) -> dict[str, float | None]:
+    """Name -> value. What the leaderboard, whose columns are ``metrics``, says stands; where the answers say otherwise,
+    that is noted.
+
+    A column that the leaderboard does not have is computed from the answers, if these are complete.
+    """
+    told = {name: _number(case.rank[name]) for name in metrics if name in case.rank}
+    found = dict(told)
+    if not rows:
+        return found
+    differing = []
+    for name in (*all_columns(), *all_intervals()):
+        value, said = _compute(name, golds, rows), told.get(name)
+        if name not in told:
+            found[name] = value
+        elif value is not None and said is not None and not math.isclose(value, said, rel_tol=1e-5, abs_tol=1e-12):
+            differing.append(f"{name} {value:g} (leaderboard: {said:g})")
+    if differing and not case.repeats and not case.notes:
+        shown = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
+        case.notes.append(f"computed anew from the answers and the data file, other figures come out: {shown}")
+    return found
+
+
+def _number(text: str) -> float | None:
+    try:
+        return plain(float(text))
+    except ValueError:
+        return None
+
+
+def _compute(name: str, golds: Sequence[Any], rows: Sequence[Row]) -> float | None:
+    try:
+        return plain(METRICS[name](golds, rows))
+    except (UserError, ValueError, TypeError, KeyError, IndexError, ImportError):
+        return None
+
+
+def distributions(table: Table) -> dict[str, Any]:
+    """Name -> values (seconds) at ``QUANTILES`` and their number; nothing where no value is defined."""
+    found = {}
+    for name, values in DISTRIBUTIONS.items():
+        defined = values(table)
+        defined = defined[~np.isnan(defined)]
+        if len(defined):
+            points = [float(f"{value:.4g}") for value in np.percentile(defined, QUANTILES)]
+            found[name] = {"count": len(defined), "values": points}
+    return found
+
+
+def groups(golds: Sequence[Any], rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
+    """Kind of query -> figures over its queries, with intervals; empty if there is but one kind."""
+    members: dict[str, list[int]] = {}
+    for index, row in enumerate(rows):
+        members.setdefault(str(row[1].get("group") or ""), []).append(index)
+    if len(members) < 2:
+        return {}
+    found: dict[str, dict[str, float | None]] = {}
+    for name, indices in sorted(members.items()):
+        own_golds, own_rows = [golds[i] for i in indices], [rows[i] for i in indices]
+        known = [n for metric in GROUPED for n in (metric, f"{metric} CI95") if n in METRICS]
+        found[name or "other"] = {"Queries": float(len(indices))} | {n: _compute(n, own_golds, own_rows) for n in known}
+    return found
+
+
+def described(mapping: Mapping[str, Any]) -> dict[str, str]:
+    """A configuration flattened to texts, keys joined by dots; credentials within addresses are left out."""
+    flat: dict[str, str] = {}
+    for key, value in mapping.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{name}": text for name, text in described(value).items()}
+        else:
+            text = "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            flat[str(key)] = re.sub(r"(?<=://)[^/@\s]*@", "", text)
+    return flat

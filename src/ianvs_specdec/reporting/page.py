@@ -1,0 +1,35 @@
+"""The page: one HTML file that needs nothing else, made of the document and the files beside this one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from importlib import resources
+from typing import Any
+
+SCRIPTS = ("basics.js", "charts.js", "leaderboard.js", "figures.js", "queries.js", "main.js")
+
+
+def to_json(document: dict[str, Any]) -> str:
+    """The document as JSON in UTF-8; a broken half of a surrogate pair becomes a question mark."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def to_html(document: dict[str, Any]) -> str:
+    """The page. Questions and answers are foreign text: they are in it as data only, and the page may run no script but
+    its own nor load anything, by its content security policy.
+    """
+    script = "'use strict';\n(() => {\n" + "\n".join(map(_part, SCRIPTS)) + "\n})();\n"
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    parts = {"POLICY": f"'sha256-{digest}'", "STYLE": _part("report.css"), "SCRIPT": script}
+    head, _, tail = _part("report.html").partition("{{DATA}}")
+    for name, text in parts.items():
+        head, tail = head.replace(f"{{{{{name}}}}}", text), tail.replace(f"{{{{{name}}}}}", text)
+    # With no "<" in it, the data cannot end its element, whatever it holds.
+    return head + to_json(document).replace("<", "\\u003c") + tail
+
+
+def _part(name: str) -> str:
+    return resources.files(__package__).joinpath("page", name).read_text(encoding="utf-8")

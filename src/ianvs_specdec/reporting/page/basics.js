@@ -1,0 +1,119 @@
+// The document, the page's state, and small helpers. Foreign text enters the page as text nodes only.
+const data = JSON.parse(document.getElementById('data').textContent);
+const columns = new Map(data.columns.map((column) => [column.name, column]));
+data.cases.forEach((item, index) => { item.index = index; });
+
+// What the address says after the '#': where one is, and how it is sorted and filtered.
+const DEFAULTS = { job: '', sort: '', dir: '', filter: '', columns: '', off: '', case: '', query: '', group: '', outcome: '', find: '', metric: 'Speedup', x: '' };
+const state = { ...DEFAULTS };
+
+const byId = (id) => document.getElementById(id);
+
+function element(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  return fill(node, attributes, children);
+}
+
+function graphic(name, attributes = {}, ...children) {
+  const node = document.createElementNS('http://www.w3.org/2000/svg', name);
+  return fill(node, attributes, children);
+}
+
+function fill(node, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith('on')) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? '' : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+function replace(id, ...children) {
+  byId(id).replaceChildren(...children.flat().filter(Boolean));
+}
+
+// Numbers
+
+function short(value, digits = 4) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return '';
+  if (value === 0) return '0';
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e7) return value.toLocaleString('en');
+  if (size >= 1e7 || size < 1e-4) return value.toExponential(2);
+  const decimals = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
+  return value.toLocaleString('en', { maximumFractionDigits: Math.min(decimals, 10) });
+}
+
+function seconds(value, digits = 3) {
+  if (value === null || value === undefined) return '';
+  const [factor, unit] = Math.abs(value) < 1e-3 ? [1e6, 'µs'] : Math.abs(value) < 1 ? [1e3, 'ms'] : [1, 's'];
+  return `${short(value * factor, digits)} ${unit}`;
+}
+
+function bytes(value) {
+  if (value === null || value === undefined) return '';
+  const power = Math.min(4, Math.max(0, Math.floor(Math.log10(Math.max(1, value)) / 3)));
+  return `${short(value / 1000 ** power, 3)} ${['B', 'kB', 'MB', 'GB', 'TB'][power]}`;
+}
+
+function measured(name, value) {
+  const unit = columns.has(name) ? columns.get(name).unit : '';
+  if (value === null || value === undefined) return 'undefined';
+  if (unit === 's') return seconds(value);
+  if (unit === 'B') return bytes(value);
+  if (unit === 'x') return `${short(value)}×`;
+  return unit === '%' ? `${short(value)} %` : `${short(value)} ${unit}`.trim();
+}
+
+function withInterval(item, name) {
+  const value = item.figures[name];
+  const half = item.figures[`${name} CI95`];
+  return half ? `${measured(name, value)} ± ${measured(name, half).replace('×', '')}` : measured(name, value);
+}
+
+// Test cases
+
+const cases = () => data.cases.filter((item) => item.job === state.job);
+const hidden = () => new Set(state.off.split(',').filter(Boolean));
+const shown = () => { const off = hidden(); return cases().filter((item) => !off.has(item.id)); };
+const chosen = () => cases().find((item) => item.id === state.case) || cases().find((item) => item.entries.length) || cases()[0];
+
+// One colour for each combination of back ends, grey for decoding token by token; one shape for each router.
+const SHAPES = ['circle', 'square', 'diamond', 'up', 'down', 'plus'];
+const backends = (item) => [...new Set([item.edge, item.cloud].filter(Boolean).map((side) => side.backend))].join(' + ') || item.algorithm;
+const kindsOf = (key) => [...new Set(data.cases.map(key))];
+const coloured = kindsOf(backends).filter((name) => name !== 'specdec').sort();
+const routers = kindsOf((item) => item.router).sort();
+const colourOf = (item) => (backends(item) === 'specdec' ? 'var(--base)' : `var(--c${coloured.indexOf(backends(item)) % 10})`);
+const routerColour = (name) => `var(--c${routers.indexOf(name) % 10})`;
+const shapeOf = (name) => SHAPES[routers.indexOf(name) % SHAPES.length];
+
+// The note that follows the pointer or the keyboard's focus
+
+function showTip(title, lines, place) {
+  const tip = byId('tip');
+  tip.replaceChildren(element('b', {}, title), lines.filter(Boolean).join('\n'));
+  tip.hidden = false;
+  const width = tip.offsetWidth;
+  const height = tip.offsetHeight;
+  tip.style.left = `${Math.max(8, Math.min(window.innerWidth - width - 8, place.x + 14))}px`;
+  tip.style.top = `${place.y + 18 + height > window.innerHeight ? Math.max(8, place.y - height - 12) : place.y + 18}px`;
+}
+
+function hideTip() { byId('tip').hidden = true; }
+
+function tipped(node, title, lines, onclick) {
+  const text = [title, ...lines].filter(Boolean).join(', ');
+  fill(node, { tabindex: 0, role: onclick ? 'button' : 'img', 'aria-label': text }, []);
+  const box = () => { const area = node.getBoundingClientRect(); return { x: area.right, y: area.top }; };
+  node.addEventListener('pointermove', (event) => showTip(title, lines, { x: event.clientX, y: event.clientY }));
+  node.addEventListener('pointerleave', hideTip);
+  node.addEventListener('focus', () => showTip(title, lines, box()));
+  node.addEventListener('blur', hideTip);
+  if (onclick) {
+    node.addEventListener('click', onclick);
+    node.addEventListener('keydown', (event) => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); onclick(); } });
+  }
+  return node;
+}

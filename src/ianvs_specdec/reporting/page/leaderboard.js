@@ -1,0 +1,132 @@
+// The tiles on top and the leaderboard: sortable, with a choice of columns and of what the charts show.
+
+function tiles() {
+  const best = (name, sign) => cases().filter((item) => Number.isFinite(item.figures[name]))
+    .sort((a, b) => sign * (b.figures[name] - a.figures[name]))[0];
+  const tile = (what, name, sign) => {
+    const item = best(name, sign);
+    if (!item) return null;
+    const half = item.figures[`${name} CI95`];
+    const unit = columns.get(name).unit;
+    const value = unit === 's' ? seconds(item.figures[name]) : short(item.figures[name]);
+    const extra = half ? ` ± ${unit === 's' ? seconds(half) : short(half, 2)}${unit === 's' ? '' : ` ${unit === 'x' ? '×' : unit}`}` : ` ${unit}`;
+    return element('div', { class: 'tile' }, element('span', { class: 'what' }, what), element('b', {}, value, element('small', {}, extra)), element('span', {}, item.name));
+  };
+  const known = cases().filter((item) => Number.isFinite(item.figures.Lossless));
+  const lossless = known.filter((item) => item.figures.Lossless === 100);
+  replace('tiles',
+    tile('Highest accuracy', 'Accuracy', 1),
+    tile('Largest speedup', 'Speedup', 1),
+    tile('Highest throughput', 'Throughput', 1),
+    tile('Shortest latency', 'Latency', -1),
+    known.length > 0 && element('div', { class: 'tile' }, element('span', { class: 'what' }, 'Lossless'),
+      element('b', {}, `${lossless.length}`, element('small', {}, ` of ${known.length} test cases`)),
+      element('span', {}, 'every token as the model alone writes it')));
+}
+
+function notes() {
+  const found = [...data.notes, ...cases().flatMap((item) => item.notes.map((note) => `${item.name}: ${note}`))];
+  for (const item of cases()) {
+    if (item.failures.queries) found.push(`${item.name}: ${item.failures.queries} queries have no answer`);
+  }
+  replace('notes', found.length > 0 && element('div', { class: 'note', role: 'note' }, element('ul', {}, found.map((note) => element('li', {}, note)))));
+}
+
+const chosenColumns = () => (state.columns ? state.columns.split('|') : data.shown).filter((name) => columns.has(name));
+
+function sorted(list) {
+  const [name, sign] = [state.sort, state.dir === 'asc' ? 1 : -1];
+  if (!name) return list;
+  const value = (item) => (columns.has(name) ? item.figures[name] : item.name);
+  const missing = (item) => value(item) === null || value(item) === undefined;
+  return [...list].sort((a, b) => {
+    if (missing(a) || missing(b)) return missing(a) - missing(b);
+    return sign * (typeof value(a) === 'string' ? value(a).localeCompare(value(b)) : value(a) - value(b));
+  });
+}
+
+function matching(list) {
+  const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = (item) => [item.name, item.algorithm, ...Object.entries(item.configuration).map((pair) => pair.join('='))].join(' ').toLowerCase();
+  return words.length ? list.filter((item) => words.every((word) => text(item).includes(word))) : list;
+}
+
+// Seconds are shown in the unit that suits most of a column.
+function unitOf(name, list) {
+  const column = columns.get(name);
+  if (column.unit !== 's') return [1, column.unit === 'x' ? '×' : column.unit];
+  const values = list.map((item) => item.figures[name]).filter(Boolean).map(Math.abs).sort((a, b) => a - b);
+  const middle = values[Math.floor(values.length / 2)] || 0;
+  return middle < 1e-3 ? [1e6, 'µs'] : middle < 1 ? [1e3, 'ms'] : [1, 's'];
+}
+
+function board() {
+  const list = sorted(matching(cases()));
+  const off = hidden();
+  const parts = chosenColumns().map((name) => {
+    const values = cases().map((item) => item.figures[name]).filter(Number.isFinite);
+    const better = columns.get(name).better;
+    const best = better && values.length > 1 && new Set(values).size > 1 ? Math[better > 0 ? 'max' : 'min'](...values) : null;
+    return { name, values, best, unit: unitOf(name, cases()), top: Math.max(...values) };
+  });
+  const head = (name, label, unit, title) => {
+    const current = state.sort === name;
+    const first = name === 'name' || (columns.get(name) || {}).better < 0 ? 'asc' : 'desc';
+    const next = current ? (state.dir === 'asc' ? 'desc' : 'asc') : first;
+    return element('th', { scope: 'col', 'aria-sort': current && (state.dir === 'asc' ? 'ascending' : 'descending') },
+      element('button', { title, onclick: () => go({ sort: name, dir: next }) }, label, current ? (state.dir === 'asc' ? ' ↑' : ' ↓') : '', element('small', {}, unit)));
+  };
+  const row = (item) => element('tr', { class: off.has(item.id) ? 'off' : null },
+    element('td', {}, element('input', { type: 'checkbox', 'aria-label': `show ${item.name} in the charts`, checked: !off.has(item.id), onchange: () => toggle(item) })),
+    element('td', {}, item.rank === null ? '' : String(item.rank)),
+    element('td', {}, element('button', { class: 'name', onclick: () => { go({ case: item.id, query: '' }); byId('queries').scrollIntoView(); } }, item.name),
+      element('div', { class: 'sub' }, item.algorithm)),
+    parts.map((part) => cell(item, part)));
+  return element('table', { class: 'board', id: 'board' },
+    element('thead', {}, element('tr', {}, element('th', {}), element('th', { scope: 'col' }, element('button', { title: 'rank on the leaderboard of Ianvs', onclick: () => go({ sort: '', dir: '' }) }, '#', element('small'))),
+      head('name', 'Test case', '', 'router and back ends'), parts.map((part) => head(part.name, part.name, part.unit[1], columns.get(part.name).about)))),
+    element('tbody', {}, list.map(row)));
+}
+
+function cell(item, part) {
+  const value = item.figures[part.name];
+  if (value === null || value === undefined) return element('td', { title: 'undefined here' });
+  const half = item.figures[`${part.name} CI95`];
+  const share = part.top > 0 && value > 0 ? (100 * value) / part.top : 0;
+  return element('td', { class: value === part.best ? 'best' : null, title: `${part.name}: ${value}${half ? ` ± ${half} (95 %)` : ''}` },
+    short(value * part.unit[0]), element('small', {}, half ? `± ${short(half * part.unit[0], 2)}` : ' '),
+    element('span', { class: 'meter', style: `--part:${share.toFixed(1)}%` }));
+}
+
+function toggle(item) {
+  const off = hidden();
+  if (!off.delete(item.id)) off.add(item.id);
+  go({ off: [...off].join(',') });
+}
+
+function leaderboard() {
+  const names = new Set(chosenColumns());
+  const choose = (name) => element('label', {}, element('input', { type: 'checkbox', checked: names.has(name), onchange: (event) => {
+    const next = data.columns.map((column) => column.name).filter((known) => (known === name ? event.target.checked : names.has(known)));
+    go({ columns: next.join('|') });
+  } }), ` ${name}`);
+  const open = byId('column-menu') && byId('column-menu').open;
+  const list = matching(cases());
+  replace('leaderboard', caption('leaderboard', 'Leaderboard', 'A column’s heading sorts by it. ± is half of the 95 % interval (bootstrap over queries); an empty cell is undefined here, never 0. Ticks choose what the charts below show.'),
+    element('div', { class: 'tools' },
+      element('input', { type: 'search', id: 'filter', placeholder: 'Filter, e.g. Eagle cloud', 'aria-label': 'Filter test cases', value: state.filter, oninput: (event) => go({ filter: event.target.value }) }),
+      element('button', { onclick: () => go({ off: '' }) }, 'All in the charts'),
+      element('button', { onclick: () => { const keep = new Set(list.map((item) => item.id)); go({ off: cases().map((item) => item.id).filter((id) => !keep.has(id)).join(',') }); } }, 'Only those listed'),
+      element('span', { class: 'grow' }),
+      element('details', { class: 'menu', id: 'column-menu', open: open || null }, element('summary', {}, 'Columns'), element('div', {}, data.columns.filter((column) => !column.name.endsWith(' CI95')).map((column) => choose(column.name))))),
+    element('div', { class: 'scroll' }, board()));
+}
+
+function legend() {
+  const known = cases();
+  const names = [...new Set(known.map(backends))];
+  const own = [...new Set(known.map((item) => item.router))];
+  replace('legend',
+    names.map((name) => element('span', {}, swatch('circle', colourOf(known.find((item) => backends(item) === name))), name)),
+    element('span', { class: 'gap' }), own.map((name) => element('span', {}, swatch(shapeOf(name), 'var(--soft)'), name)));
+}

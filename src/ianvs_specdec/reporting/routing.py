@@ -1,0 +1,163 @@
+"""Accuracy against cloud cost: what routing between two models could give, and what each router's scores would.
+
+For the queries that both the edge model and the cloud model have answered, in whichever test case, every way of routing
+can be worked out: the share of random routers, the best one, and each router at every threshold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.benchmarks.scorers import scorer
+from ianvs_specdec.reporting.figures import safe
+from ianvs_specdec.reporting.workspace import Case, Row
+from ianvs_specdec.types import Sampling
+
+POINTS = 200
+"""A curve has no more points than about this."""
+
+Floats = NDArray[np.float64]
+Point = tuple[float, float | None, float]
+"""Share of queries sent to the cloud (%), cost of 1,000 queries (None without prices), accuracy."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One side's answer to one query: its score (0-100), and what it cost (None without prices)."""
+
+    score: float
+    cost: float | None
+
+
+def side_of(case: Case, side: str) -> str:
+    """What determines a side's outputs in a test case: its model and sampling. Lossless back ends do not matter."""
+    own = case.module(f"{side}model").get("hyperparameters") or {}
+    value = {name: own[name] for name in ("model", *Sampling.names()) if own.get(name) is not None}
+    return json.dumps(value, sort_keys=True, default=str) if "model" in value else ""
+
+
+class Outcomes:
+    """The outcomes of all test cases, by data file, side, model and sampling, and query."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str], dict[int, Outcome]] = {}
+        self._scores: dict[tuple[str, ...], float | None] = {}
+
+    def add(self, case: Case, golds: Mapping[int, Any], rows: Mapping[int, Row]) -> None:
+        """Take down what the edge and the cloud answered in a test case. ``golds``: the right answers that are known."""
+        for index, row in rows.items():
+            if index not in golds:
+                continue
+            for side, response in zip(("edge", "cloud"), row[2:], strict=True):
+                if response is None or response.get("lossy") or not response.get("turns"):
+                    continue
+                score = self._score((row[0], response, None, None), golds[index])
+                if score is not None:
+                    cost = response.get("cost") if side == "cloud" else 0.0
+                    self._of(case, side).setdefault(index, Outcome(score, cost))
+
+    def _score(self, row: Row, gold: Any) -> float | None:
+        response = safe(row)[1]
+        key = (json.dumps(gold, sort_keys=True, default=str), *(str(turn.get("key")) for turn in response["turns"]))
+        if key not in self._scores or "None" in key:
+            answers = [turn["completion"] for turn in response["turns"]]
+            self._scores[key] = scorer(response.get("scorer", "none"))(answers, gold)
+        return self._scores[key]
+
+    def _of(self, case: Case, side: str) -> dict[int, Outcome]:
+        return self._known.setdefault((str(case.config.get("dataset")), side, side_of(case, side)), {})
+
+    def pair(self, case: Case) -> tuple[str, str, str] | None:
+        """Data file, edge and cloud of a test case; None where it does not have both."""
+        edge, cloud = side_of(case, "edge"), side_of(case, "cloud")
+        return (str(case.config.get("dataset")), edge, cloud) if edge and cloud else None
+
+    def both(self, pair: tuple[str, str, str]) -> dict[int, tuple[Outcome, Outcome]]:
+        """Per query: the outcomes of the edge and of the cloud, where both are known."""
+        data, *sides = pair
+        edge, cloud = (self._known.get((data, name, side), {}) for name, side in zip(("edge", "cloud"), sides, strict=True))
+        return {index: (edge[index], cloud[index]) for index in sorted(edge.keys() & cloud.keys())}
+
+
+def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[int, str, Mapping[int, float]]]) -> Any:
+    """What routing gives on these queries: the two ends, the bound, and the routers' curves.
+
+    ``routers``: number of the test case, name, and the router's score per query. Routers that give all queries the same
+    score have no curve, and equal scores are drawn once. A curve goes from all queries on the edge to all in the cloud;
+    queries of equal score change sides together.
+    """
+    if len(both) < 2:
+        return None
+    edge = np.array([pair[0].score for pair in both.values()])
+    cloud = np.array([pair[1].score for pair in both.values()])
+    prices = [pair[1].cost for pair in both.values()]
+    cost = None if None in prices else np.array(prices, dtype=np.float64)
+    gain = cloud - edge
+    best = gain / np.maximum(cost, 1e-12) if cost is not None else gain
+    found: dict[tuple[float, ...], dict[str, Any]] = {}
+    for case, name, given in routers:
+        scores = np.array([given.get(index, np.nan) for index in both])
+        if np.isnan(scores).any() or len(np.unique(scores)) < 2:
+            continue
+        curve = found.setdefault(tuple(scores), {"router": name, "cases": []})
+        if not curve["cases"]:
+            curve |= {"points": _sweep(scores, edge, gain, cost), **_quality(scores, gain)}
+        curve["cases"].append(case)
+    ends = _sweep(np.zeros(len(both)), edge, gain, cost)
+    return {"queries": len(both), "ends": ends, "bound": _sweep(best, edge, gain, cost), "curves": list(found.values())}
+
+
+def _sweep(order: Floats, edge: Floats, gain: Floats, cost: Floats | None) -> list[Point]:
+    """Accuracy while the queries move to the cloud, those with the highest ``order`` first."""
+    by = np.argsort(-order, kind="stable")
+    accuracy = np.concatenate([[edge.mean()], edge.mean() + np.cumsum(gain[by]) / len(edge)])
+    spent = None if cost is None else np.concatenate([[0.0], 1000.0 * np.cumsum(cost[by]) / len(edge)])
+    last_of_its_score = np.append(np.flatnonzero(np.diff(order[by])) + 1, len(order))
+    places = np.concatenate([[0], last_of_its_score])
+    if len(places) > POINTS:
+        places = places[np.unique(np.linspace(0, len(places) - 1, POINTS).astype(np.intp))]
+    return [
+        (_short(100.0 * i / len(edge)), None if spent is None else _short(spent[i]), _short(accuracy[i])) for i in places
+    ]
+
+
+def _quality(scores: Floats, gain: Floats) -> dict[str, float | None]:
+    """``auroc``: how well the scores tell the queries that the cloud answers better. ``apgr`` (RouteLLM, arXiv
+    2406.18665): the mean share of the cloud's advantage that is kept over all shares of queries sent there; 0.5 is
+    random.
+    """
+    positive, negative = scores[gain > 0], scores[gain <= 0]
+    auroc = None
+    if len(positive) and len(negative):
+        below = np.searchsorted(np.sort(negative), positive, side="left")
+        through = np.searchsorted(np.sort(negative), positive, side="right")
+        auroc = _short(float((below + through).sum()) / (2 * len(positive) * len(negative)))
+    total = float(gain.sum())
+    if total <= 0:
+        return {"auroc": auroc, "apgr": None}
+    # Queries of equal score are drawn at random among themselves: the curve is straight between two scores.
+    kept = np.array([(p[0] / 100.0, p[2]) for p in _sweep(scores, np.zeros_like(gain), gain, None)])
+    area = float(np.sum(np.diff(kept[:, 0]) * (kept[1:, 1] + kept[:-1, 1]) / 2)) / (total / len(gain))
+    return {"auroc": auroc, "apgr": _short(area)}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def scores_of(rows: Mapping[int, Row]) -> tuple[str, dict[int, float]]:
+    """The router's name and its score for each query of a test case."""
+    name, scores = "", {}
+    for index, row in rows.items():
+        decision = row[1].get("routing") or {}
+        if isinstance(decision.get("score"), (int, float)):
+            name, scores[index] = str(decision.get("router", "")), float(decision["score"])
+    return name, scores
+
+
