@@ -17,6 +17,7 @@ COMMANDS = {
     "decode": "decode prompts with one method and write outputs and step traces",
     "export": "write a model in the format of another engine",
     "serve": "offer a model with any back end as an OpenAI-compatible server",
+    "report": "show a workspace of Ianvs as one HTML page, and write its data as JSON and CSV",
     "train": "train the embedded models, or a draft head for any model",
 }
 
