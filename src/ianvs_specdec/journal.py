@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "journal.jsonl"
 LOCK_SECONDS = 60
+LOCK_PAUSE = 0.005
 ID_DIGITS = 16
 
 _ANSWER = re.compile(
@@ -114,6 +115,7 @@ class Journal:
         self._explained: set[str] = set()
         self._asked: dict[str, tuple[threading.Lock, int]] = {}
         self._scanned = 0
+        self._writable = False
         self._reader: BinaryIO | None = None
         self._mutex = threading.RLock()
 
@@ -238,6 +240,17 @@ class Journal:
     ) -> str:
         """Append an answer; returns the id of the hardware record. Raises UserError if it cannot be written whole."""
         hardware_id = digest(hardware)[:ID_DIGITS]
+        # Made before the lock is taken: other threads wait for it.
+        answer = _line({
+            "key": configuration.key(messages, prediction),
+            "config": configuration.id,
+            "prompt": prompt_id(messages),
+            "run": self.run,
+            "side": side,
+            "hardware": hardware_id,
+            "time": round(time.time(), 3),
+            "answer": completion.to_json(),
+        })  # fmt: skip
         lines = []
         with self._mutex:
             self._scan()
@@ -246,17 +259,7 @@ class Journal:
                 lines.append(_line(record))
             if hardware_id not in self._records:
                 lines.append(_line({"hardware_id": hardware_id, "value": hardware}))
-            answer = {
-                "key": configuration.key(messages, prediction),
-                "config": configuration.id,
-                "prompt": prompt_id(messages),
-                "run": self.run,
-                "side": side,
-                "hardware": hardware_id,
-                "time": round(time.time(), 3),
-                "answer": completion.to_json(),
-            }
-            self._append(b"".join([*lines, _line(answer)]))
+            self._append(b"".join([*lines, answer]))
             self._scan()
         return hardware_id
 
@@ -289,13 +292,23 @@ class Journal:
                     self._asked[key] = lock, waiting - 1
 
     def ensure_writable(self) -> None:
-        """Raise UserError if answers cannot be kept here. Called before a model is loaded, not after it has worked."""
-        self._append(b"")
+        """Raise UserError if answers cannot be kept here. Called before a model is loaded, not after it has worked.
+        After an answer has been written, nothing is tried until one could not be.
+        """
+        with self._mutex:
+            if not self._writable:
+                self._append(b"")
 
     def _append(self, data: bytes) -> None:
+        """Write under the lock between processes. The mutex is held, so that threads of one process do not meet there:
+        who meets another's lock sleeps between attempts.
+        """
+        self._writable = False
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS), open(self.path, "a+b", buffering=0) as file:
+            if not self._scanned:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, poll_interval=LOCK_PAUSE)
+            with lock, open(self.path, "a+b", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)
                 if size and data:
                     file.seek(size - 1)
@@ -319,6 +332,7 @@ class Journal:
             reason = error.strerror or error
             message = f"cannot write the journal {self.path}: {reason}. The answers already in it are kept."
             raise UserError(message) from error
+        self._writable = bool(data)
 
     # saying why nothing matches
 
