@@ -169,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubServer]:
-    monkeypatch.setattr("ianvs_specdec.llm.api.FIRST_DELAY", 0.01)
+    monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", 0.01)
     server = StubServer()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

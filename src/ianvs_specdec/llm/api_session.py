@@ -1,0 +1,213 @@
+"""A request on its way to an answer: its turn, its attempts, what they cost, and what is told when there is none."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.llm.api_endpoints import Endpoint, Endpoints, Secrets
+from ianvs_specdec.llm.api_failures import (
+    LONGEST_BODY,
+    AttemptError,
+    Verdict,
+    message_of,
+    of_exception,
+    of_status,
+    shortened,
+)
+from ianvs_specdec.llm.api_limits import Budget, Places, Rate
+from ianvs_specdec.llm.api_stream import StreamedAnswer
+from ianvs_specdec.llm.base import OnChunk
+from ianvs_specdec.remote.client import Client, ProtocolError, Reply
+from ianvs_specdec.remote.wire import DeadlineError, InterruptedRequest, Interruption, Patience, Traffic
+from ianvs_specdec.types import Completion
+
+if TYPE_CHECKING:
+    from ianvs_specdec.llm.api import APIBasedLLM
+
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
+CHARACTERS_PER_TOKEN = 4
+
+
+class Call:
+    """A request on its way to an answer, with what has become of it so far."""
+
+    def __init__(self, body: dict[str, Any], deadline: float, max_tokens: int, on_chunk: OnChunk | None) -> None:
+        self.started = time.perf_counter()
+        self.deadline = self.started + deadline
+        self.on_chunk = on_chunk
+        self._rest = json.dumps(body, ensure_ascii=False)[1:]
+        self.tokens = max_tokens + len(self._rest) // CHARACTERS_PER_TOKEN
+        self.failures: list[tuple[float, str]] = []
+        self.traffic = Traffic()
+        self.attempts = 0
+        self.last: Endpoint | None = None
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+    def payload(self, model: str) -> bytes:
+        return f'{{"model": {json.dumps(model)}, {self._rest}'.encode("utf-8", "replace")
+
+
+class Session:
+    """Connections and limits between ``load`` and ``close``."""
+
+    def __init__(self, llm: APIBasedLLM) -> None:
+        self._timeout, self._retries = llm.timeout, llm.retries
+        self._interruption = Interruption()
+        self._endpoints = Endpoints(llm.endpoints)
+        self._secrets = Secrets([secret for endpoint in llm.endpoints for secret in endpoint.secrets()])
+        self._places, self._budget = Places(llm.concurrency), Budget(llm.retry_budget)
+        self._requests, self._tokens = Rate(llm.rate), Rate(llm.token_rate)
+        self._clients = {endpoint: self._client(endpoint) for endpoint in llm.endpoints}
+        self._targets = {endpoint: endpoint.target() for endpoint in llm.endpoints}
+        self._several = len(llm.endpoints) > 1
+
+    def _client(self, endpoint: Endpoint) -> Client:
+        authorization = endpoint.authorization()
+        headers = {"Accept": "text/event-stream", **({"Authorization": authorization} if authorization else {})}
+        return Client(endpoint.url(), headers, self._interruption)
+
+    def close(self) -> None:
+        self._interruption.set()
+        self._places.interrupt()
+        for client in self._clients.values():
+            client.close()
+
+    def answer(self, call: Call) -> Completion:
+        """Try until there is an answer, or there can be none."""
+        self._budget.begin()
+        while True:
+            endpoint = self._admit(call)
+            answer = StreamedAnswer(call.on_chunk)
+            try:
+                completion = self._attempt(endpoint, call, answer)
+            except AttemptError as failure:
+                pause = self._failed(call, endpoint, failure, answer.delivered)
+            else:
+                self._endpoints.succeeded(endpoint)
+                self._tokens.give_back(call.tokens - completion.prompt_tokens - completion.completion_tokens)
+                completion.text = self._secrets.out_of_answer(completion.text)
+                trace = completion.trace
+                trace.failures = call.failures
+                trace.bytes_up, trace.bytes_down = call.traffic.up, call.traffic.down
+                return completion
+            finally:
+                self._endpoints.leave(endpoint)
+                self._places.give_back()
+            self._sleep(call, time.perf_counter() + pause)
+
+    def _admit(self, call: Call) -> Endpoint:
+        """Wait for a turn: what the rates permit, a place, an endpoint that is well."""
+        now = time.perf_counter()
+        begin = max(self._requests.reserve(1, now), self._tokens.reserve(call.tokens, now))
+        if begin > call.deadline:
+            self._requests.give_back(1)
+            self._tokens.give_back(call.tokens)
+            self._give_up(
+                call, "deadline", "the rate limit (api_rate, api_token_rate) leaves no turn before the deadline"
+            )
+        self._sleep(call, begin)
+        while True:
+            try:
+                if not self._places.take(call.deadline):
+                    self._give_up(call, "deadline", "no place became free (api_concurrency) before the deadline")
+            except InterruptedRequest as error:
+                self._give_up(call, "interrupted", str(error))
+            endpoint, again = self._endpoints.choose(time.perf_counter(), call.last)
+            if endpoint is not None:
+                return endpoint
+            self._places.give_back()
+            if math.isinf(again):
+                raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints")
+            if again > call.deadline:
+                self._give_up(call, "deadline", "all servers rest until after the deadline (api_deadline)")
+            self._sleep(call, again)
+
+    def _attempt(self, endpoint: Endpoint, call: Call, answer: StreamedAnswer) -> Completion:
+        call.attempts += 1
+        call.last = endpoint
+        patience = Patience(self._timeout, call.deadline)
+        try:
+            with self._clients[endpoint].post(
+                self._targets[endpoint], call.payload(endpoint.model), patience, call.traffic
+            ) as reply:
+                if reply.status != 200:
+                    raise of_status(reply.status, reply.headers, reply.read_all(LONGEST_BODY))
+                _check_stream(reply)
+                while not answer.done and (data := reply.read()):
+                    answer.feed(data, call.seconds())
+                return answer.completion()
+        except (OSError, ProtocolError, DeadlineError, InterruptedRequest) as error:
+            raise of_exception(error) from error
+
+    def _failed(self, call: Call, endpoint: Endpoint, failure: AttemptError, delivered: bool) -> float:
+        """Note a failed attempt. The seconds to wait before the next one; raises AnswerError or UserError if there is
+        to be none.
+        """
+        now = time.perf_counter()
+        call.failures.append((now - call.started, failure.kind))
+        reason = shortened(self._secrets.out_of(str(failure)))
+        if failure.verdict is Verdict.ENDPOINT:
+            reason += _hint(failure.kind, endpoint)
+            if self._endpoints.refused(endpoint, reason) and not delivered:
+                return 0.0
+            if not self._several:
+                raise UserError(f"the API at {endpoint.server()} refused the request: {reason}") from None
+            raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints") from None
+        if failure.verdict is Verdict.REQUEST:
+            message = f"the API at {endpoint.server()} refused the request: {reason}"
+            raise AnswerError(message, call.failures) from None
+        if failure.verdict is Verdict.PASSING:
+            self._endpoints.failed(endpoint, now)
+        if failure.wait is not None:
+            self._endpoints.busy(endpoint, now + failure.wait)
+        pause = _pause(call.attempts) if failure.wait is None else failure.wait
+        if self._endpoints.other_than(endpoint, now):
+            pause = 0.0
+        if failure.verdict is Verdict.OVER or delivered or call.attempts > self._retries or now + pause > call.deadline:
+            self._give_up(call, None, reason)
+        if not self._budget.permits():
+            self._give_up(call, None, f"{reason} (no repetition: api_retry_budget is used up)")
+        return pause
+
+    def _sleep(self, call: Call, until: float) -> None:
+        try:
+            self._interruption.sleep(until - time.perf_counter())
+        except InterruptedRequest as error:
+            self._give_up(call, "interrupted", str(error))
+
+    def _give_up(self, call: Call, kind: str | None, reason: str) -> NoReturn:
+        """Raises AnswerError. ``kind`` is a failure besides those of the attempts."""
+        failures = [*call.failures, *([(call.seconds(), kind)] if kind else [])]
+        where = "the API" if self._several or call.last is None else f"the API at {call.last.server()}"
+        tries = f"{call.attempts} attempt{'s' if call.attempts != 1 else ''} in {call.seconds():.1f} s"
+        raise AnswerError(f"{where} gave no answer after {tries}: {reason}", failures) from None
+
+
+def _check_stream(reply: Reply) -> None:
+    """Raise AttemptError if the reply is no stream of events."""
+    content_type = reply.headers.get("content-type", "")
+    if not content_type.startswith(("text/html", "application/json")):
+        return
+    message, _ = message_of(reply.read_all(LONGEST_BODY), content_type)
+    reason = f"it answers with {content_type} and not with a stream of events: {message}"
+    raise AttemptError("no stream", reason, Verdict.ENDPOINT)
+
+
+def _hint(kind: str, endpoint: Endpoint) -> str:
+    if kind in ("status 401", "status 403"):
+        what = "was sent" if endpoint.key() else "is empty"
+        return f" (the key in the environment variable {endpoint.key_env}, api_key_env, {what})"
+    if kind in ("status 404", "status 405", "no stream"):
+        return f" (is {endpoint.option} right, which mostly ends in /v1, and the model's name {endpoint.model}?)"
+    return ""
+
+
+def _pause(attempt: int) -> float:
+    return float(min(LONGEST_DELAY, FIRST_DELAY * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0))

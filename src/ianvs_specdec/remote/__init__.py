@@ -1,0 +1,1 @@
+"""Talking to servers over the network: every byte counted, every wait bounded."""
