@@ -24,10 +24,13 @@ from ianvs_specdec.types import Message, Sampling
 log = logging.getLogger(__name__)
 
 SIDE = "judge"
+GIVE_UP = 5
+"""Judgments that fail before any succeeds: then the judge is not there, and the others are not asked for."""
+
 SHOWN = 120
 """Characters of a judgment that a message shows."""
 
-_OWN_OPTIONS = ("base_url", "key_env", "timeout", "deadline", "retries")
+_OWN_OPTIONS = ("base_url", "key_env", "timeout", "deadline", "retries", "rate")
 """Settings that are the API's own, there with the beginning ``api_`` in place of ``judge_``."""
 
 
@@ -35,8 +38,8 @@ _OWN_OPTIONS = ("base_url", "key_env", "timeout", "deadline", "retries")
 class JudgeSettings:
     """The hyperparameters ``judge_...``; None = what the API back end does without them.
 
-    ``model``: the name that the server knows; ``base_url``, ``key_env``, ``timeout``, ``deadline`` and ``retries``: see
-    ``llm.api``; ``prompts``: a file like FastChat's ``judge_prompts.jsonl`` ("" = the official prompts);
+    ``model``: the name that the server knows; ``base_url``, ``key_env``, ``timeout``, ``deadline``, ``retries`` and
+    ``rate``: see ``llm.api``; ``prompts``: a file like FastChat's ``judge_prompts.jsonl`` ("" = the official prompts);
     ``concurrency``: how many judgments are asked for at a time; ``max_tokens`` of one judgment.
     """
 
@@ -48,6 +51,7 @@ class JudgeSettings:
     timeout: float | None = None
     deadline: float | None = None
     retries: int | None = None
+    rate: float | None = None
     max_tokens: int = 2048
 
     @classmethod
@@ -177,7 +181,7 @@ class _Panel:
         found: dict[str, str | AnswerError] = {}
         missing: dict[str, list[Message]] = {}
         for messages in asked:
-            known = self._journal.get(self._configuration.key(messages)) if self._journal else None
+            known = self._journal.get(self._configuration.key(messages)) if self._journal is not None else None
             if known is None:
                 missing[digest(messages)] = messages
             else:
@@ -185,15 +189,14 @@ class _Panel:
         return found | self._ask_all(missing) if missing else found
 
     def _ask_all(self, missing: Mapping[str, list[Message]]) -> dict[str, str | AnswerError]:
-        if self._journal:
+        if self._journal is not None:
             if why := self._journal.explain_miss(self._configuration, next(iter(missing.values()))):
                 log.warning("judge: %s", why)
             self._journal.ensure_writable()
         self._llm.load()
         found: dict[str, str | AnswerError] = {}
         failed = 0
-        most = min(self._settings.concurrency, len(missing))
-        pool = ThreadPoolExecutor(most, thread_name_prefix=SIDE)
+        pool = ThreadPoolExecutor(min(self._settings.concurrency, len(missing)), thread_name_prefix=SIDE)
         try:
             futures = {pool.submit(self._ask, messages): key for key, messages in missing.items()}
             for future in as_completed(futures):
@@ -202,11 +205,13 @@ class _Panel:
                 except AnswerError as error:
                     found[futures[future]] = error
                     failed += 1
-                    # A judge that is not there is not waited for once for every answer.
-                    if failed == len(found) and failed >= most:
+                    if failed == len(found) == min(GIVE_UP, len(missing)):
+                        # Nor is it waited for: requests under way end as well.
+                        pool.shutdown(wait=False, cancel_futures=True)
+                        self._llm.close()
                         raise
         finally:
-            # Judgments under way are waited for: they are paid for, and the journal keeps them.
+            # Other judgments under way are waited for: they are paid for, and the journal keeps them.
             pool.shutdown(cancel_futures=True)
         return found
 
@@ -214,10 +219,10 @@ class _Panel:
         try:
             completion = self._llm.generate(messages, self._sampling)
         except AnswerError as error:
-            if self._journal:
+            if self._journal is not None:
                 self._journal.put_failure(self._configuration.key(messages), error, side=SIDE)
             raise
-        if self._journal:
+        if self._journal is not None:
             hardware = self._llm.hardware()
             self._journal.put(self._configuration, messages, completion, side=SIDE, hardware=hardware)
         return completion.text
@@ -247,4 +252,4 @@ def _as_judge(error: UserError) -> UserError:
     for name in _OWN_OPTIONS:
         message = message.replace(f"api_{name}", f"judge_{name}")
         key = f"judge_{name}" if key == f"api_{name}" else key
-    return UserError(message if "judge_" in message else f"the judge: {message}", key=key)
+    return UserError(f"the judge: {message}", key=key)

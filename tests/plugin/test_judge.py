@@ -1,0 +1,299 @@
+"""The judge: who is asked what, what is kept, and what happens when it does not do its work."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.benchmarks.judge import JudgeSettings, judge, judge_all
+from ianvs_specdec.benchmarks.processor import DatasetProcessor
+from ianvs_specdec.benchmarks.scorers import scorer
+from ianvs_specdec.benchmarks.scoring import scores
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.response import Response
+
+from .judge_stub import JudgeStub, judging
+
+KEY = "sk-judge-0123456789"
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgeStub]:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with judging() as server:
+        yield server
+
+
+def settings(stub: JudgeStub, **more: Any) -> dict[str, Any]:
+    return {
+        "judge_model": "gpt-4",
+        "judge_base_url": stub.url,
+        "judge_key_env": "JUDGE_KEY",
+        "judge_retries": 0,
+        **more,
+    }
+
+
+def question(number: int, group: str = "writing", turns: int = 2) -> dict[str, Any]:
+    texts = [f"question {number}.{turn}" for turn in range(1, turns + 1)]
+    return {"turns": texts, "id": f"q{number}", "group": group, "scorer": "judge"}
+
+
+def answered(rows: list[dict[str, Any]]) -> list[Response]:
+    """Results of a test case: each turn is answered with a text that names the query and the turn."""
+    results = []
+    for row in rows:
+        query = row["query"]
+        turns = [{"completion": f"answer {query['id']}.{turn}"} for turn in range(1, len(query["turns"]) + 1)]
+        result = Response(turns=turns, scorer=query["scorer"])
+        result.row = row
+        results.append(result)
+    return results
+
+
+def processed(hyperparameters: dict[str, Any], questions: list[Any], answers: list[Any]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = DatasetProcessor(**hyperparameters)(SimpleNamespace(x=questions, y=answers)).x
+    return rows
+
+
+def case(stub: JudgeStub, count: int, **more: Any) -> list[Response]:
+    references = {"references": ["", ""]}
+    return answered(processed(settings(stub, **more), [question(i) for i in range(count)], [references] * count))
+
+
+def second_turn(prompt: str) -> bool:
+    return "Conversation with User" in prompt
+
+
+def by_turn(first: int, second: int) -> Callable[[str], str]:
+    """A judge that gives one rating to first turns, another to second ones."""
+    return lambda prompt: f"Rating: [[{second if second_turn(prompt) else first}]]"
+
+
+def test_the_score_is_the_mean_of_both_turns(stub: JudgeStub) -> None:
+    stub.judgment = by_turn(4, 9)
+    results = case(stub, 3)
+    assert scores(results, [None] * 3) == [6.5, 6.5, 6.5]
+    assert len(stub.bodies) == 6
+    for number in range(3):
+        first, second = sorted((p for p in stub.prompts() if f"question {number}.1" in p), key=second_turn)
+        assert f"answer q{number}.1" in first
+        assert f"answer q{number}.2" not in first
+        assert f"answer q{number}.2" in second
+
+
+def test_the_judge_is_asked_as_the_official_one(stub: JudgeStub) -> None:
+    scores(case(stub, 1), [None])
+    for body in stub.bodies:
+        assert (body["model"], body["temperature"], body["max_tokens"]) == ("gpt-4", 0.0, 2048)
+        assert [message["role"] for message in body["messages"]] == ["system", "user"]
+    assert set(stub.keys) == {f"Bearer {KEY}"}
+
+
+def test_references_reach_the_judge(stub: JudgeStub) -> None:
+    rows = processed(settings(stub), [question(1, "math")], [{"references": ["the sum", "the product"]}])
+    scores(answered(rows), [None])
+    first, second = sorted(stub.prompts(), key=second_turn)
+    assert "the sum" in first
+    assert "Reference answer:\nthe product" in second
+
+
+def test_a_query_alone_is_scored_as_among_others(stub: JudgeStub) -> None:
+    stub.judgment = by_turn(2, 3)
+    (result,) = case(stub, 1)
+    answers = [turn["completion"] for turn in result["turns"]]
+    assert scorer("judge")(answers, result.row["gold"]) == 2.5
+
+
+def test_without_a_judge_there_is_no_score(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        rows = processed({}, [question(1)], [{"references": []}])
+    assert "no judge_model is set" in caplog.text
+    assert scores(answered(rows), [{"references": []}]) == [None]
+    assert scorer("judge")(["a", "b"], {"references": []}) is None
+
+
+def test_queries_without_all_answers_are_not_judged(stub: JudgeStub) -> None:
+    results = case(stub, 4)
+    results[0]["turns"] = []
+    results[1]["turns"] = results[1]["turns"][:1]
+    results[2]["error"] = "no answer"
+    found = scores(results, [None] * 4)
+    assert found[:3] == [None, None, None]
+    assert found[3] is not None
+    assert len(stub.bodies) == 2
+
+
+def test_other_scorers_beside_the_judge(stub: JudgeStub, caplog: pytest.LogCaptureFixture) -> None:
+    stub.judgment = by_turn(5, 5)
+    questions = [question(1), {"turns": ["Which?"], "id": "q2", "scorer": "choice"}, {"turns": ["x"], "scorer": "none"}]
+    with caplog.at_level(logging.WARNING):
+        rows = processed(settings(stub), questions, [{}, "B", ""])
+    assert "(scorers choice)" in caplog.text
+    results = answered([{**row, "query": {"id": "", **row["query"]}} for row in rows])
+    results[1]["turns"] = [{"completion": "B"}]
+    assert scores(results, [{}, "B", ""]) == [5.0, 100.0, None]
+
+
+def test_judgments_are_asked_for_at_the_same_time(stub: JudgeStub) -> None:
+    stub.meeting = threading.Barrier(4)
+    scores(case(stub, 4, judge_concurrency=4), [None] * 4)
+    assert len(stub.bodies) == 8
+
+
+def test_equal_answers_are_judged_once(stub: JudgeStub) -> None:
+    results = case(stub, 1) * 5
+    assert len(set(scores(results, [None] * 5))) == 1
+    assert len(stub.bodies) == 2
+
+
+def journal(job: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_nothing_is_judged_twice(stub: JudgeStub, job: Path, new_run: Callable[..., None]) -> None:
+    before = scores(case(stub, 3), [None] * 3)
+    assert len(stub.bodies) == 6
+    lines = [line for line in journal(job) if "answer" in line]
+    assert len(lines) == 6
+    assert {line["side"] for line in lines} == {"judge"}
+    new_run()
+    stub.shutdown()
+    stub.server_close()
+    assert scores(case(stub, 3), [None] * 3) == before, "a judge that is not there any more is not asked"
+    assert len(stub.bodies) == 6
+
+
+def test_what_is_new_is_judged(
+    stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    scores(case(stub, 2), [None] * 2)
+    new_run()
+    scores(case(stub, 3), [None] * 3)
+    assert len(stub.bodies) == 6
+    new_run()
+    with caplog.at_level(logging.WARNING):
+        scores(case(stub, 2, judge_max_tokens=100), [None] * 2)
+    assert len(stub.bodies) == 10
+    assert "judge: 6 earlier answers" in caplog.text
+    assert "sampling.max_tokens 2048 -> 100" in caplog.text
+    new_run(fresh=True)
+    scores(case(stub, 2), [None] * 2)
+    assert len(stub.bodies) == 14
+
+
+def test_a_judge_that_answers_nonsense_is_one_message(stub: JudgeStub) -> None:
+    stub.judgment = lambda prompt: "I like it. " * 50 + "Nine of ten!"
+    with pytest.raises(UserError, match="no answer has a rating: 4 judgments of the judge gpt-4 are missing") as error:
+        scores(case(stub, 2), [None] * 2)
+    assert "expected a rating from 1 to 10 such as [[5]]" in str(error.value)
+    assert "Nine of ten!" in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_some_nonsense_costs_the_queries_their_score_and_is_told(
+    stub: JudgeStub, caplog: pytest.LogCaptureFixture
+) -> None:
+    stub.judgment = lambda prompt: "Rating: [[12]]" if "question 1.2" in prompt else "Rating: [[6]]"
+    with caplog.at_level(logging.WARNING):
+        assert scores(case(stub, 3), [None] * 3) == [6.0, None, 6.0]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "1 of 3 queries have no score: 1 judgments of the judge gpt-4 are missing; the first: "
+        "expected a rating from 1 to 10 such as [[5]], got 'Rating: [[12]]'"
+    )
+
+
+def test_a_wrong_key_is_one_message_without_the_key(stub: JudgeStub) -> None:
+    stub.judgment = lambda prompt: 401
+    with pytest.raises(UserError) as error:
+        scores(case(stub, 5), [None] * 5)
+    assert "the judge: " in str(error.value)
+    assert "401" in str(error.value)
+    assert KEY not in str(error.value)
+    assert len(stub.bodies) <= 8
+
+
+def test_a_judge_that_is_not_there_is_not_waited_for(stub: JudgeStub) -> None:
+    results = case(stub, 40)
+    stub.shutdown()
+    stub.server_close()
+    with pytest.raises(UserError, match="the judge: ") as error:
+        scores(results, [None] * 40)
+    assert stub.url in str(error.value)
+
+
+def test_some_failures_cost_the_queries_their_score_and_are_asked_again(
+    stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    stub.judgment = lambda prompt: 500 if "question 7." in prompt else "Rating: [[6]]"
+    with caplog.at_level(logging.WARNING):
+        found = scores(case(stub, 8), [None] * 8)
+    assert found == [6.0] * 7 + [None]
+    assert "1 of 8 queries have no score: 2 judgments of the judge gpt-4 are missing; the first: " in caplog.text
+    failed = [line for line in journal(job) if "failed" in line]
+    assert [line["side"] for line in failed] == ["judge", "judge"]
+    new_run()
+    asked = len(stub.bodies)
+    stub.judgment = lambda prompt: "Rating: [[3]]"
+    assert scores(case(stub, 8), [None] * 8) == [6.0] * 7 + [3.0]
+    assert len(stub.bodies) == asked + 2
+
+
+def test_no_key(stub: JudgeStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JUDGE_KEY")
+    results = case(stub, 1, judge_base_url="https://judge.invalid/v1")
+    with pytest.raises(UserError, match=r"JUDGE_KEY \(judge_key_env\) holds no API key"):
+        scores(results, [None])
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "key", "message"),
+    [
+        ({"judge_base_url": "http://localhost/v1"}, "judge_base_url", "no judge_model"),
+        ({"judge_model": 4}, "judge_model", "must be a text"),
+        ({"judge_model": "m", "judge_concurrency": 0}, "judge_concurrency", "whole number from 1"),
+        ({"judge_model": "m", "judge_concurrency": 2.5}, "judge_concurrency", "whole number from 1"),
+        ({"judge_model": "m", "judge_deadline": "soon"}, "judge_deadline", "judge_deadline must be"),
+        ({"judge_model": "m", "judge_key_env": ""}, "judge_key_env", "judge_key_env must be"),
+        ({"judge_model": "m", "judge_prompts": "nowhere.jsonl"}, "judge_prompts", "no file nowhere.jsonl"),
+        ({"judge_modle": "m"}, "judge_modle", "Did you mean 'judge_model'"),
+        ({"run_code": "yes"}, "run_code", "true or false"),
+        ({"code_timeout": 0}, "code_timeout", "above 0"),
+    ],
+)
+def test_settings_that_cannot_work(hyperparameters: dict[str, Any], key: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        DatasetProcessor.check_hyperparameters(hyperparameters)
+    assert error.value.key == key
+    assert message in str(error.value)
+
+
+def test_no_judge_is_no_error() -> None:
+    assert JudgeSettings.parse({"judge_model": None, "slo_ttft": 1.0}) is None
+    assert judge_all([]) == []
+    assert judge(["a"], "text") is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "message"),
+    [
+        (question(1, "math"), {"references": ["only one"]}, "judged against a reference for each turn"),
+        (question(1, "coding"), "", "judged against a reference for each turn"),
+        (question(1, turns=3), "", "has prompts for 2 turns, the question has 3"),
+    ],
+)
+def test_rows_that_cannot_be_judged_are_found_before_a_model_is_asked(
+    stub: JudgeStub, asked: dict[str, Any], answer: Any, message: str
+) -> None:
+    with pytest.raises(UserError, match="data row 2") as error:
+        processed(settings(stub), [question(0), asked], ["", answer])
+    assert message in str(error.value)
+    processed({}, [question(0), asked], ["", answer])
