@@ -80,6 +80,7 @@ class Details:
         if key not in self._query_places:
             self._query_places[key] = len(self.queries)
             entry: dict[str, Any] = {"index": index, "id": result.get("query_id", ""), "group": result.get("group", "")}
+            entry["scorer"] = result.get("scorer", "")
             if dataset is not None:
                 query, gold = dataset.queries[index], dataset.golds[index]
                 entry["turns"] = [_cut(turn) for turn in query.turns]

@@ -4,7 +4,7 @@ const columns = new Map(data.columns.map((column) => [column.name, column]));
 data.cases.forEach((item, index) => { item.index = index; });
 
 // What the address says after the '#': where one is, and how it is sorted and filtered.
-const DEFAULTS = { job: '', sort: '', dir: '', filter: '', columns: '', off: '', case: '', query: '', group: '', outcome: '', find: '', metric: 'Speedup', x: '' };
+const DEFAULTS = { job: '', sort: '', dir: '', filter: '', columns: '', off: '', case: '', query: '', group: '', outcome: '', find: '', metric: 'Speedup', router: '', x: '' };
 const state = { ...DEFAULTS };
 
 const byId = (id) => document.getElementById(id);
@@ -25,12 +25,12 @@ function fill(node, attributes, children) {
     if (key.startsWith('on')) node.addEventListener(key.slice(2), value);
     else node.setAttribute(key, value === true ? '' : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 
 function replace(id, ...children) {
-  byId(id).replaceChildren(...children.flat().filter(Boolean));
+  byId(id).replaceChildren(...children.flat(Infinity).filter(Boolean));
 }
 
 // Numbers
@@ -69,7 +69,7 @@ function measured(name, value) {
 function withInterval(item, name) {
   const value = item.figures[name];
   const half = item.figures[`${name} CI95`];
-  return half ? `${measured(name, value)} ± ${measured(name, half).replace('×', '')}` : measured(name, value);
+  return half > Math.abs(value) * 1e-9 ? `${measured(name, value)} ± ${measured(name, half).replace('×', '')}` : measured(name, value);
 }
 
 // Test cases

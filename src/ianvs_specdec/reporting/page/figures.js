@@ -11,7 +11,7 @@ function speed() {
   }
   const x = extent(list.flatMap((item) => spread(item, 'Mean Accepted Tokens')), { from: 1 });
   const y = extent(list.flatMap((item) => spread(item, 'Speedup')), { from: 1 });
-  const chart = plot({ title: 'Speedup against mean accepted tokens', height: 400,
+  const chart = plot({ title: 'Speedup against mean accepted tokens', height: 500,
     x: { domain: x, label: 'mean accepted tokens per verification step (tau)' }, y: { domain: y, label: 'speedup', format: (value) => `${short(value)}×` } });
   const { area, sx, sy } = chart;
   const end = Math.min(x[1], y[1]);
@@ -138,11 +138,15 @@ function distribution(name, list) {
 }
 
 const DASHES = ['none', '7 3', '2 3', '9 3 2 3', '4 2', '1 2'];
-const MOST_BARS = 5;
+const MOST_BARS = 8;
 
 function tasks() {
-  const about = `Figures by kind of query, with 95 % intervals. Bars are drawn for the first ${MOST_BARS} of the test cases that the leaderboard lists and ticks.`;
-  const listed = sorted(matching(shown())).filter((item) => Object.keys(item.groups).length);
+  const about = 'Figures by kind of query, with 95 % intervals: the ticked test cases of one router, in the leaderboard’s order.';
+  const ticked = sorted(matching(shown())).filter((item) => Object.keys(item.groups).length);
+  const count = (router) => ticked.filter((item) => item.router === router).length;
+  const own = [...new Set(ticked.map((item) => item.router))];
+  const router = own.includes(state.router) ? state.router : [...own].sort((a, b) => count(b) - count(a))[0];
+  const listed = ticked.filter((item) => item.router === router);
   const list = listed.slice(0, MOST_BARS);
   const names = [...new Set(list.flatMap((item) => Object.keys(item.groups)))].sort();
   const metrics = ['Speedup', 'Accuracy', 'Mean Accepted Tokens', 'Throughput', 'Latency', 'Edge Ratio'].filter((metric) => list.some((item) => names.some((name) => Number.isFinite((item.groups[name] || {})[metric]))));
@@ -151,19 +155,21 @@ function tasks() {
     return;
   }
   const metric = metrics.includes(state.metric) ? state.metric : metrics[0];
-  const choice = element('div', { class: 'tools' }, metrics.map((name) => element('button', { 'aria-pressed': String(name === metric), onclick: () => go({ metric: name }) }, name)));
+  const choice = element('div', { class: 'tools' }, metrics.map((name) => element('button', { 'aria-pressed': String(name === metric), onclick: () => go({ metric: name }) }, name)),
+    own.length > 1 && element('select', { 'aria-label': 'Router', onchange: (event) => go({ router: event.target.value }) }, own.map((name) => element('option', { value: name, selected: name === router }, name))));
   const key = element('div', { class: 'key' }, list.map((item) => element('span', {}, swatch('square', barColour(item, list)), ` ${item.name}`)),
     listed.length > list.length && element('span', {}, `(${listed.length - list.length} more not drawn)`));
   replace('tasks', caption('tasks', 'Kinds of queries', about), choice, key, element('figure', {}, bars(list, names, metric)));
 }
 
-// Test cases of one back end differ by router: then the bars, which have no shape, take a colour each.
+// Where test cases of one router and back end differ in something else, each takes a colour of its own.
 const barColour = (item, list) => (new Set(list.map(colourOf)).size < list.length ? `var(--c${list.indexOf(item) % 10})` : colourOf(item));
 
 function bars(list, names, metric) {
   const tall = 9;
   const band = list.length * (tall + 1.5) + 12;
-  const [width, left, right, top] = [1150, 190, 60, 22];
+  const room = byId('tasks').clientWidth - 44;
+  const [width, left, right, top] = [Math.max(400, Math.min(1290, room)), room < 700 ? 110 : 190, 24, 22];
   const bottom = top + names.length * band;
   const value = (item, name) => (item.groups[name] || {})[metric];
   const half = (item, name) => (item.groups[name] || {})[`${metric} CI95`] || 0;
@@ -171,13 +177,13 @@ function bars(list, names, metric) {
   const sx = (number) => left + (number / high) * (width - left - right);
   const format = columns.get(metric) && columns.get(metric).unit === 's' ? (number) => seconds(number, 2) : (number) => short(number, 3);
   const svg = graphic('svg', { viewBox: `0 0 ${width} ${bottom + 6}`, role: 'group', 'aria-label': `${metric} by kind of query` });
-  for (const tick of ticks(0, high, 6)) {
+  for (const tick of ticks(0, high, width < 700 ? 3 : 6)) {
     svg.append(graphic('line', { class: 'grid', x1: sx(tick), x2: sx(tick), y1: top - 4, y2: bottom }), graphic('text', { x: sx(tick), y: 12, 'text-anchor': 'middle', 'aria-hidden': 'true' }, format(tick)));
   }
   if (metric === 'Speedup') svg.append(graphic('line', { class: 'refline', x1: sx(1), x2: sx(1), y1: top - 4, y2: bottom }));
   names.forEach((name, row) => {
     const start = top + row * band + 5;
-    svg.append(graphic('text', { class: 'strong', x: left - 12, y: start + (band - 12) / 2 + 4, 'text-anchor': 'end' }, name.length > 26 ? `${name.slice(0, 25)}…` : name));
+    svg.append(graphic('text', { class: 'strong', x: left - 12, y: start + (band - 12) / 2 + 4, 'text-anchor': 'end' }, name.length > left / 7.2 ? `${name.slice(0, left / 7.2 - 1)}…` : name));
     list.forEach((item, place) => {
       const y = start + place * (tall + 1.5);
       const number = value(item, name);

@@ -7,9 +7,10 @@ function tiles() {
     const item = best(name, sign);
     if (!item) return null;
     const half = item.figures[`${name} CI95`];
-    const unit = columns.get(name).unit;
-    const value = unit === 's' ? seconds(item.figures[name]) : short(item.figures[name]);
-    const extra = half ? ` ± ${unit === 's' ? seconds(half) : short(half, 2)}${unit === 's' ? '' : ` ${unit === 'x' ? '×' : unit}`}` : ` ${unit}`;
+    const { unit } = columns.get(name);
+    const value = unit === 's' ? seconds(item.figures[name]) : short(item.figures[name]) + (unit === 'x' ? '×' : '');
+    const error = half ? `± ${unit === 's' ? seconds(half, 2) : short(half, 2)}` : '';
+    const extra = ` ${error} ${['s', 'x'].includes(unit) ? '' : unit}`;
     return element('div', { class: 'tile' }, element('span', { class: 'what' }, what), element('b', {}, value, element('small', {}, extra)), element('span', {}, item.name));
   };
   const known = cases().filter((item) => Number.isFinite(item.figures.Lossless));
@@ -94,7 +95,7 @@ function cell(item, part) {
   const half = item.figures[`${part.name} CI95`];
   const share = part.top > 0 && value > 0 ? (100 * value) / part.top : 0;
   return element('td', { class: value === part.best ? 'best' : null, title: `${part.name}: ${value}${half ? ` ± ${half} (95 %)` : ''}` },
-    short(value * part.unit[0]), element('small', {}, half ? `± ${short(half * part.unit[0], 2)}` : ' '),
+    short(value * part.unit[0]), element('small', {}, half > Math.abs(value) * 1e-9 ? `± ${short(half * part.unit[0], 2)}` : '\u00a0'),
     element('span', { class: 'meter', style: `--part:${share.toFixed(1)}%` }));
 }
 

@@ -1,8 +1,8 @@
 // Where one is stands in the address; everything is drawn from it.
 
-const PARTS = { top: [tiles, notes, legend], board: [leaderboard], charts: [speed, routing, latency, tasks], detail: [queries, setup] };
+const PARTS = { top: [heading, tiles, notes, legend], board: [leaderboard], charts: [speed, routing, latency, tasks], detail: [queries, setup] };
 const NEEDS = { job: ['top', 'board', 'charts', 'detail'], sort: ['board', 'charts'], dir: ['board', 'charts'], filter: ['board', 'charts'], columns: ['board'], off: ['board', 'charts'],
-  case: ['detail'], query: ['detail'], group: ['detail'], outcome: ['detail'], find: ['detail'], metric: ['charts'], x: ['charts'] };
+  case: ['detail'], query: ['detail'], group: ['detail'], outcome: ['detail'], find: ['detail'], metric: ['charts'], router: ['charts'], x: ['charts'] };
 
 function read() {
   const given = new URLSearchParams(location.hash.includes('=') ? location.hash.slice(1) : '');
@@ -42,18 +42,13 @@ function draw(parts) {
 }
 
 function heading() {
-  const total = data.cases.reduce((sum, item) => sum + item.answered, 0);
-  const machines = [...new Set(data.cases.map((item) => item.environment.processor).filter(Boolean))];
-  byId('title').textContent = data.jobs.length === 1 ? data.jobs[0] : `${data.jobs.length} jobs`;
-  document.title = `${byId('title').textContent}: report`;
-  byId('summary').textContent = [`${short(data.cases.length)} test cases`, `${short(total)} answers`, machines.join(', '), data.created].filter(Boolean).join(' · ');
+  const total = cases().reduce((sum, item) => sum + item.answered, 0);
+  const machines = [...new Set(cases().flatMap((item) => [item.environment.processor, item.environment.accelerators]).filter(Boolean))];
+  byId('title').textContent = state.job;
+  document.title = `${state.job}: report`;
+  byId('summary').textContent = [`${short(cases().length)} test cases`, `${short(total)} answers`, machines.join(', '), data.created].filter(Boolean).join(' · ');
   byId('footer').textContent = `Made by ${data.generator}, ${data.created}. Nothing in this page is loaded from elsewhere.`;
-  replace('jobs', data.jobs.length > 1 && data.jobs.map((job) => element('button', { 'data-job': job, onclick: () => { go({ ...DEFAULTS, job }); marks(); } }, job)));
-  marks();
-}
-
-function marks() {
-  for (const button of byId('jobs').children) button.setAttribute('aria-pressed', String(button.dataset.job === state.job));
+  replace('jobs', data.jobs.length > 1 && data.jobs.map((job) => element('button', { 'aria-pressed': String(job === state.job), onclick: () => go({ ...DEFAULTS, job }) }, job)));
 }
 
 function all() { return new Set(Object.keys(PARTS)); }
@@ -70,8 +65,9 @@ if ('IntersectionObserver' in window) {
   for (const section of document.querySelectorAll('main section')) watch.observe(section);
 }
 document.addEventListener('keydown', (event) => { if (event.key === 'Escape') { hideTip(); if (byId('column-menu')) byId('column-menu').open = false; } });
-window.addEventListener('hashchange', () => { read(); marks(); draw(all()); });
+let width = window.innerWidth;
+window.addEventListener('resize', () => { if (window.innerWidth !== width) { width = window.innerWidth; draw(new Set(['charts'])); } });
+window.addEventListener('hashchange', () => { read(); draw(all()); });
 
 read();
-heading();
 draw(all());

@@ -1,14 +1,17 @@
 // Single queries: the list, and one query in detail with its answers coloured token by token; and the set-up.
 
 const OUTCOMES = {
-  right: ['right', (entry) => entry.score === 100],
-  wrong: ['wrong', (entry) => entry.score === 0],
+  right: ['right', (entry) => judged(entry) && entry.score === 100],
+  wrong: ['wrong', (entry) => judged(entry) && entry.score === 0],
   edge: ['answered on the edge', (entry) => entry.side === 'edge'],
   cloud: ['answered in the cloud', (entry) => entry.side === 'cloud'],
   failed: ['without an answer', (entry) => Boolean(entry.error)],
   retried: ['with failed attempts', (entry) => entry.turns.some((turn) => data.answers[turn.answer].failures)],
   differing: ['not lossless', (entry) => entry.turns.some((turn) => turn.identical === false)],
 };
+
+// Whether an answer is right or wrong, rather than more or less good.
+const judged = (entry) => ['choice', 'number', 'code'].includes(data.queries[entry.query].scorer);
 
 function asked(query) {
   return query.turns ? query.turns[0] : '';
@@ -56,8 +59,8 @@ function picker() {
 function score(entry) {
   if (entry.error) return element('span', { class: 'badge bad' }, 'no answer');
   if (entry.score === undefined) return null;
-  if (entry.score === 100) return element('span', { class: 'badge good' }, '✓ right');
-  if (entry.score === 0) return element('span', { class: 'badge bad' }, '✗ wrong');
+  if (judged(entry) && entry.score === 100) return element('span', { class: 'badge good' }, '✓ right');
+  if (judged(entry) && entry.score === 0) return element('span', { class: 'badge bad' }, '✗ wrong');
   return element('span', { class: 'badge' }, short(entry.score, 3));
 }
 
