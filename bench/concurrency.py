@@ -3,7 +3,7 @@
 Copies the example, lets a stub server answer for the cloud model, and times the command ``ianvs`` in a process of its
 own. An answer takes the stub a fixed time, so ``concurrency`` requests at a time make at most ``concurrency`` / time
 answers a second. Prints what the server saw from the first request to the last answer, and the processor time that the
-command took for one query: the share of it that must not be exceeded is 1 / ideal.
+command took for one query. "bare" is as many requests with next to no client, just before: what the machine gives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.replay import EXAMPLE, JOB, Cost, measure
-from bench.stub import Counts, serving
+from bench.stub import Counts, ask_bare, serving
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,6 +31,8 @@ def main(argv: list[str] | None = None) -> int:
             shutil.rmtree(options.work, ignore_errors=True)
             prepare(options.work, stub.url, options.rows, options.concurrency)
             stub.counts()
+            ask_bare(stub.url, options.rows, options.concurrency)
+            print(_line("bare", stub.counts(), Cost(0.0), ideal, options.rows), flush=True)
             cost = measure(options.work)
             print(_line(f"run {number + 1}", stub.counts(), cost, ideal, options.rows), flush=True)
     return 0
@@ -57,7 +59,8 @@ def _line(name: str, counts: Counts, cost: Cost, ideal: float, rows: int) -> str
         raise SystemExit(f"bench.concurrency: the server gave {counts.answers} answers to {rows} queries")
     speed = rows / counts.seconds
     spent = "" if cost.user is None else f"{1000 * (cost.user + (cost.system or 0.0)) / rows:.2f}"
-    return f"{name:<10}{speed:>11.1f}{speed / ideal:>10.1%}{counts.most:>9}{spent:>23}{cost.wall:>11.2f}"
+    command = f"{cost.wall:.2f}" if cost.wall else ""
+    return f"{name:<10}{speed:>11.1f}{speed / ideal:>10.1%}{counts.most:>9}{spent:>23}{command:>11}"
 
 
 def prepare(folder: Path, url: str, rows: int, concurrency: int) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import multiprocessing
 import time
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,29 @@ class Stub:
         if not self._pipe.poll(LONGEST):
             raise SystemExit("bench: the stub server does not answer")
         return Counts(*self._pipe.recv())
+
+
+def ask_bare(url: str, rows: int, concurrency: int) -> None:
+    """Ask as many requests with next to no client: what the server and the machine give at best."""
+    address = urllib.parse.urlsplit(url)
+    body = b'{"model": "stub", "stream": true, "messages": []}'
+    request = (
+        f"POST {address.path}/chat/completions HTTP/1.1\r\nHost: {address.netloc}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+    left = iter(range(rows))
+
+    async def connection() -> None:
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        for _ in left:
+            writer.write(request)
+            await reader.readuntil(b"\r\n0\r\n\r\n")
+        writer.close()
+
+    async def main() -> None:
+        await asyncio.gather(*(connection() for _ in range(concurrency)))
+
+    asyncio.run(main())
 
 
 @contextmanager
