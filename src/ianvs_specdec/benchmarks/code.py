@@ -86,8 +86,7 @@ def program(answer: str, prompt: str, entry_point: str) -> str | None:
 def _parts(answer: str, definition: re.Pattern[str]) -> list[str]:
     """What could be the program, the likeliest first: parts that define the function before others."""
     blocks = [block for block in _FENCED.findall(answer) if block.strip()]
-    parts = [*blocks, *(["\n".join(blocks)] if len(blocks) > 1 else [])] or [answer]
-    return sorted(parts, key=lambda part: definition.search(part) is None)
+    return sorted(blocks or [answer], key=lambda part: definition.search(part) is None)
 
 
 def _anew(part: str, prompt: str, definition: re.Pattern[str]) -> Iterator[str]:
@@ -101,14 +100,14 @@ def _anew(part: str, prompt: str, definition: re.Pattern[str]) -> Iterator[str]:
 def _continued(part: str, prompt: str) -> Iterator[str]:
     """The prompt and the function's body, as it stands or indented again."""
     part = part.strip("\n")
-    everything = textwrap.indent(part, "    ")
+    # Some answers have lost the blanks at their beginning, some all indentation of the first level.
+    beginning, everything = f"    {part}", textwrap.indent(part, "    ")
     if part.startswith((" ", "\t")):
         bodies = [part]
     elif any(line and not line[0].isspace() for line in part.split("\n")[1:]):
-        bodies = [everything]
+        bodies = [everything, beginning]
     else:
-        # Answers lose the blanks at their beginning, and only these.
-        bodies = [f"    {part}", everything]
+        bodies = [beginning, everything]
     for body in bodies:
         yield prompt + body
     for body in bodies:

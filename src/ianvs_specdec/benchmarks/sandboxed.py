@@ -20,9 +20,8 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 DENIED = frozenset(
     f"os.{name}"
     for name in (
-        *("chflags", "chmod", "chown", "exec", "fork", "forkpty", "kill", "killpg", "link", "lockf", "mkdir"),
-        *("posix_spawn", "putenv", "remove", "removexattr", "rename", "rmdir", "setxattr", "spawn", "symlink"),
-        *("system", "truncate", "unsetenv", "utime"),
+        *("chflags", "chmod", "chown", "exec", "fork", "forkpty", "kill", "killpg", "link", "mkdir", "posix_spawn"),
+        *("remove", "removexattr", "rename", "rmdir", "setxattr", "spawn", "symlink", "system", "truncate", "utime"),
     )
 ) | {"pty.spawn", "signal.pthread_kill", "subprocess.Popen", "resource.setrlimit", "resource.prlimit"}
 """Audit events of what a program must not do to the machine."""

@@ -1,0 +1,339 @@
+"""Which program an answer holds, whether it passes, and what programs cannot do to the machine."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.benchmarks.code import failure, program, run_all
+from ianvs_specdec.benchmarks.processor import DatasetProcessor
+from ianvs_specdec.benchmarks.sandbox import Limits, run
+from ianvs_specdec.benchmarks.scorers import scorer
+from ianvs_specdec.benchmarks.scoring import scores
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.response import Response
+
+if os.name != "posix":
+    pytest.skip("programs are run with limits only on POSIX systems", allow_module_level=True)
+
+SHARED = Path(os.environ.get("SPECDEC_SHARED") or Path(__file__).resolve().parents[3] / "shared")
+LIMITS = Limits(seconds=5)
+
+PROMPT = '''import math
+from typing import List
+
+def half(n: int) -> int:
+    return n // 2
+
+def count(numbers: List[int]) -> int:
+    """How many of the numbers are even?
+    >>> count([1, 2])
+    1
+    """
+'''
+TEST = "def check(candidate):\n    assert candidate([]) == 0\n    assert candidate([1, 2, 4]) == 2\n"
+GOLD = {"prompt": PROMPT, "entry_point": "count", "test": TEST}
+
+WHOLE = "def count(numbers: List[int]) -> int:\n    return sum(2 * half(n) == n for n in numbers)"
+BODY = "    total = 0\n    for n in numbers:\n        if n % 2 == 0:\n            total += 1\n    return total"
+UNINDENTED = "total = 0\nfor n in numbers:\n    if n % 2 == 0:\n        total += 1\nreturn total"
+IN_A_LOOP = "for n in range(len(numbers) + 1):\n    if sum(m % 2 == 0 for m in numbers) == n:\n        return n"
+
+
+def fenced(text: str, language: str = "python") -> str:
+    return f"```{language}\n{text}\n```\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        WHOLE,
+        fenced(WHOLE),
+        fenced(WHOLE, ""),
+        fenced(WHOLE, "Python 3"),
+        f"Sure! Here is the function:\n\n{fenced(WHOLE)}\nIt uses `half`.",
+        f"For example\n{fenced('print(count([1, 2]))')}is 1:\n{fenced(WHOLE)}",
+        f"```python\n{WHOLE}",
+        fenced(PROMPT + BODY),
+        PROMPT + BODY,
+        f"Here it is:\n\n{WHOLE}\n\nThis counts the even ones.",
+        "  - a list item:\n" + "\n".join(f"    {line}" for line in fenced(WHOLE).split("\n")),
+        fenced("def even(n):\n    return n % 2 == 0\n\ndef count(numbers):\n    return sum(map(even, numbers))"),
+        BODY,
+        BODY.strip(),
+        BODY + "\n\n# The end\nprint(count([]))",
+        BODY.strip() + "\n\nThis counts the even ones.",
+        UNINDENTED,
+        IN_A_LOOP,
+        fenced(BODY),
+        fenced(UNINDENTED),
+        f"The body is\n{fenced(BODY)}",
+        "\n\n" + BODY,
+        BODY.replace("\n", "\r\n"),
+        fenced("@staticmethod\n" + WHOLE),
+    ],
+)
+def test_the_program_of_an_answer(answer: str) -> None:
+    assert failure(answer, GOLD, LIMITS) == ""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", "I cannot do that.", fenced(""), "    return (", fenced("def count(numbers:\n    return 1"), "x" * 200_000],
+)
+def test_answers_without_a_program(answer: str) -> None:
+    assert program(answer, PROMPT, "count") is None or failure(answer, GOLD, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("    return 1", "AssertionError"),
+        ("    return len(numbers)", "AssertionError"),
+        ("    return nonsense", "NameError"),
+        ("    pass", "AssertionError"),
+        ("I cannot do that.", "the answer holds no program with count"),
+        (fenced("def count(numbers):\n    raise ValueError('no')"), "ValueError: no"),
+        (fenced("def other(numbers):\n    return 1"), "AssertionError"),
+    ],
+)
+def test_wrong_answers_and_why(answer: str, reason: str) -> None:
+    assert failure(answer, GOLD, LIMITS).startswith(reason)
+
+
+def test_the_same_program_passes_or_fails_every_time() -> None:
+    orders = {run("raise ValueError(list({'one', 'two', 'three', 'four', 'five'}))", LIMITS) for _ in range(3)}
+    assert len(orders) == 1
+
+
+# What programs cannot do
+
+
+@pytest.fixture
+def treasure(tmp_path: Path) -> Iterator[Path]:
+    """A file that everybody may write, and nobody has when the test is over."""
+    path = tmp_path / "treasure.txt"
+    path.write_text("gold", encoding="utf-8")
+    path.chmod(0o666)
+    yield path
+    assert path.read_text(encoding="utf-8") == "gold"
+    assert [found.name for found in tmp_path.iterdir()] == ["treasure.txt"]
+
+
+def test_an_endless_loop_ends() -> None:
+    assert run("while True:\n    pass", Limits(seconds=1)) == "more than 1 s of processor time"
+    stubborn = "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass"
+    assert run(stubborn, Limits(seconds=1)) == "more than 1 s of processor time"
+
+
+def test_a_program_that_sleeps_ends() -> None:
+    assert run("import time\ntime.sleep(1000)", Limits(seconds=0.1)) == "not done after 1 s"
+
+
+@pytest.mark.parametrize(
+    "source", ["x = [0] * 10**10", "x = 'a'\nwhile True:\n    x += x", "x = []\nwhile True:\n    x.append(x[:])"]
+)
+def test_memory_is_limited(source: str) -> None:
+    assert run(source, Limits(seconds=5, memory=1 << 28)) == "MemoryError"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os\nwhile True:\n    os.fork()",
+        "import subprocess\nsubprocess.run(['true'])",
+        "import os\nos.system('true')",
+        "import os\nos.execv('/bin/true', ['true'])",
+        "import os\nos.posix_spawn('/bin/true', ['true'], {})",
+        "import os\nos.kill(os.getppid(), 9)",
+        "import os, signal\nos.killpg(os.getpgid(os.getppid()), signal.SIGTERM)",
+        "import multiprocessing\nmultiprocessing.Process(target=print).start()",
+        "import ctypes\nctypes.CDLL(None).fork()",
+        "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (99, 99))",
+        "import socket\nsocket.socket()",
+        "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:1')",
+    ],
+)
+def test_no_processes_no_signals_no_network(source: str) -> None:
+    reason = run(source, LIMITS)
+    assert "must not do this" in reason or reason.startswith("ModuleNotFoundError: No module named '_")
+
+
+def test_a_program_cannot_connect(treasure: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.01)
+        port = server.getsockname()[1]
+        assert run(f"import socket\nsocket.create_connection(('127.0.0.1', {port}))", LIMITS)
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "open({path!r}, 'w')",
+        "open({path!r}, 'a').write('x')",
+        "open({path!r}, 'r+').write('x')",
+        "open({path!r} + '2', 'x')",
+        "os.open({path!r}, os.O_WRONLY | os.O_TRUNC)",
+        "os.remove({path!r})",
+        "os.unlink({path!r})",
+        "os.rename({path!r}, {path!r} + '2')",
+        "os.truncate({path!r}, 0)",
+        "os.mkdir({path!r} + '2')",
+        "os.symlink({path!r}, {path!r} + '2')",
+        "os.link({path!r}, {path!r} + '2')",
+        "shutil.rmtree(os.path.dirname({path!r}))",
+        "pathlib.Path({path!r}).write_text('x')",
+        "open('here.txt', 'w')",
+    ],
+)
+def test_a_program_cannot_change_files(treasure: Path, action: str) -> None:
+    source = f"import os, shutil, pathlib\n{action.format(path=str(treasure))}"
+    assert "must not do this" in run(source, LIMITS)
+
+
+def test_a_program_sees_neither_environment_nor_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    assert run("import os\nassert 'sk-secret' not in str(os.environ)\nassert os.listdir('.') == []", LIMITS) == ""
+    assert run("import numpy", LIMITS).startswith("ModuleNotFoundError")
+    assert run("import ianvs_specdec", LIMITS).startswith("ModuleNotFoundError")
+    assert run("import math, collections, itertools, re, heapq, hashlib, random, datetime, fractions", LIMITS) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import sys\nsys.exit(0)", "SystemExit: 0"),
+        ("raise SystemExit", "SystemExit"),
+        ("exit = None\nimport os\nos._exit(0)", "ended before its end (exit status 0)"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("raise RuntimeError('at import')", "RuntimeError: at import"),
+        ("def f():\n    return f()\nf()", "RecursionError"),
+        ("input()", "EOFError"),
+        ("this is no Python", "SyntaxError"),
+        ("import os\nos.write = os._exit = None", ""),
+        ("import json\njson.dumps = None", ""),
+        ("raise Exception('x' * 10**6)", "Exception: xxx"),
+        ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E", "ended before its end"),
+    ],
+)
+def test_ends_of_all_kinds(source: str, reason: str) -> None:
+    found = run(source, LIMITS)
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
+    assert len(found) < 400
+
+
+def test_much_output_goes_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
+    source = "import os, sys\nfor _ in range(2000):\n    print('x' * 10_000)\n    os.write(2, b'y' * 10_000)"
+    assert run(source, LIMITS) == ""
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_program_cannot_pass_by_flooding_the_verdict() -> None:
+    flood = "try:\n        os.write(number, b'x' * 10_000)\n    except OSError:\n        pass"
+    assert run(f"import os\nfor number in range(3, 64):\n    {flood}", LIMITS).startswith("ended before its end")
+
+
+def test_nothing_is_left_behind() -> None:
+    before = set(os.listdir(tempfile.gettempdir()))
+    descriptors = len(os.listdir("/dev/fd"))
+    for source in ("", "raise ValueError", "import os\nos._exit(1)"):
+        run(source, LIMITS)
+    run("import time\ntime.sleep(99)", Limits(seconds=0.1))
+    left = {name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("specdec-")}
+    assert not left
+    assert len(os.listdir("/dev/fd")) == descriptors
+
+
+# Rows
+
+
+def results_of(rows: list[dict[str, Any]], answers: list[str]) -> list[Response]:
+    results = []
+    for row, answer in zip(rows, answers, strict=True):
+        result = Response(turns=[{"completion": answer}], scorer="code")
+        result.row = row
+        results.append(result)
+    return results
+
+
+def processed(count: int, **hyperparameters: Any) -> list[dict[str, Any]]:
+    questions = [{"turns": [PROMPT], "scorer": "code"}] * count
+    rows: list[dict[str, Any]] = DatasetProcessor(**hyperparameters)(SimpleNamespace(x=questions, y=[GOLD] * count)).x
+    return rows
+
+
+def test_programs_run_only_where_that_is_permitted(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        results = results_of(processed(2), [BODY, "    return 1"])
+    assert "only with run_code: true" in caplog.text
+    assert scores(results, [GOLD] * 2) == [None, None]
+    assert scorer("code")([BODY], GOLD) is None
+    assert run_all([([BODY], GOLD)]) == [None]
+
+
+def test_pass_at_1(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("ianvs_specdec.benchmarks.code._WARNED", set())
+    results = results_of(processed(3, run_code=True), [BODY, "    return 1", fenced(WHOLE)])
+    with caplog.at_level(logging.WARNING):
+        assert scores(results, [GOLD] * 3) == [100.0, 0.0, 100.0]
+        assert scorer("code")(["nothing", BODY], results[0].row["gold"]) == 100.0
+    (record,) = caplog.records
+    assert "programs that a model wrote are run on this machine" in record.getMessage()
+
+
+def test_the_time_that_a_program_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = processed(1, run_code=True, code_timeout=1)
+    assert rows[0]["gold"]["run"] == 1.0
+    assert processed(1, run_code=True)[0]["gold"]["run"] == 5.0
+    assert scores(results_of(rows, ["    while True: pass"]), [GOLD]) == [0.0]
+
+
+@pytest.mark.parametrize("answer", ["text", {"test": TEST, "prompt": PROMPT}, {**GOLD, "test": None}, None])
+def test_a_row_without_tests_is_found_before_a_model_is_asked(answer: Any) -> None:
+    dataset = SimpleNamespace(x=[{"turns": ["q"], "scorer": "code"}], y=[answer])
+    with pytest.raises(UserError, match="data row 1: scorer code needs an object with the texts prompt, entry_point"):
+        DatasetProcessor()(dataset)
+
+
+# The real problems
+
+
+def problems() -> list[dict[str, Any]]:
+    path = SHARED / "data" / "humaneval" / "HumanEval.jsonl.gz"
+    if not path.is_file():
+        pytest.skip(f"needs {path}; the environment variable SPECDEC_SHARED names another folder")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def pairs(rows: list[dict[str, Any]], solution: str | None = None) -> list[tuple[list[str], dict[str, Any]]]:
+    return [([row["canonical_solution"] if solution is None else solution], {**row, "run": 10.0}) for row in rows]
+
+
+def test_canonical_solutions_pass_and_others_do_not() -> None:
+    rows = problems()[::8]
+    assert len(rows) == 21
+    assert run_all(pairs(rows)) == [100.0] * len(rows)
+    assert run_all(pairs(rows, "    return None")) == [0.0] * len(rows)
+
+
+@pytest.mark.slow
+def test_all_canonical_solutions_pass_as_chat_answers() -> None:
+    rows = [
+        {**row, "canonical_solution": f"Sure!\n{fenced(row['prompt'] + row['canonical_solution'])}That is it."}
+        for row in problems()
+    ]
+    assert run_all(pairs(rows)) == [100.0] * 164
