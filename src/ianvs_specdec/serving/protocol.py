@@ -48,6 +48,7 @@ READ = (
     *("top_k", "repetition_penalty", "seed", "stop", "prediction", "specdec"),
 )
 STOPS, STOP_LENGTH = 16, 256
+LINE_ENDS = "\x85\u2028\u2029"
 SEEDS = range(-(2**63), 2**63)
 
 
@@ -283,4 +284,8 @@ class Answer:
 
 def event(data: Mapping[str, Any]) -> bytes:
     """One server-sent event."""
-    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    # Lines end at line feeds here, but some clients take every character that Unicode calls a line end for one.
+    for character in LINE_ENDS:
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f"data: {text}\n\n".encode()

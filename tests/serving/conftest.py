@@ -1,0 +1,165 @@
+"""A real ``specdec serve`` in a process of its own, and two models: one whose answer depends on the prompt, one that
+never ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plugin.conftest import build_model
+
+pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
+
+CYCLE = "é€😀a\n"
+"""What the endless model says again and again: characters of one to four bytes, no byte twice."""
+LONGEST = 120.0
+"""Seconds after which a test gives up; no test depends on how long anything takes."""
+
+
+def build_endless(folder: Path) -> Path:
+    """A model in which every token has one successor: the bytes of CYCLE in turn, for ever."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    build_model(folder)
+    ids = AutoTokenizer.from_pretrained(folder)(CYCLE, add_special_tokens=False)["input_ids"]
+    assert len(set(ids)) == len(ids)
+    size = AutoModelForCausalLM.from_pretrained(folder).config.vocab_size
+    config = LlamaConfig(
+        vocab_size=size,
+        hidden_size=260,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=100_000,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    model = LlamaForCausalLM(config)
+    successor = dict.fromkeys(range(size), ids[0]) | dict(zip(ids, [*ids[1:], ids[0]], strict=True))
+    with torch.no_grad():
+        for parameter in model.model.layers.parameters():
+            parameter.zero_()
+        model.model.embed_tokens.weight.copy_(torch.eye(size, 260))
+        model.lm_head.weight.zero_()
+        for token, follower in successor.items():
+            model.lm_head.weight[follower, token] = 1.0
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_model(tmp_path_factory.mktemp("served") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_endless(tmp_path_factory.mktemp("served") / "endless")
+
+
+class Server:
+    """A running ``specdec serve``. What it prints goes to files."""
+
+    def __init__(self, folder: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+        self._outputs = [folder / "stdout.txt", folder / "stderr.txt"]
+        command = [sys.executable, "-m", "ianvs_specdec.cli", "serve", "--port", "0", *arguments]
+        with self._outputs[0].open("wb") as out, self._outputs[1].open("wb") as err:
+            environment = {**os.environ, "HF_HUB_OFFLINE": "1", **environment}
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+        wait_until(lambda: "listening on " in self.output or self.process.poll() is not None)
+        assert self.process.poll() is None, self.output
+        self.address = urllib.parse.urlsplit(self.output.partition("listening on ")[2].split()[0]).netloc
+
+    @property
+    def output(self) -> str:
+        return "".join(path.read_text(encoding="utf-8") for path in self._outputs)
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}/v1"
+
+    def client(self, **options: Any) -> Any:
+        import openai
+
+        return openai.OpenAI(
+            **{"base_url": self.url, "api_key": "none", "max_retries": 0, "timeout": LONGEST, **options}
+        )
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.address, timeout=LONGEST)
+
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers in lower case, body. A body that is not bytes is sent as JSON."""
+        connection = self.connect()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        given = {"Content-Type": "application/json"} | {name.replace("_", "-"): text for name, text in headers.items()}
+        connection.request(method, path, data, given)
+        response = connection.getresponse()
+        found = response.status, {name.lower(): text for name, text in response.getheaders()}, response.read()
+        connection.close()
+        return found
+
+    def chat(self, body: Any, **headers: str) -> tuple[int, dict[str, str], Any]:
+        status, found, text = self.request("POST", "/v1/chat/completions", body, **headers)
+        return status, found, json.loads(text)
+
+    def metrics(self) -> dict[str, float]:
+        """Samples by name, with the outcome for requests (``requests_total.completed``); buckets left out."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        samples = {}
+        for family in text_string_to_metric_families(self.request("GET", "/metrics")[2].decode()):
+            for sample in family.samples:
+                name = ".".join([sample.name.removeprefix("specdec_"), *sample.labels.values()])
+                if not sample.name.endswith("_bucket"):
+                    samples[name] = sample.value
+        return samples
+
+    def wait_for(self, **wanted: float) -> None:
+        """Until metrics have these values."""
+        wait_until(lambda: wanted.items() <= self.metrics().items())
+
+    def idle(self) -> None:
+        self.wait_for(in_flight=0, queue_length=0)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(LONGEST)
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LONGEST
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str, **environment: str) -> Iterator[Server]:
+    server = Server(folder, arguments, environment)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+@pytest.fixture(scope="session")
+def server(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The model whose answer depends on the prompt."""
+    with serving(tmp_path_factory.mktemp("server"), "--model", str(tiny), "--set", "max_tokens=24") as running:
+        yield running

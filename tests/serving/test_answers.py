@@ -1,0 +1,211 @@
+"""What ``specdec serve`` answers is what the engine answers, whole or in pieces, one at a time or many at once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.llm.specdec import SpecDecLLM
+from ianvs_specdec.types import Completion, Message, Sampling
+
+from .conftest import CYCLE, Server, serving
+
+TINY = {"model": "tiny"}
+
+
+def ask(text: str) -> list[Message]:
+    return [{"role": "user", "content": text}]
+
+
+@pytest.fixture(scope="module")
+def engine(tiny: Path) -> SpecDecLLM:
+    llm = SpecDecLLM(str(tiny))
+    llm.load()
+    return llm
+
+
+def stream(server: Server, **request: Any) -> tuple[str, Any, list[Any]]:
+    """Text, last chunk, all chunks."""
+    chunks = list(server.client().chat.completions.create(stream=True, **request))
+    pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    return "".join(pieces), chunks[-1], chunks
+
+
+def counted(usage: Any) -> tuple[int, int, int]:
+    return usage.prompt_tokens, usage.completion_tokens, usage.total_tokens
+
+
+def counted_by(completion: Completion) -> tuple[int, int, int]:
+    prompt, output = completion.prompt_tokens, completion.completion_tokens
+    return prompt, output, prompt + output
+
+
+@pytest.mark.parametrize(
+    ("request_options", "sampling"),
+    [
+        ({}, Sampling(max_tokens=24)),
+        ({"max_tokens": 9}, Sampling(max_tokens=9)),
+        ({"max_completion_tokens": 5}, Sampling(max_tokens=5)),
+        (
+            {"temperature": 0.8, "top_p": 0.9, "seed": 7, "extra_body": {"top_k": 40, "repetition_penalty": 1.2}},
+            Sampling(24, 0.8, 0.9, 40, 1.2, 7),
+        ),
+        ({"temperature": 1, "seed": -3, "stop": ["Z", "q"]}, Sampling(24, 1.0, seed=-3, stop=("Z", "q"))),
+        ({"n": 1, "user": "me", "logprobs": False, "extra_body": {"top_k": -1}}, Sampling(max_tokens=24)),
+    ],
+)
+def test_streamed_whole_and_asked_without_a_server(
+    server: Server, engine: SpecDecLLM, request_options: dict[str, Any], sampling: Sampling
+) -> None:
+    own = engine.generate(ask("hello"), sampling)
+    whole = server.client().chat.completions.create(messages=ask("hello"), **TINY, **request_options)
+    assert whole.choices[0].message.content == own.text
+    assert whole.choices[0].finish_reason == own.finish_reason
+    assert counted(whole.usage) == counted_by(own)
+    options = {"stream_options": {"include_usage": True}, **request_options}
+    text, last, _ = stream(server, messages=ask("hello"), **TINY, **options)
+    assert text == own.text
+    assert counted(last.usage) == counted_by(own)
+
+
+def test_the_conversation_is_what_the_engine_sees(server: Server, engine: SpecDecLLM) -> None:
+    seen: list[Message] = [
+        {"role": "system", "content": "be short"},
+        {"role": "user", "content": "one two"},
+        {"role": "assistant", "content": "three"},
+        {"role": "user", "content": "four"},
+    ]
+    sent: list[Any] = [dict(message) for message in seen]
+    sent[0]["role"] = "developer"
+    sent[1]["content"] = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
+    sent[2] |= {"refusal": None, "annotations": []}
+    own = engine.generate(seen, Sampling(max_tokens=24))
+    answer = server.client().chat.completions.create(messages=sent, **TINY)
+    assert answer.choices[0].message.content == own.text
+    assert answer.usage.prompt_tokens == own.prompt_tokens
+
+
+def test_what_the_engine_counted_is_told_when_asked_for(server: Server, engine: SpecDecLLM) -> None:
+    own = engine.generate(ask("count"), Sampling(max_tokens=24))
+    trace = own.trace.to_json()
+    expected = {"steps": trace["steps"], "token_ids": own.token_ids, "near_ties": trace["near_ties"], "truncated": 0}
+    request = {**TINY, "messages": ask("count")}
+    assert server.chat({**request, "specdec": True})[2]["specdec"] == expected
+    assert "specdec" not in server.chat(request)[2]
+    _, last, chunks = stream(server, messages=ask("count"), **TINY, extra_body={"specdec": True})
+    assert last.specdec == expected
+    assert last.usage.completion_tokens == len(own.token_ids)
+    assert not any(hasattr(chunk, "specdec") for chunk in chunks[:-1])
+
+
+def test_a_prompt_that_was_cut_is_told(server: Server, engine: SpecDecLLM) -> None:
+    own = engine.generate(ask("long " * 200), Sampling(max_tokens=8))
+    answer = server.chat({**TINY, "messages": ask("long " * 200), "max_tokens": 8, "specdec": True})[2]
+    assert answer["specdec"]["truncated"] == own.truncated > 0
+    assert answer["usage"]["prompt_tokens"] == own.prompt_tokens
+
+
+@pytest.mark.parametrize("usage", [True, False])
+def test_the_stream_to_the_letter(server: Server, usage: bool) -> None:
+    body = {**TINY, "messages": ask("x"), "max_tokens": 4, "stream": True, "stream_options": {"include_usage": usage}}
+    status, headers, text = server.request("POST", "/v1/chat/completions", body)
+    assert status == 200
+    assert headers["content-type"].startswith("text/event-stream")
+    assert headers["cache-control"] == "no-cache"
+    events = text.decode().split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    assert all(event.startswith("data: ") and "\n" not in event for event in events[:-1])
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+    assert len({(chunk["id"], chunk["created"], chunk["model"], chunk["object"]) for chunk in chunks}) == 1
+    assert (chunks[0]["model"], chunks[0]["object"]) == ("tiny", "chat.completion.chunk")
+    if usage:
+        assert chunks[-1]["choices"] == []
+        assert chunks.pop()["usage"]["completion_tokens"] == 4
+    assert not any("usage" in chunk for chunk in chunks)
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert all(len(chunk["choices"]) == 1 for chunk in chunks)
+    assert choices[0]["delta"] == {"role": "assistant", "content": ""}
+    assert (choices[-1]["delta"], choices[-1]["finish_reason"]) == ({}, "length")
+    assert all(choice["delta"].keys() == {"content"} and choice["delta"]["content"] for choice in choices[1:-1])
+    assert {choice["finish_reason"] for choice in choices[:-1]} == {None}
+
+
+def test_sixty_four_at_once_none_lost_doubled_or_mixed(server: Server, engine: SpecDecLLM) -> None:
+    prompts = [f"{number} asks for itself" for number in range(64)]
+    samplings = [Sampling(6, temperature=1.0, seed=number) for number in range(64)]
+    own = [engine.generate(ask(prompts[number]), samplings[number]) for number in range(64)]
+    expected = [completion.text for completion in own]
+    assert len(set(expected)) == 64
+    before = server.metrics()
+    answers: list[list[str]] = [[] for _ in prompts]
+    start = threading.Barrier(len(prompts))
+
+    def one(number: int) -> None:
+        client = server.client()
+        start.wait()
+        request = {"messages": ask(prompts[number]), "max_tokens": 6, "temperature": 1.0, "seed": number, **TINY}
+        with client.chat.completions.create(stream=True, **request) as chunks:
+            pieces = [chunk.choices[0].delta.content or "" for chunk in chunks]
+        answers[number].append("".join(pieces))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [[text] for text in expected]
+    after = server.metrics()
+    assert after["requests_total.completed"] - before["requests_total.completed"] == 64
+    assert after["completion_tokens_total"] - before["completion_tokens_total"] == sum(
+        completion.completion_tokens for completion in own
+    )
+    assert (after["queue_length"], after["in_flight"]) == (0, 0)
+
+
+def test_the_metrics_add_up(server: Server) -> None:
+    before = server.metrics()
+    answers = [server.chat({**TINY, "messages": ask(text), "specdec": True})[2] for text in ("a", "bb", "ccc")]
+    after = server.metrics()
+    grown = {name: after[name] - before[name] for name in after}
+    steps = [step for answer in answers for step in answer["specdec"]["steps"]]
+    assert grown["requests_total.completed"] == 3
+    assert grown["prompt_tokens_total"] == sum(answer["usage"]["prompt_tokens"] for answer in answers)
+    assert grown["completion_tokens_total"] == sum(answer["usage"]["completion_tokens"] for answer in answers)
+    assert grown["steps_total"] == len(steps)
+    for index, name in enumerate(("drafted_tokens", "accepted_tokens", "emitted_tokens")):
+        assert grown[f"{name}_total"] == sum(step[index] for step in steps)
+    # Every answer has its first chunk, here of one token, and a time for each token after it.
+    assert grown["inter_token_seconds_count"] == grown["completion_tokens_total"] - 3
+    for name in ("time_to_first_token", "request", "queue"):
+        assert grown[f"{name}_seconds_count"] == 3
+    whole = grown["time_to_first_token_seconds_sum"] + grown["inter_token_seconds_sum"]
+    assert whole == pytest.approx(grown["request_seconds_sum"], rel=1e-3)
+    assert grown["queue_seconds_sum"] < grown["time_to_first_token_seconds_sum"]
+    assert after["model_info.specdec.tiny"] == 1
+
+
+@pytest.mark.slow
+def test_drafted_from_a_prediction_and_no_character_is_ever_split(endless: Path, tmp_path: Path) -> None:
+    said = CYCLE * 6
+    with serving(tmp_path, "--model", str(endless), "--backend", "PredictedOutput", "--name", "org/drafts") as server:
+        request = {"model": "org/drafts", "messages": ask("say it"), "max_tokens": len(said.encode())}
+        plain = server.chat({**request, "specdec": True})[2]
+        predicted = server.chat(
+            {**request, "specdec": True, "prediction": {"type": "content", "content": [{"type": "text", "text": said}]}}
+        )[2]
+        for answer in (plain, predicted):
+            assert answer["choices"][0]["message"]["content"] == said
+            assert answer["usage"]["completion_tokens"] == len(said.encode())
+        assert sum(accepted for _, accepted, _, _ in plain["specdec"]["steps"]) == 0
+        assert sum(accepted for _, accepted, _, _ in predicted["specdec"]["steps"]) > len(said.encode()) / 2
+        metrics = server.metrics()
+        assert metrics["accepted_tokens_total"] == sum(step[1] for step in predicted["specdec"]["steps"])
+        # One byte a token: a character is sent when its last byte is there.
+        text, _, chunks = stream(server, **request)
+        assert text == said
+        assert [chunk.choices[0].delta.content for chunk in chunks[1:-1]] == list(said)
+        assert server.client().models.retrieve("org/drafts").id == "org/drafts"

@@ -1,0 +1,168 @@
+"""Waiting, leaving, running out of time, stopping: each request ends in one way, and its place is free again."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import CYCLE, Server, serving, wait_until
+
+OUTCOMES = ("completed", "rejected", "queue_full", "deadline", "disconnected", "shutdown", "failed")
+FOR_EVER = 90_000
+"""Tokens that take far longer than any test."""
+
+
+def body(tokens: int, **more: Any) -> dict[str, Any]:
+    return {"model": "endless", "messages": [{"role": "user", "content": "go"}], "max_tokens": tokens, **more}
+
+
+def start(server: Server, request: dict[str, Any]) -> http.client.HTTPConnection:
+    """Send a request and do not wait for its answer. Closing the connection is leaving."""
+    connection = server.connect()
+    connection.request("POST", "/v1/chat/completions", json.dumps(request), {"Content-Type": "application/json"})
+    return connection
+
+
+def events(text: str) -> list[Any]:
+    return [json.loads(line.removeprefix("data: ")) for line in text.split("\n") if line.startswith("data: {")]
+
+
+@pytest.fixture(scope="module")
+def narrow(endless: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One place to work at, two to wait at."""
+    with serving(tmp_path_factory.mktemp("narrow"), "--model", str(endless), "--queue", "2") as running:
+        yield running
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_who_leaves_frees_the_place_and_the_next_answer_is_whole(narrow: Server, streamed: bool) -> None:
+    before = narrow.metrics()
+    leaving = start(narrow, body(FOR_EVER, stream=streamed))
+    if streamed:
+        response = leaving.getresponse()
+        assert response.readline().startswith(b"data: ")
+        response.close()
+    narrow.wait_for(in_flight=1)
+    leaving.close()
+    narrow.idle()
+    after = narrow.metrics()
+    assert after["requests_total.disconnected"] - before["requests_total.disconnected"] == 1
+    assert after["requests_total.completed"] == before["requests_total.completed"]
+    if streamed:
+        assert after["completion_tokens_total"] > before["completion_tokens_total"]
+    answer = narrow.chat(body(len(CYCLE.encode()) * 2))[2]
+    assert answer["choices"][0]["message"]["content"] == CYCLE * 2
+
+
+def test_a_full_queue_says_so_and_who_leaves_it_makes_room(narrow: Server) -> None:
+    before = narrow.metrics()
+    running = start(narrow, body(FOR_EVER))
+    narrow.wait_for(in_flight=1)
+    waiting = [start(narrow, body(FOR_EVER)), start(narrow, body(FOR_EVER))]
+    narrow.wait_for(queue_length=2)
+    for _ in range(3):
+        status, headers, refused = narrow.chat(body(1))
+        assert (status, refused["error"]["code"]) == (429, "queue_full")
+        assert int(headers["retry-after"]) >= 1
+    for connection in waiting:
+        connection.close()
+    narrow.wait_for(in_flight=1, queue_length=0)
+    second = start(narrow, body(len(CYCLE.encode())))
+    narrow.wait_for(in_flight=1, queue_length=1)
+    running.close()
+    assert json.loads(second.getresponse().read())["choices"][0]["message"]["content"] == CYCLE
+    second.close()
+    narrow.idle()
+    after = narrow.metrics()
+    grown = {name: after[f"requests_total.{name}"] - before[f"requests_total.{name}"] for name in OUTCOMES}
+    assert grown == {**dict.fromkeys(OUTCOMES, 0), "queue_full": 3, "disconnected": 3, "completed": 1}
+
+
+def test_first_come_first_served(narrow: Server) -> None:
+    blocker = start(narrow, body(FOR_EVER))
+    narrow.wait_for(in_flight=1)
+    first = start(narrow, body(len(CYCLE.encode()) * 20))
+    narrow.wait_for(queue_length=1)
+    second = start(narrow, body(FOR_EVER))
+    narrow.wait_for(queue_length=2)
+    blocker.close()
+    # Were the second at work, the first would never be answered.
+    assert json.loads(first.getresponse().read())["choices"][0]["message"]["content"] == CYCLE * 20
+    second.close()
+    narrow.idle()
+
+
+@pytest.mark.slow
+def test_the_deadline_and_a_stop_that_cannot_wait(endless: Path, tmp_path: Path) -> None:
+    import openai
+
+    arguments = ["--model", str(endless), "--deadline", "1.5", "--grace", "0"]
+    with serving(tmp_path, *arguments) as server:
+        streamed, whole = start(server, body(FOR_EVER, stream=True)), start(server, body(FOR_EVER))
+        response = streamed.getresponse()
+        assert response.status == 200
+        happened = events(response.read().decode())
+        assert happened[0]["choices"][0]["delta"]["role"] == "assistant"
+        assert happened[-1]["error"]["code"] == "deadline_exceeded"
+        response = whole.getresponse()
+        assert (response.status, json.loads(response.read())["error"]["type"]) == (504, "timeout")
+        with pytest.raises(openai.APIError, match="deadline"):
+            list(server.client().chat.completions.create(**body(FOR_EVER, stream=True)))
+        server.idle()
+        assert server.metrics()["requests_total.deadline"] == 3
+        assert server.chat(body(1))[0] == 200
+
+
+@pytest.mark.slow
+def test_stopped_without_grace_clients_are_told(endless: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, "--model", str(endless), "--grace", "0") as server:
+        streamed, waiting = start(server, body(FOR_EVER, stream=True)), None
+        response = streamed.getresponse()
+        response.readline()
+        waiting = start(server, body(FOR_EVER, stream=True))
+        server.wait_for(queue_length=1)
+        assert server.stop(signal.SIGINT) == 0
+        assert events(response.read().decode())[-1]["error"]["code"] == "shutting_down"
+        refused = waiting.getresponse()
+        assert refused.status == 503
+        assert json.loads(refused.read())["error"]["code"] == "shutting_down"
+        assert "Traceback" not in server.output
+
+
+@pytest.mark.slow
+def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tmp_path: Path) -> None:
+    tokens = len(CYCLE.encode()) * 40
+    with serving(tmp_path, "--model", str(endless)) as server:
+        idle = server.connect()
+        idle.request("GET", "/health")
+        idle.getresponse().read()
+        running = start(server, body(tokens, stream=True))
+        response = running.getresponse()
+        response.readline()
+        waiting = start(server, body(tokens))
+        server.wait_for(queue_length=1)
+        server.process.send_signal(signal.SIGTERM)
+        host, _, port = server.address.partition(":")
+
+        def refused() -> bool:
+            try:
+                socket.create_connection((host, int(port))).close()
+            except OSError:
+                return True
+            return False
+
+        wait_until(refused)
+        text = response.read().decode()
+        assert text.endswith("data: [DONE]\n\n")
+        said = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in events(text))
+        assert said == CYCLE * 40
+        assert json.loads(waiting.getresponse().read())["choices"][0]["message"]["content"] == CYCLE * 40
+        assert server.process.wait(60) == 0
+        assert "Traceback" not in server.output

@@ -1,0 +1,223 @@
+"""Requests that cannot be answered: the protocol's error object names what is wrong, and the server lives on."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.serving.protocol import Refusal, event, parse
+from ianvs_specdec.types import Sampling
+
+from .conftest import Server, serving
+
+HELLO = [{"role": "user", "content": "hello"}]
+KEY = "sk-very-secret-0123456789"
+
+
+def message(**fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "x", **fields}]}
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"n": 2}, "n"),
+    ({"tools": [{"type": "function"}]}, "tools"),
+    ({"logprobs": True}, "logprobs"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"frequency_penalty": 0.5}, "frequency_penalty"),
+    ({"temprature": 1}, "temprature"),
+    ({"temperature": -1}, "temperature"),
+    ({"temperature": "hot"}, "temperature"),
+    ({"temperature": True}, "temperature"),
+    ({"top_p": 0}, "top_p"),
+    ({"top_k": 1.5}, "top_k"),
+    ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_completion_tokens": 0}, "max_completion_tokens"),
+    ({"max_tokens": "many"}, "max_tokens"),
+    ({"seed": 2**63}, "seed"),
+    ({"stop": ["a"] * 17}, "stop"),
+    ({"stop": [1]}, "stop"),
+    ({"stop": "x" * 257}, "stop"),
+    ({"stop": ""}, "stop"),
+    ({"stream": 1}, "stream"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"stream": True, "stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
+    ({"prediction": {"type": "other", "content": "x"}}, "prediction.type"),
+    ({"prediction": {"type": "content"}}, "prediction.content"),
+    ({"specdec": "yes"}, "specdec"),
+    ({"messages": []}, "messages"),
+    ({"messages": "hello"}, "messages"),
+    ({"messages": ["hello"]}, "messages[0]"),
+    (message(role="robot"), "messages[0].role"),
+    (message(role="tool"), "messages[0].role"),
+    (message(role=["user"]), "messages[0].role"),
+    (message(content=None), "messages[0].content"),
+    (message(content=[{"type": "image_url", "image_url": {"url": "x"}}]), "messages[0].content[0]"),
+    (message(tool_calls=[{"id": "1"}]), "messages[0].tool_calls"),
+    (message(name="Ann"), "messages[0].name"),
+    ({"model": None}, "model"),
+    ({"model": 3}, "model"),
+]
+
+
+@pytest.mark.parametrize(("change", "param"), WRONG)
+def test_a_parameter_that_cannot_be_had_is_named(server: Server, change: dict[str, Any], param: str) -> None:
+    status, _, body = server.chat({"model": "tiny", "messages": HELLO, **change})
+    assert status == 400
+    assert body["error"].keys() == {"message", "type", "param", "code"}
+    assert (body["error"]["type"], body["error"]["param"]) == ("invalid_request_error", param)
+    assert param.rpartition(".")[2] in body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"hello"',
+        b"\xff\xfe",
+        b'{"model": "tiny", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"model": "tiny", "temperature": NaN}',
+        b'{"model": "tiny", "seed": ' + b"9" * 5000 + b"}",
+        b"[" * 100_000,
+    ],
+)
+def test_a_body_that_is_none(server: Server, body: bytes) -> None:
+    status, _, answer = server.chat(body)
+    assert status == 400
+    assert answer["error"]["type"] == "invalid_request_error"
+    assert len(json.dumps(answer)) < 1000
+
+
+def test_a_number_beyond_all_numbers(server: Server) -> None:
+    body = b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "temperature": 1e999}'
+    assert server.chat(body)[2]["error"]["param"] == "temperature"
+
+
+def test_the_client_knows_the_errors(server: Server) -> None:
+    import openai
+
+    client = server.client()
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.chat.completions.create(model="gpt-x", messages=HELLO)
+    assert missing.value.code == "model_not_found"
+    assert "'tiny'" in str(missing.value)
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(model="tiny", messages=HELLO, n=2)
+    assert refused.value.param == "n"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-x")
+    assert [model.id for model in client.models.list()] == ["tiny"]
+
+
+def test_other_pages_and_methods(server: Server) -> None:
+    for method, path, expected in (("GET", "/v2", 404), ("GET", "/v1/chat/completions", 405), ("POST", "/health", 405)):
+        status, _, body = server.request(method, path)
+        assert status == expected
+        assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
+def test_what_a_web_page_can_send_without_asking_is_refused(server: Server) -> None:
+    body = {"model": "tiny", "messages": HELLO}
+    assert server.chat(body, Content_Type="text/plain")[0] == 415
+    assert server.chat(body, Content_Type="application/json; charset=utf-8")[0] == 200
+
+
+def test_refusals_are_counted_and_the_server_lives_on(server: Server) -> None:
+    before = server.metrics()
+    for _ in range(3):
+        assert server.chat({"model": "other", "messages": HELLO})[0] == 404
+    assert server.chat({"model": "tiny", "messages": HELLO})[0] == 200
+    after = server.metrics()
+    assert after["requests_total.rejected"] - before["requests_total.rejected"] == 3
+    assert after["requests_total.completed"] - before["requests_total.completed"] == 1
+    assert server.request("GET", "/health")[0] == 200
+
+
+def test_clients_that_do_not_speak_http_or_leave_in_mid_sentence(server: Server) -> None:
+    host, _, port = server.address.partition(":")
+    for words in (
+        b"\x16\x03\x01 hello\r\n\r\n",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 99\r\n\r\n{",
+    ):
+        before = server.metrics()["requests_total.disconnected"]
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(words)
+        if words.startswith(b"POST"):
+            server.wait_for(**{"requests_total.disconnected": before + 1})
+    assert server.chat({"model": "tiny", "messages": HELLO})[0] == 200
+
+
+@pytest.mark.slow
+def test_a_key_a_body_limit_and_no_secret_anywhere(tiny: Path, tmp_path: Path) -> None:
+    import openai
+
+    arguments = ["--model", str(tiny), "--api-key-env", "SERVED_KEY", "--max-body", "2000"]
+    with serving(tmp_path, *arguments, SERVED_KEY=KEY) as server:
+        seen = ""
+        for given in ("", "Bearer wrong", KEY, f"Bearer {KEY}x", "Bearer \u00e9", f"bearer {KEY}"):
+            status, headers, body = server.chat({"model": "tiny", "messages": HELLO}, Authorization=given)
+            assert (status, body["error"]["code"]) == (401, "invalid_api_key"), given
+            seen += json.dumps([headers, body])
+        assert server.request("GET", "/v1/models")[0] == 401
+        with pytest.raises(openai.AuthenticationError):
+            server.client(api_key="wrong").models.list()
+        client = server.client(api_key=KEY)
+        assert client.chat.completions.create(model="tiny", messages=HELLO, max_tokens=2).usage.completion_tokens == 2
+        # Health and figures are for machines that have no key.
+        assert server.request("GET", "/health")[0] == 200
+        long = {"model": "tiny", "messages": [{"role": "user", "content": "x" * 3000}]}
+        status, _, body = server.chat(long, Authorization=f"Bearer {KEY}")
+        assert (status, body["error"]["code"]) == (413, "body_too_long")
+        status, _, text = chunked(server, [b"x" * 1500] * 2)
+        assert (status, json.loads(text)["error"]["code"]) == (413, "body_too_long")
+        assert client.models.list().data[0].id == "tiny"
+        seen += json.dumps([body, *map(str, server.metrics())])
+        assert server.metrics()["requests_total.rejected"] == 8
+        assert server.stop() == 0
+        assert KEY not in server.output + seen
+        assert "hello" not in server.output
+
+
+def chunked(server: Server, parts: list[bytes]) -> tuple[int, dict[str, str], bytes]:
+    """A body whose length is not announced."""
+    connection = server.connect()
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+    connection.request("POST", "/v1/chat/completions", iter(parts), headers, encode_chunked=True)
+    response = connection.getresponse()
+    found = response.status, dict(response.getheaders()), response.read()
+    connection.close()
+    return found
+
+
+def test_what_a_request_leaves_out_is_as_the_settings_have_it() -> None:
+    defaults = Sampling(max_tokens=7, temperature=0.5, top_k=3, stop=("x",))
+    body = {"model": "m", "messages": HELLO}
+    assert parse(json.dumps(body).encode(), "m", defaults).sampling == defaults
+    nothing = dict.fromkeys(["max_tokens", "temperature", "stop", "tools", "seed", "stream"])
+    assert parse(json.dumps(body | nothing).encode(), "m", defaults).sampling == defaults
+    assert parse(json.dumps(body | {"max_tokens": 9}).encode(), "m", defaults).sampling.max_tokens == 9
+
+
+def test_no_refusal_repeats_a_long_name() -> None:
+    with pytest.raises(Refusal) as refusal:
+        parse(json.dumps({"model": "m" * 9999, "messages": HELLO}).encode(), "tiny", Sampling())
+    assert len(str(refusal.value)) < 500
+    with pytest.raises(Refusal) as refusal:
+        parse(json.dumps({"m" * 9999: 1}).encode(), "tiny", Sampling())
+    assert len(str(refusal.value)) < 500
+
+
+def test_an_event_is_one_line_whatever_a_client_takes_for_its_end() -> None:
+    said = {"content": "a\u2028b\u2029c\x85d\ne\r\u00e9\U0001f600"}
+    text = event(said).decode()
+    assert text.splitlines() == [text.rstrip("\n"), ""]
+    assert json.loads(text.removeprefix("data: ")) == said
+    assert "\u00e9\U0001f600" in text
