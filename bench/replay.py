@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.replay", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="MMLU questions, as for specdec data")
+    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="MMLU questions, as data prepare mmlu reads them")
     parser.add_argument("--rows", type=int, metavar="N", help="take N questions, spread evenly over the file (all)")
     parser.add_argument("--repeats", type=int, default=3, metavar="R")
     parser.add_argument("--work", type=Path, default=Path("runs") / "replay", metavar="DIR", help="(runs/replay)")
@@ -82,7 +82,7 @@ def prepare(folder: Path, data: Path, limit: int | None, large: bool) -> None:
     shutil.copy(EXAMPLE / "benchmarkingjob.yaml", folder / JOB)
     rows = folder / "mmlu.jsonl"
     limited = [] if limit is None else ["--limit", str(limit)]
-    if specdec(["data", "mmlu", str(data), "--out", str(rows), *limited]):
+    if specdec(["data", "prepare", "mmlu", "--from", str(data), "--out", str(rows), *limited]):
         raise SystemExit(1)
     if large:
         with rows.open("a", encoding="utf-8") as file:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.benchmarks.world import dataset, dialogues, facts, questions, skills
+from ianvs_specdec.benchmarks.world import dialogues, facts, questions, skills
 from ianvs_specdec.cli import main
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
@@ -16,15 +16,26 @@ def question_of(prompt: str) -> str:
     return prompt.split("\nA. ")[0]
 
 
-def test_the_shipped_files_are_what_the_command_writes(tmp_path: Path) -> None:
-    assert main(["data", "world", "--out", str(tmp_path)]) == 0
-    for name in (dataset.TRAIN_FILE, dataset.TEST_FILE, dataset.OPEN_ENDED_FILE):
-        shipped = (EXAMPLE / "dataset" / name).read_text(encoding="utf-8")
-        assert (tmp_path / name).read_text(encoding="utf-8") == shipped
+KNOWLEDGE, OPEN_ENDED = "knowledge/test.jsonl", "open-ended/test.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("knowledge", KNOWLEDGE), ("knowledge-train", "knowledge/train.jsonl"), ("open-ended", OPEN_ENDED)],
+)
+def test_the_shipped_files_are_what_the_command_writes(name: str, file: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert main(["data", "prepare", "world", "--set", name, "--out", str(out)]) == 0
+    assert out.read_text(encoding="utf-8") == (EXAMPLE / "dataset" / file).read_text(encoding="utf-8")
+
+
+def test_the_world_is_generated_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "prepare", "world", "--from", str(tmp_path), "--out", str(tmp_path / "o.jsonl")]) == 2
+    assert "leave out --from" in capsys.readouterr().err
 
 
 def test_the_knowledge_set_has_the_shape_of_mmlu() -> None:
-    rows = [json.loads(line) for line in (EXAMPLE / "dataset" / dataset.TEST_FILE).open(encoding="utf-8")]
+    rows = [json.loads(line) for line in (EXAMPLE / "dataset" / KNOWLEDGE).open(encoding="utf-8")]
     assert len(rows) >= 300
     assert {row["question"]["group"] for row in rows} == set(questions.SUBJECTS)
     for row in rows:
@@ -36,7 +47,7 @@ def test_the_knowledge_set_has_the_shape_of_mmlu() -> None:
 
 
 def test_the_open_ended_set_has_two_turns_in_eight_categories() -> None:
-    rows = [json.loads(line) for line in (EXAMPLE / "dataset" / dataset.OPEN_ENDED_FILE).open(encoding="utf-8")]
+    rows = [json.loads(line) for line in (EXAMPLE / "dataset" / OPEN_ENDED).open(encoding="utf-8")]
     assert {row["question"]["group"] for row in rows} == set(dialogues.CATEGORIES)
     assert len(dialogues.CATEGORIES) == 8
     assert all(len(row["question"]["turns"]) == len(row["answer"]["references"]) == 2 for row in rows)

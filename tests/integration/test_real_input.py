@@ -20,19 +20,20 @@ TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</s>{% en
 
 
 def specdec_data(*arguments: str | Path) -> Path:
-    """``specdec data ...``; the file it wrote."""
-    command = [sys.executable, "-m", "ianvs_specdec.cli", "data", *map(str, arguments)]
+    """``specdec data prepare ...``; the file it wrote."""
+    command = [sys.executable, "-m", "ianvs_specdec.cli", "data", "prepare", *map(str, arguments)]
     subprocess.run(command, check=True, timeout=LONGEST, capture_output=True)
     return Path(arguments[-1])
 
 
 def mt_bench(shared: Path, out: Path, limit: int) -> Path:
-    source = ("--questions", shared / "data" / "mt_bench" / "question.jsonl", "--limit", str(limit))
-    return specdec_data("mt_bench", *source, "--out", out)
+    source = shared / "data" / "mt_bench" / "question.jsonl"
+    return specdec_data("mt_bench", "--from", source, "--scorer", "none", "--limit", str(limit), "--out", out)
 
 
 def mmlu(shared: Path, out: Path, limit: int) -> Path:
-    return specdec_data("mmlu", shared / "data" / "mmlu" / "mmlu_test.jsonl.gz", "--limit", str(limit), "--out", out)
+    source = shared / "data" / "mmlu" / "mmlu_test.jsonl.gz"
+    return specdec_data("mmlu", "--from", source, "--limit", str(limit), "--out", out)
 
 
 def transcript(messages: list[tuple[str, str]]) -> str:

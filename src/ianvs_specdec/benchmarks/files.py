@@ -1,9 +1,14 @@
-"""Reading benchmark files line by line, writing Ianvs data files whole or not at all."""
+"""Reading benchmark files record by record, writing Ianvs data files whole or not at all."""
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
+import sys
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -11,29 +16,35 @@ from typing import Any, TextIO, TypeVar
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
 
+File = Path | zipfile.Path
+"""A file on disk, or one in a zip archive."""
+
+Row = dict[str, Any]
 Item = TypeVar("Item")
 
 
-def open_text(path: Path) -> TextIO:
+def open_text(path: File) -> TextIO:
     """Open a UTF-8 text file, compressed if its name ends in ``.gz``."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
+    if isinstance(path, zipfile.Path):
+        return io.TextIOWrapper(path.open("rb"), encoding="utf-8", newline="")
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", newline="")
     return path.open(encoding="utf-8", newline="")
 
 
-def guarded(path: Path, lines: Iterable[Item]) -> Iterator[tuple[int, Item]]:
+def guarded(path: File, lines: Iterable[Item]) -> Iterator[tuple[int, Item]]:
     """Number the lines from 1; a file that is not readable UTF-8 text, or not gzip, becomes a UserError."""
     number = 0
     try:
         for number, line in enumerate(lines, start=1):
             yield number, line
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+    except (UnicodeDecodeError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read after line {number}: {error}") from error
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_json_lines(path: File) -> Iterator[tuple[int, Row]]:
     """Line number (from 1) and object of every line that is not blank. Raises UserError with file and line."""
     with open_text(path) as file:
         for number, line in guarded(path, file):
@@ -48,12 +59,84 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, row
 
 
-def required(row: dict[str, Any], key: str, ok: Callable[[Any], bool], what: str, where: str) -> Any:
+def read_csv_lines(path: File) -> Iterator[tuple[str, list[str]]]:
+    """Place (``file:line``) and fields of every line that is not empty."""
+    csv.field_size_limit(sys.maxsize)
+    with open_text(path) as file:
+        reader = csv.reader(file)
+        for _, fields in guarded(path, reader):
+            if fields:
+                yield f"{path}:{reader.line_num}", fields
+
+
+def records(path: File) -> Iterator[tuple[str, Row]]:
+    """Place and content of every record of a file of named fields: JSON lines (``.jsonl``, also ``.gz``), a JSON array
+    (``.json``), CSV with a header, Parquet (needs pyarrow).
+
+    Raises UserError with file and line.
+    """
+    kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
+    if kind == "jsonl":
+        yield from ((f"{path}:{number}", row) for number, row in read_json_lines(path))
+    elif kind == "json":
+        yield from _json_array(path)
+    elif kind == "csv":
+        yield from with_header(path, read_csv_lines(path))
+    elif kind == "parquet":
+        yield from _parquet(path)
+    else:
+        raise UserError(f"{path}: what is in it is not known by its name: .jsonl, .json, .csv (also .gz) or .parquet")
+
+
+def with_header(path: File, lines: Iterator[tuple[str, list[str]]]) -> Iterator[tuple[str, Row]]:
+    """The lines as records, named by the first one; a column of row numbers without a name has the name ``""``."""
+    header = [name.strip().lstrip("\ufeff") for name in next(lines, ("", []))[1]]
+    for where, fields in lines:
+        if len(fields) != len(header):
+            raise UserError(f"{where}: {len(fields)} columns, but the header of {path} names {len(header)}")
+        yield where, dict(zip(header, fields, strict=True))
+
+
+def _json_array(path: File) -> Iterator[tuple[str, Row]]:
+    with open_text(path) as file:
+        text = "".join(line for _, line in guarded(path, file))
+    try:
+        rows = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON: {error}") from error
+    if not isinstance(rows, list):
+        raise UserError(f"{path}: expected a list of objects, found {type(rows).__name__}")
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise UserError(f"{path}: element {number}: expected an object, found {type(row).__name__}")
+        yield f"{path}: element {number}", row
+
+
+def _parquet(path: File) -> Iterator[tuple[str, Row]]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise UserError(f"{path}: reading Parquet needs pyarrow: pip install 'ianvs-specdec[data]'") from error
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    number = 0
+    try:
+        with path.open("rb") as file:
+            for batch in ParquetFile(file).iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}: row {number}", row
+    except (ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read after row {number}: {error}") from error
+
+
+def required(row: Row, key: str, ok: Callable[[Any], bool], what: str, where: str) -> Any:
     """``row[key]``, checked. Raises UserError that says where and what is expected."""
     if key not in row:
         raise UserError(f"{where}: the key {key!r} is missing")
     if not ok(row[key]):
-        raise UserError(f"{where}: {key!r} must be {what}, not {row[key]!r}")
+        raise UserError(f"{where}: {key!r} must be {what}, not {row[key]!r:.200}")
     return row[key]
 
 
@@ -63,6 +146,10 @@ def is_text(value: Any) -> bool:
 
 def are_texts(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
+
+
+def is_id(value: Any) -> bool:
+    return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 
 def spread(items: Sequence[Item], limit: int | None) -> list[Item]:
@@ -80,7 +167,7 @@ def positive(text: str) -> int:
     return number
 
 
-def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write rows ``{"question": ..., "answer": ...}`` as a data file of Ianvs."""
     if path.suffix != ".jsonl":
         raise UserError(f"--out must name a .jsonl file, by which Ianvs knows the format; got {path}")

@@ -1,46 +1,88 @@
 """MMLU (Hendrycks et al. 2021): multiple choice in 57 subjects, prompts as in the original evaluation.
 
-Files: the original CSV (question, four options, letter; the subject is in the file name), or JSON lines with `subject`,
-`question`, `choices` and `answer` (letter or index), possibly compressed.
+Files: the original CSV (question, four options, letter; the subject is in the file's name), JSON lines, CSV with header
+or Parquet with `question`, `choices`, `answer` and `subject`. Options stand in prompts as they stand in the file: the
+original program shows the option "None" as "nan", a slip of its CSV reader that is not repeated.
+
+The original leaves out worked examples, the last first, while a prompt is longer than 2,048 tokens of GPT-2. How long a
+model's prompt may be is the model's affair: none is left out here unless --max-characters says so (2,048 tokens of
+GPT-2 are about 9,000 characters).
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from ianvs_specdec.benchmarks.files import (
-    are_texts,
-    guarded,
-    is_text,
-    open_text,
-    positive,
-    read_json_lines,
-    required,
-    spread,
-    write_rows,
+from ianvs_specdec.benchmarks import choices, shots
+from ianvs_specdec.benchmarks.choices import Item
+from ianvs_specdec.benchmarks.files import Row
+from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Part, Source
+
+NAME = "mmlu"
+
+SOURCE = Source(
+    home="github.com/hendrycks/test",
+    repository="cais/mmlu",
+    parts={
+        QUESTIONS: Part(
+            names=("all/test-*.parquet", "test/*_test.csv", "*_test.csv", "*/test-*.parquet", "*test*.jsonl*"),
+            hub=("all/test-00000-of-00001.parquet",),
+        ),
+        shots.DEV: Part(
+            names=("all/dev-*.parquet", "dev/*_dev.csv", "*_dev.csv", "*/dev-*.parquet", "*dev*.jsonl*"),
+            hub=("all/dev-00000-of-00001.parquet",),
+        ),
+    },
 )
-from ianvs_specdec.errors import UserError
 
-LETTERS = "ABCD"
-SPLITS = ("_test", "_dev", "_val")
+SUBJECTS = {
+    "physics": ("astronomy", "college_physics", "conceptual_physics", "high_school_physics"),
+    "chemistry": ("college_chemistry", "high_school_chemistry"),
+    "biology": ("college_biology", "high_school_biology"),
+    "computer science": (
+        *("college_computer_science", "computer_security", "high_school_computer_science", "machine_learning"),
+    ),
+    "math": (
+        *("abstract_algebra", "college_mathematics", "elementary_mathematics", "high_school_mathematics"),
+        "high_school_statistics",
+    ),
+    "engineering": ("electrical_engineering",),
+    "history": (
+        *("high_school_european_history", "high_school_us_history", "high_school_world_history", "prehistory"),
+    ),
+    "philosophy": (
+        *("formal_logic", "logical_fallacies", "moral_disputes", "moral_scenarios", "philosophy", "world_religions"),
+    ),
+    "law": ("international_law", "jurisprudence", "professional_law"),
+    "politics": (
+        *("high_school_government_and_politics", "public_relations", "security_studies", "us_foreign_policy"),
+    ),
+    "culture": ("human_sexuality", "sociology"),
+    "economics": ("econometrics", "high_school_macroeconomics", "high_school_microeconomics"),
+    "geography": ("high_school_geography",),
+    "psychology": ("high_school_psychology", "professional_psychology"),
+    "other": ("global_facts", "miscellaneous", "professional_accounting"),
+    "business": ("business_ethics", "management", "marketing"),
+    "health": (
+        *("anatomy", "clinical_knowledge", "college_medicine", "human_aging", "medical_genetics", "nutrition"),
+        *("professional_medicine", "virology"),
+    ),
+}
+"""Subcategory -> subjects (categories.py of the original repository)."""
 
+_SUBCATEGORIES = {
+    "STEM": ("physics", "chemistry", "biology", "computer science", "math", "engineering"),
+    "humanities": ("history", "philosophy", "law"),
+    "social sciences": ("politics", "culture", "economics", "geography", "psychology"),
+    "other": ("other", "business", "health"),
+}
 
-@dataclass(frozen=True)
-class Item:
-    subject: str
-    question: str
-    choices: tuple[str, ...]
-    answer: str
-
-    def example(self, *, answered: bool) -> str:
-        """The question as it stands in a prompt, with its answer for a worked example."""
-        options = "".join(f"\n{letter}. {choice}" for letter, choice in zip(LETTERS, self.choices, strict=True))
-        return f"{self.question}{options}\nAnswer:" + (f" {self.answer}\n\n" if answered else "")
+CATEGORIES = {
+    category: frozenset(subject for name in names for subject in SUBJECTS[name])
+    for category, names in _SUBCATEGORIES.items()
+}
+"""Category -> subjects."""
 
 
 def prompt(item: Item, worked: Sequence[Item] = ()) -> str:
@@ -50,86 +92,13 @@ def prompt(item: Item, worked: Sequence[Item] = ()) -> str:
     """
     subject = "".join(f" {word}" for word in item.subject.split("_"))
     heading = f"The following are multiple choice questions (with answers) about {subject}.\n\n"
-    return heading + "".join(example.example(answered=True) for example in worked) + item.example(answered=False)
-
-
-def read(path: Path) -> Iterator[Item]:
-    """The questions of a file. Raises UserError with file and line."""
-    return _read_csv(path) if ".csv" in path.suffixes[-2:] else _read_json(path)
-
-
-def _read_csv(path: Path) -> Iterator[Item]:
-    subject = path.name.partition(".")[0]
-    for split in SPLITS:
-        subject = subject.removesuffix(split)
-    with open_text(path) as file:
-        reader = csv.reader(file)
-        for _, row in guarded(path, reader):
-            if not row:
-                continue
-            where = f"{path}:{reader.line_num}"
-            if len(row) != 6:
-                raise UserError(f"{where}: expected 6 columns (question, four options, letter), found {len(row)}")
-            yield Item(subject, row[0], tuple(row[1:5]), _letter(row[5].strip(), where))
-
-
-def _read_json(path: Path) -> Iterator[Item]:
-    for number, row in read_json_lines(path):
-        where = f"{path}:{number}"
-        choices = required(row, "choices", are_texts, "a list of four texts", where)
-        if len(choices) != len(LETTERS):
-            raise UserError(f"{where}: 'choices' must hold four options, not {len(choices)}")
-        answer = required(row, "answer", lambda value: True, "", where)
-        yield Item(
-            required(row, "subject", is_text, "a text", where),
-            required(row, "question", is_text, "a text", where),
-            tuple(choices),
-            _letter(answer, where),
-        )
-
-
-def _letter(answer: Any, where: str) -> str:
-    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(LETTERS):
-        return LETTERS[answer]
-    if not isinstance(answer, str) or len(answer) != 1 or answer not in LETTERS:
-        raise UserError(f"{where}: the answer must be a letter from A to D (or its index), not {answer!r}")
-    return answer
+    shown = "".join(f"{example.question}{example.options}\nAnswer: {example.answer}\n\n" for example in worked)
+    return f"{heading}{shown}{item.question}{item.options}\nAnswer:"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="MMLU questions: .csv, .jsonl or .jsonl.gz")
-    parser.add_argument("--out", type=Path, required=True, help="data file to write (.jsonl)")
-    parser.add_argument("--limit", type=positive, metavar="N", help="take N questions, spread evenly over the files")
-    parser.add_argument("--shots", type=int, default=0, metavar="K", help="worked examples in each prompt (default 0)")
-    parser.add_argument(
-        "--dev", type=Path, nargs="+", default=[], metavar="FILE", help="files with the worked examples"
-    )
+    shots.add_arguments(parser)
 
 
-def run(options: argparse.Namespace) -> int:
-    if options.shots < 0:
-        raise UserError(f"--shots must be 0 or more, not {options.shots}")
-    if options.shots and not options.dev:
-        raise UserError(f"--shots {options.shots} needs --dev FILE with the worked examples")
-    worked: dict[str, list[Item]] = {}
-    for item in (item for path in options.dev for item in read(path)):
-        worked.setdefault(item.subject, []).append(item)
-    rows, counts = [], dict[str, int]()
-    for item in (item for path in options.files for item in read(path)):
-        counts[item.subject] = counts.get(item.subject, 0) + 1
-        examples = worked.get(item.subject, [])[: options.shots]
-        if len(examples) < options.shots:
-            raise UserError(
-                f"--dev has {len(examples)} worked examples for {item.subject}, --shots asks for {options.shots}"
-            )
-        query = {
-            "turns": [prompt(item, examples)],
-            "id": f"{item.subject}-{counts[item.subject]:04d}",
-            "group": item.subject,
-            "scorer": "choice",
-        }
-        rows.append({"question": query, "answer": item.answer})
-    chosen = spread(rows, options.limit)
-    write_rows(options.out, chosen)
-    print(f"{options.out}: {len(chosen)} of {len(rows)} questions, {len(counts)} subjects, {options.shots}-shot")
-    return 0
+def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
+    return choices.rows(inputs, options, prompt)

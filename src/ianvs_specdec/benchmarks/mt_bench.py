@@ -1,32 +1,69 @@
 """MT-Bench (Zheng et al. 2023): 80 open-ended questions of two turns in eight categories.
 
-The questions have no right answer: by default no score is given (scorer `none`), only what does not depend on one. With
-`--scorer text` the answers that have a reference are scored by chrF against it.
+The questions have no right answer: a judge scores the answers (see the data processor's `judge_model`); without one
+there is no score, only what does not depend on one. With --scorer text, answers that have a reference are scored by
+chrF against it.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from ianvs_specdec.benchmarks.files import (
-    are_texts,
-    is_text,
-    positive,
-    read_json_lines,
-    required,
-    spread,
-    write_rows,
-)
+from ianvs_specdec.benchmarks.files import File, Row, are_texts, is_id, is_text, records, required
+from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Part, Source
 from ianvs_specdec.errors import UserError
 
+NAME = "mt_bench"
+REFERENCES = "references"
 
-def read_references(path: Path) -> dict[str, list[str]]:
-    """Question id -> reference answers by turn, from a file of FastChat's ``reference_answer`` folder."""
+SOURCE = Source(
+    home="github.com/lm-sys/FastChat (fastchat/llm_judge/data/mt_bench)",
+    repository="HuggingFaceH4/mt_bench_prompts",
+    parts={
+        QUESTIONS: Part(names=("question.jsonl", "*train-*.parquet"), hub=("raw/question.jsonl",)),
+        REFERENCES: Part(names=("reference_answer/gpt-4.jsonl", "gpt-4.jsonl")),
+    },
+)
+
+TEMPERATURES = {
+    "writing": 0.7,
+    "roleplay": 0.7,
+    "reasoning": 0.0,
+    "math": 0.0,
+    "coding": 0.0,
+    "extraction": 0.0,
+    "stem": 0.1,
+    "humanities": 0.1,
+}
+"""Category -> temperature of the original evaluation (temperature_config of FastChat's llm_judge)."""
+
+CATEGORIES = {category: frozenset({category}) for category in TEMPERATURES}
+
+
+def questions(files: Iterable[File]) -> Iterator[tuple[str, dict[str, Any], list[Any]]]:
+    """Place, question (``turns``, ``id``, ``group``) and references of every record: MT-Bench's own fields or those of
+    its copy on the hub. Raises UserError with file and line.
+    """
+    for where, row in (record for file in files for record in records(file)):
+        identifier = "prompt_id" if "prompt_id" in row else "question_id"
+        turns = "prompt" if "prompt" in row else "turns"
+        query = {
+            "turns": required(row, turns, are_texts, "a list of texts", where),
+            "id": str(required(row, identifier, is_id, "an id", where)),
+            "group": required(row, "category", is_text, "a text", where),
+        }
+        references = row.get("reference") or []
+        yield where, query, references if isinstance(references, list) else [references]
+
+
+def read_references(files: Iterable[File]) -> dict[str, list[str]]:
+    """Question id -> reference answers by turn, from files of FastChat's ``reference_answer`` folder."""
     references = {}
-    for number, row in read_json_lines(path):
-        where = f"{path}:{number}"
-        identifier = str(required(row, "question_id", lambda value: isinstance(value, (int, str)), "an id", where))
+    for where, row in (record for file in files for record in records(file)):
+        identifier = str(required(row, "question_id", is_id, "an id", where))
         choices = required(row, "choices", lambda value: isinstance(value, list) and bool(value), "a list", where)
         if not isinstance(choices[0], dict) or not are_texts(choices[0].get("turns")):
             raise UserError(f"{where}: 'choices' must begin with an object whose 'turns' is a list of texts")
@@ -35,31 +72,35 @@ def read_references(path: Path) -> dict[str, list[str]]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--questions", type=Path, required=True, help="question.jsonl")
-    parser.add_argument("--references", type=Path, help="reference answers, for example reference_answer/gpt-4.jsonl")
-    parser.add_argument("--scorer", choices=["none", "text"], default="none", help="text: chrF against the references")
-    parser.add_argument("--limit", type=positive, metavar="N", help="take N questions, spread evenly over the file")
-    parser.add_argument("--out", type=Path, required=True, help="data file to write (.jsonl)")
+    parser.add_argument(
+        "--references",
+        dest=REFERENCES,
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="reference answers, for example reference_answer/gpt-4.jsonl",
+    )
+    parser.add_argument(
+        "--scorer", choices=["judge", "text", "none"], default="judge", help="how answers are scored (default judge)"
+    )
+    parser.add_argument(
+        "--official-temperature",
+        action="store_true",
+        help="sample the answers with the original's temperature for each category, not with the models' own",
+    )
 
 
-def run(options: argparse.Namespace) -> int:
-    references = read_references(options.references) if options.references else {}
-    rows = []
-    for number, row in read_json_lines(options.questions):
-        where = f"{options.questions}:{number}"
-        identifier = str(required(row, "question_id", lambda value: isinstance(value, (int, str)), "an id", where))
-        query = {
-            "turns": required(row, "turns", are_texts, "a list of texts", where),
-            "id": identifier,
-            "group": required(row, "category", is_text, "a text", where),
-            "scorer": options.scorer,
-        }
-        rows.append({"question": query, "answer": {"references": references.get(identifier, [])}})
-    unused = references.keys() - {row["question"]["id"] for row in rows}
-    if references and len(unused) == len(references):
-        raise UserError(f"{options.references} holds no reference for any question of {options.questions}")
-    chosen = spread(rows, options.limit)
-    write_rows(options.out, chosen)
-    referenced = sum(bool(row["answer"]["references"]) for row in chosen)
-    print(f"{options.out}: {len(chosen)} of {len(rows)} questions, {referenced} with references")
-    return 0
+def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
+    references = read_references(inputs.files(REFERENCES))
+    found = list[Row]()
+    for where, query, own in questions(inputs.files()):
+        if options.official_temperature:
+            if query["group"] not in TEMPERATURES:
+                raise UserError(f"{where}: MT-Bench has no category {query['group']!r}, so no temperature for it")
+            query["temperature"] = TEMPERATURES[query["group"]]
+        answer = {"references": references.get(query["id"], own)}
+        found.append({"question": {**query, "scorer": options.scorer}, "answer": answer})
+    if references and not references.keys() & {row["question"]["id"] for row in found}:
+        raise UserError("the reference answers are for none of the questions: their question_ids differ")
+    return found

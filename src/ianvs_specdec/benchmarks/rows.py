@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ianvs_specdec.benchmarks.scorers import LETTERS, SCORERS
+from ianvs_specdec.benchmarks.letters import LETTERS
+from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.types import Query
 

@@ -3,50 +3,26 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.benchmarks.code import code
 from ianvs_specdec.benchmarks.judge import judge
+from ianvs_specdec.benchmarks.letters import extract_choice
+from ianvs_specdec.benchmarks.numbers import extract_number, plain
 from ianvs_specdec.errors import unknown
-
-LETTERS = "ABCDEFGHIJ"
-
-_ONLY = re.compile(rf"[\s*_\"'(\[]*([{LETTERS}{LETTERS.lower()}])[\s*_\"')\].:,;]*")
-_BOXED = re.compile(rf"\\boxed\{{\s*(?:\\text\{{)?\(?([{LETTERS}])\)?\}}?\s*\}}")
-_STATED = re.compile(
-    rf"(?i:\b(?:answer|option|choice)\b)(?i:\s+(?:is|was|would\s+be|should\s+be|must\s+be))?[\s:=*_\"'(\[]*"
-    rf"(?i:(?:option|choice)\s+)?[*_\"'(\[]*([{LETTERS}])(?![\w'])(?!\s+[a-z])"
-)
-_LEADING = re.compile(rf"\s*[*_\"'(\[]*([{LETTERS}])[*_\"']*[).:\]]")
-# "A" and "I" are words; standing free they count as letters only before punctuation or at the end.
-_FREE = re.compile(
-    rf"(?<![\w'])(?:([{LETTERS.replace('A', '').replace('I', '')}])(?![\w'])|([AI])(?=\s*(?:[).:,;\]]|$)))"
-)
-
-
-def extract_choice(text: str) -> str | None:
-    """The option letter that a free-form answer chooses; None if it does not commit itself to one.
-
-    In order: the whole text is a letter ("B", "(B)", "B."); a boxed letter; the last stated answer ("The answer is B");
-    a leading label ("B) because ..."); a single letter standing free anywhere.
-    """
-    if whole := _ONLY.fullmatch(text):
-        return whole.group(1).upper()
-    for pattern in (_BOXED, _STATED):
-        if found := pattern.findall(text):
-            return str(found[-1])
-    if leading := _LEADING.match(text):
-        return leading.group(1)
-    free = {first or second for first, second in _FREE.findall(text)}
-    return free.pop() if len(free) == 1 else None
 
 
 def choice(answers: Sequence[str], gold: Any) -> float | None:
     """100 if the last turn's answer chooses the gold letter, else 0."""
     letter = str(gold).strip()[:1]
     return 100.0 * (extract_choice(answers[-1]) == letter) if letter else None
+
+
+def number(answers: Sequence[str], gold: Any) -> float | None:
+    """100 if the last turn's answer comes to the gold number, else 0."""
+    value = extract_number(str(gold))
+    return 100.0 * (extract_number(answers[-1]) == value) if value is not None else None
 
 
 def text(answers: Sequence[str], gold: Any) -> float | None:
@@ -66,6 +42,7 @@ def none(answers: Sequence[str], gold: Any) -> float | None:
 
 SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
     "choice": choice,
+    "number": number,
     "text": text,
     "judge": judge,
     "code": code,
@@ -83,8 +60,13 @@ def scorer(name: str) -> Callable[[Sequence[str], Any], float | None]:
 
 
 def prediction(scorer_name: str, answers: Sequence[str]) -> str | None:
-    """What the scorer looks at: the chosen letter, or the last answer."""
-    return extract_choice(answers[-1]) if scorer_name == "choice" else answers[-1]
+    """What the scorer looks at: the chosen letter, the number, or the last answer."""
+    if scorer_name == "choice":
+        return extract_choice(answers[-1])
+    if scorer_name == "number":
+        value = extract_number(answers[-1])
+        return None if value is None else plain(value)
+    return answers[-1]
 
 
 def references_of(gold: Any) -> Sequence[str]:

@@ -1,29 +1,71 @@
-"""``specdec data``: benchmark files in, data files of Ianvs out. One module per benchmark, named in ``BENCHMARKS``."""
+"""``specdec data``: benchmark files in, data files of Ianvs out; a job's answers in the format of other evaluators."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-from typing import Any
+from pathlib import Path
 
-BENCHMARKS = {
-    "mmlu": "ianvs_specdec.benchmarks.mmlu",
-    "mt_bench": "ianvs_specdec.benchmarks.mt_bench",
-    "world": "ianvs_specdec.benchmarks.world.dataset",
-}
-"""Name -> module with a docstring, ``add_arguments(parser)`` and ``run(options) -> int``."""
+from ianvs_specdec.benchmarks.files import positive, spread, write_rows
+from ianvs_specdec.benchmarks.registry import BENCHMARKS, Benchmark
+from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs
+from ianvs_specdec.commands import opencompass
+from ianvs_specdec.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
-    for name, place in BENCHMARKS.items():
-        module: Any = importlib.import_module(place)
-        summary = module.__doc__.strip().splitlines()[0]
-        sub = benchmarks.add_parser(name, help=summary, description=module.__doc__)
-        sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        module.add_arguments(sub)
-        sub.set_defaults(convert=module.run)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    prepare = actions.add_parser(
+        "prepare",
+        help="make a data file of a benchmark, from the Hugging Face hub or --from files",
+        description="Make a data file of a benchmark, from the Hugging Face hub or --from files.",
+    )
+    names = prepare.add_subparsers(dest="benchmark", required=True, metavar="NAME")
+    for name, benchmark in BENCHMARKS.items():
+        text = (benchmark.__doc__ or "").strip()
+        sub = names.add_parser(
+            name,
+            help=text.splitlines()[0],
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.add_argument(
+            "--from",
+            dest="given",
+            type=Path,
+            nargs="+",
+            default=[],
+            metavar="FILE",
+            help=f"files, folder or zip archive of the benchmark, as from {benchmark.SOURCE.home}; default: the hub",
+        )
+        sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="data file to write (.jsonl)")
+        sub.add_argument("--limit", type=positive, metavar="N", help="take N questions, spread evenly over all")
+        benchmark.add_arguments(sub)
+        _finish(sub, _prepare)
+    export = actions.add_parser("opencompass", help="write a job's answers as predictions of OpenCompass")
+    opencompass.add_arguments(export)
+    _finish(export, opencompass.run)
+
+
+def _finish(parser: argparse.ArgumentParser, act: object) -> None:
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.set_defaults(act=act)
 
 
 def run(options: argparse.Namespace) -> int:
-    return int(options.convert(options))
+    return int(options.act(options))
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    benchmark: Benchmark = BENCHMARKS[options.benchmark]
+    named = {part: getattr(options, part) for part in benchmark.SOURCE.parts if part != QUESTIONS}
+    rows = benchmark.rows(Inputs(benchmark.SOURCE, options.given, named), options)
+    queries = [query_of(row["question"], row["answer"], index) for index, row in enumerate(rows)]
+    if len({query.id for query in queries}) < len(queries):
+        twice = next(query.id for query in queries if sum(other.id == query.id for other in queries) > 1)
+        raise UserError(f"the question {twice} is there twice: name one copy of the benchmark only")
+    chosen = spread(rows, options.limit)
+    write_rows(options.out, chosen)
+    groups = len({query.group for query in queries})
+    print(f"{options.out}: {len(chosen)} of {len(rows)} questions, {groups} group{'s'[: groups != 1]}")
+    return 0

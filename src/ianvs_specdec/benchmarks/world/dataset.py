@@ -1,20 +1,27 @@
 """The embedded benchmark: an invented world, generated from one seed, the same on every machine.
 
-Writes OUT/knowledge/train.jsonl and OUT/knowledge/test.jsonl (four options, a letter) and OUT/open-ended/test.jsonl
-(two turns).
+Sets: knowledge (four options, a letter), knowledge-train (more of the same, for what learns from outcomes) and
+open-ended (two turns in MT-Bench's categories, with reference answers).
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from ianvs_specdec.benchmarks.files import write_rows
+from ianvs_specdec.benchmarks.files import Row
+from ianvs_specdec.benchmarks.source import Inputs, Source
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions
+from ianvs_specdec.errors import UserError
+
+NAME = "world"
+
+SOURCE = Source(home="generated", parts={})
+
+CATEGORIES = {subject: frozenset({subject}) for subject in (*questions.SUBJECTS, *dialogues.CATEGORIES)}
 
 TEST_PER_SUBJECT, TRAIN_PER_SUBJECT, PER_CATEGORY = 32, 64, 6
-TRAIN_FILE, TEST_FILE, OPEN_ENDED_FILE = "knowledge/train.jsonl", "knowledge/test.jsonl", "open-ended/test.jsonl"
 
 
 def _knowledge(items: list[questions.Item]) -> list[dict[str, Any]]:
@@ -42,12 +49,10 @@ def _open_ended(found: list[dialogues.Dialogue]) -> list[dict[str, Any]]:
     ]
 
 
-def write(out: Path) -> dict[str, int]:
-    """Write the three files below ``out`` and return their numbers of rows.
+def knowledge() -> tuple[list[questions.Item], list[questions.Item]]:
+    """The questions that are asked of the models, and others of the same kind, for what learns from outcomes (routers).
 
-    ``knowledge/test.jsonl`` is asked of the models. ``knowledge/train.jsonl`` has other questions of the same kind, for
-    what learns from outcomes (routers). ``open-ended/test.jsonl`` holds two-turn dialogues with references. The models'
-    own training text is not among them: it is generated while they train, in other wordings.
+    The models' own training text is neither: it is generated while they train, in other wordings.
     """
     world = facts.build()
     test = questions.test_items(world, TEST_PER_SUBJECT, "test")
@@ -57,21 +62,22 @@ def write(out: Path) -> dict[str, int]:
     for item in candidates:
         if item.prompt.split("\nA. ")[0] not in asked and len(train[item.subject]) < TRAIN_PER_SUBJECT:
             train[item.subject].append(item)
-    files = {
-        TRAIN_FILE: _knowledge([item for items in train.values() for item in items]),
-        TEST_FILE: _knowledge(test),
-        OPEN_ENDED_FILE: _open_ended(dialogues.test_dialogues(world, PER_CATEGORY, "test")),
-    }
-    for name, rows in files.items():
-        write_rows(out / name, rows)
-    return {name: len(rows) for name, rows in files.items()}
+    return test, [item for items in train.values() for item in items]
+
+
+SETS: dict[str, Callable[[], list[Row]]] = {
+    "knowledge": lambda: _knowledge(knowledge()[0]),
+    "knowledge-train": lambda: _knowledge(knowledge()[1]),
+    "open-ended": lambda: _open_ended(dialogues.test_dialogues(facts.build(), PER_CATEGORY, "test")),
+}
+"""Name -> the rows of the set."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--set", choices=list(SETS), default="knowledge", help="which of its sets (default knowledge)")
 
 
-def run(options: argparse.Namespace) -> int:
-    for name, size in write(options.out).items():
-        print(f"{options.out / name}: {size} questions")
-    return 0
+def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
+    if inputs.given:
+        raise UserError("the embedded world is generated, not read: leave out --from")
+    return SETS[options.set]()

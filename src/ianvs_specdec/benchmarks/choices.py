@@ -1,0 +1,128 @@
+"""Questions with four options, in the formats in which MMLU and CMMLU are handed around, and rows made of them."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.benchmarks import shots
+from ianvs_specdec.benchmarks.files import (
+    File,
+    Row,
+    are_texts,
+    is_text,
+    read_csv_lines,
+    records,
+    required,
+    with_header,
+)
+from ianvs_specdec.benchmarks.source import Inputs
+from ianvs_specdec.errors import UserError
+
+LETTERS = "ABCD"
+_SPLIT = re.compile(r"(?:c?mmlu[-_])?(?:test|dev|val(?:idation)?)(?:-\d+-of-\d+)?|\d{4}")
+_SUFFIX = re.compile(r"_(?:test|dev|val)$")
+_NAMES = {"question": ("question", "input"), "answer": ("answer", "target")}
+
+
+@dataclass(frozen=True)
+class Item:
+    """``answer`` is the letter of the right one of the four ``choices``."""
+
+    subject: str
+    question: str
+    choices: tuple[str, ...]
+    answer: str
+
+    @property
+    def options(self) -> str:
+        """The options as both benchmarks write them, each on a line of its own."""
+        return "".join(f"\n{letter}. {choice}" for letter, choice in zip(LETTERS, self.choices, strict=True))
+
+
+Prompt = Callable[[Item, Sequence[Item]], str]
+"""The prompt of a question, given worked examples of its subject."""
+
+
+def read(file: File) -> Iterator[Item]:
+    """The questions of a file: named fields (``question``, ``choices`` or ``A`` to ``D``, ``answer`` as letter or
+    index, ``subject``; see ``files.records``), or CSV of six columns without header. Without a field ``subject`` it is
+    the file's or folder's name. Raises UserError with file and line.
+    """
+    if not file.name.removesuffix(".gz").endswith(".csv"):
+        yield from (_of_record(row, file, where) for where, row in records(file))
+        return
+    lines = read_csv_lines(file)
+    first = next(lines, None)
+    if first is None:
+        return
+    if {name.strip().lower() for name in first[1]} & set(_NAMES["question"]):
+        yield from (_of_record(row, file, where) for where, row in with_header(file, _chained(first, lines)))
+        return
+    for where, fields in _chained(first, lines):
+        if len(fields) != 2 + len(LETTERS):
+            raise UserError(f"{where}: expected 6 columns (question, four options, letter), found {len(fields)}")
+        yield Item(subject_of(file), fields[0], tuple(fields[1:5]), _letter(fields[5].strip(), where))
+
+
+def subject_of(file: File) -> str:
+    """``anatomy_test.csv``, ``dev/anatomy.csv`` and ``anatomy/test-00000-of-00001.parquet`` are about anatomy."""
+    path = Path(str(file))
+    names = [path.name.partition(".")[0], *(parent.name for parent in path.parents)]
+    name = next((name for name in names if name and not _SPLIT.fullmatch(name)), path.stem)
+    return _SUFFIX.sub("", name)
+
+
+def _chained(first: tuple[str, list[str]], others: Iterator[tuple[str, list[str]]]) -> Iterator[tuple[str, list[str]]]:
+    yield first
+    yield from others
+
+
+def _of_record(row: Row, file: File, where: str) -> Item:
+    row = {str(name).lower(): value for name, value in row.items()}
+    named = {wanted: next((name for name in names if name in row), wanted) for wanted, names in _NAMES.items()}
+    if "choices" in row:
+        choices = required(row, "choices", are_texts, "a list of four texts", where)
+    else:
+        choices = [required(row, letter.lower(), is_text, "a text", where) for letter in LETTERS]
+    if len(choices) != len(LETTERS):
+        raise UserError(f"{where}: 'choices' must hold four options, not {len(choices)}")
+    answer = required(row, named["answer"], lambda value: True, "", where)
+    return Item(
+        required(row, "subject", is_text, "a text", where) if "subject" in row else subject_of(file),
+        required(row, named["question"], is_text, "a text", where),
+        tuple(choices),
+        _letter(answer.strip() if isinstance(answer, str) else answer, where),
+    )
+
+
+def _letter(answer: Any, where: str) -> str:
+    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(LETTERS):
+        return LETTERS[answer]
+    if isinstance(answer, str) and len(answer) == 1 and answer in "0123":
+        return LETTERS[int(answer)]
+    if not isinstance(answer, str) or len(answer) != 1 or answer not in LETTERS:
+        raise UserError(f"{where}: the answer must be a letter from A to D (or its index), not {answer!r:.200}")
+    return answer
+
+
+def rows(inputs: Inputs, options: argparse.Namespace, prompt: Prompt, prefix: str = "") -> list[Row]:
+    """A row for each question: group and id begin with ``prefix`` and are the subject, the id with a number."""
+    worked = shots.examples(inputs, options.shots, read, lambda item: item.subject)
+    found, counts = list[Row](), dict[str, int]()
+    for item in (item for file in inputs.files() for item in read(file)):
+        counts[item.subject] = counts.get(item.subject, 0) + 1
+        group = prefix + item.subject
+        query = {
+            "turns": [shots.prompt_of(worked.get(item.subject, []), options, group, functools.partial(prompt, item))],
+            "id": f"{group}-{counts[item.subject]:04d}",
+            "group": group,
+            "scorer": "choice",
+        }
+        found.append({"question": query, "answer": item.answer})
+    return found

@@ -1,0 +1,48 @@
+"""The benchmarks that ``specdec data prepare`` knows, and the groups of questions that have columns of their own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Protocol
+
+from ianvs_specdec.benchmarks import cmmlu, gsm8k, humaneval, mmlu, mt_bench, spec_bench
+from ianvs_specdec.benchmarks.files import Row
+from ianvs_specdec.benchmarks.source import Inputs, Source
+from ianvs_specdec.benchmarks.world import dataset as world
+
+
+class Benchmark(Protocol):
+    """What a benchmark's module has, besides a docstring that says what the benchmark is and what its files look like.
+
+    ``CATEGORIES`` are the sets of groups, as its rows name them, that have columns of their own on the leaderboard.
+    ``rows`` makes all rows ``{"question": ..., "answer": ...}`` (see ``rows.py``) or raises UserError with file and
+    line; ``options`` holds what ``add_arguments`` adds to the command line.
+    """
+
+    @property
+    def NAME(self) -> str: ...
+
+    @property
+    def SOURCE(self) -> Source: ...
+
+    @property
+    def CATEGORIES(self) -> Mapping[str, frozenset[str]]: ...
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def rows(self, inputs: Inputs, options: argparse.Namespace) -> list[Row]: ...
+
+
+_MODULES: tuple[Benchmark, ...] = (mt_bench, mmlu, cmmlu, gsm8k, humaneval, spec_bench, world)
+
+BENCHMARKS: dict[str, Benchmark] = {module.NAME: module for module in _MODULES}
+
+
+def categories() -> dict[str, frozenset[str]]:
+    """Category -> groups, over all benchmarks. Categories of one name are one."""
+    found: dict[str, frozenset[str]] = {}
+    for benchmark in BENCHMARKS.values():
+        for name, groups in benchmark.CATEGORIES.items():
+            found[name] = found.get(name, frozenset()) | groups
+    return found

@@ -1,0 +1,67 @@
+"""Worked examples in prompts: how many, from where, and which are left out of a prompt that gets too long."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from ianvs_specdec.benchmarks.files import File, positive
+from ianvs_specdec.benchmarks.source import Inputs
+from ianvs_specdec.errors import UserError
+
+DEV = "dev"
+"""The part of a benchmark that holds the worked examples."""
+
+Item = TypeVar("Item")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shots", type=_count, default=0, metavar="K", help="worked examples in a prompt (default 0)")
+    parser.add_argument(
+        "--dev",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="files or folder with the worked examples, where they are not beside the questions",
+    )
+    parser.add_argument(
+        "--max-characters",
+        type=positive,
+        metavar="N",
+        help="leave out the last worked examples of a prompt that would be longer (default: none is left out)",
+    )
+
+
+def examples(
+    inputs: Inputs, shots: int, read: Callable[[File], Iterator[Item]], subject: Callable[[Item], str]
+) -> dict[str, list[Item]]:
+    """Subject -> its first ``shots`` worked examples, in the files' order. Raises UserError where there are none."""
+    found: dict[str, list[Item]] = {}
+    for item in (item for file in inputs.files(DEV) for item in read(file)) if shots else ():
+        found.setdefault(subject(item), []).append(item)
+    if shots and not found:
+        raise UserError(f"--shots {shots} needs worked examples: name their files with --dev")
+    return {name: items[:shots] for name, items in found.items()}
+
+
+def prompt_of(
+    worked: Sequence[Item], options: argparse.Namespace, subject: str, prompt: Callable[[Sequence[Item]], str]
+) -> str:
+    """The prompt with ``--shots`` worked examples, or as many of the first as keep it within ``--max-characters``."""
+    if len(worked) < options.shots:
+        raise UserError(f"there are {len(worked)} worked examples for {subject}, --shots asks for {options.shots}")
+    text = prompt(worked)
+    while worked and options.max_characters and len(text) > options.max_characters:
+        worked = worked[:-1]
+        text = prompt(worked)
+    return text
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number

@@ -1,0 +1,112 @@
+"""Where a benchmark's files come from: what the user names, else the Hugging Face hub."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from ianvs_specdec.benchmarks.files import File
+from ianvs_specdec.errors import UserError
+
+QUESTIONS = "questions"
+"""The part that every benchmark has."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a benchmark. ``names``: patterns of its files in a folder (a checkout of the original repository, a
+    dump, a snapshot of the hub), the first that any file matches counts. ``hub``: its files in the hub's repository;
+    of an archive, those that match ``names``.
+    """
+
+    names: tuple[str, ...]
+    hub: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """``home`` is where the original is; ``repository`` the dataset on the hub, "" where its authors put none."""
+
+    home: str
+    parts: Mapping[str, Part]
+    repository: str = ""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files of a benchmark, part by part. ``given`` is what the user named for the questions, ``named`` for other
+    parts; without ``given`` all parts are those of the hub, each fetched when it is asked for.
+    """
+
+    source: Source
+    given: Sequence[Path] = ()
+    named: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+
+    def files(self, part: str = QUESTIONS) -> list[File]:
+        """The files of a part; of a part other than the questions maybe none. Raises UserError where it must not be
+        empty, or the hub cannot be reached.
+        """
+        own = self.given if part == QUESTIONS else self.named.get(part, ())
+        if own:
+            return [file for path in own for file in self._below(path, part, required=True)]
+        if self.given:
+            return [file for path in self.given if _holds_files(path) for file in self._below(path, part)]
+        return [file for name in self._hub_names(part) for file in self._below(self._fetched(name), part)]
+
+    def _below(self, path: Path, part: str, *, required: bool = False) -> list[File]:
+        if not path.exists():
+            raise UserError(f"there is no file {path}")
+        if not _holds_files(path):
+            return [path]
+        files = dict(_members(path))
+        for pattern in self.source.parts[part].names:
+            if found := [file for name, file in files.items() if PurePosixPath(name).match(pattern)]:
+                return [member for file in found for member in self._unpacked(file, part)]
+        if required:
+            names = ", ".join(self.source.parts[part].names)
+            raise UserError(f"{path} holds no {part} by the names they go by: {names}. Name the files themselves")
+        return []
+
+    def _unpacked(self, file: File, part: str) -> list[File]:
+        if isinstance(file, Path) and file.suffix == ".zip":
+            return self._below(file, part, required=True)
+        return [file]
+
+    def _hub_names(self, part: str) -> tuple[str, ...]:
+        if not self.source.repository:
+            message = f"the authors did not put this benchmark on the Hugging Face hub; it is at {self.source.home}"
+            raise UserError(f"{message}. Give your copy with --from")
+        return self.source.parts[part].hub
+
+    def _fetched(self, name: str) -> Path:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            return Path(hf_hub_download(self.source.repository, name, repo_type="dataset"))
+        except (HfHubHTTPError, OSError, ValueError) as error:
+            place = f"{name} of the dataset {self.source.repository}"
+            reason = str(error).strip().partition("\n")[0]
+            raise UserError(
+                f"cannot get {place} from the Hugging Face hub ({type(error).__name__}: {reason:.200}). Without "
+                f"network, give a copy of it, or of {self.source.home}, with --from"
+            ) from error
+
+
+def _holds_files(path: Path) -> bool:
+    return path.is_dir() or path.suffix == ".zip"
+
+
+def _members(path: Path) -> Iterator[tuple[str, File]]:
+    """Names, relative and with "/", and files below a folder or in an archive, in order; hidden ones left out."""
+    if path.is_dir():
+        files: dict[str, File] = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
+    else:
+        try:
+            archive = zipfile.Path(path)
+        except (zipfile.BadZipFile, OSError) as error:
+            raise UserError(f"{path}: cannot be read as a zip archive: {error}") from error
+        files = {name: archive / name for name in archive.root.namelist() if not name.endswith("/")}
+    yield from ((n, f) for n, f in sorted(files.items()) if not any(p.startswith(".") for p in n.split("/")))

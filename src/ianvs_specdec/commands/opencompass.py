@@ -1,0 +1,114 @@
+"""``specdec data opencompass``: a job's answers as predictions of OpenCompass, which scores them with ``--mode eval``.
+
+One file per test case and dataset, where OpenCompass looks for it: OUT/predictions/MODEL/DATASET.json, MODEL being the
+test case's algorithm and id. A file is an object with keys "0", "1", ..., the number of the question in OpenCompass'
+own test set, and values with `origin_prompt`, `prediction` and `gold`; of questions with several turns these are lists,
+one element per turn. With a config whose model has the abbr MODEL:
+
+    opencompass CONFIG --work-dir PARENT-OF-OUT --reuse NAME-OF-OUT --mode eval
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.benchmarks import cmmlu, gsm8k, humaneval, mmlu
+from ianvs_specdec.benchmarks.scorers import references_of
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.reporting.workspace import Case, Dataset, Workspace, read_workspace
+from ianvs_specdec.types import Query
+
+ROLES = {"system": "SYSTEM", "user": "HUMAN", "assistant": "BOT"}
+_MMLU = frozenset[str]().union(*mmlu.CATEGORIES.values())
+_NUMBER = re.compile(r"[-/](\d+)$")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workspace", type=Path, required=True, metavar="DIR", help="a job's workspace or folder")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write predictions/ into")
+
+
+def run(options: argparse.Namespace) -> int:
+    workspace = read_workspace(options.workspace)
+    written = 0
+    for case in workspace.cases:
+        model = "-".join([*([case.job] if _several_jobs(workspace) else []), case.algorithm, case.id])
+        for name, predictions in sorted(predictions_of(case, _dataset(workspace, case)).items()):
+            path = options.out / "predictions" / model / f"{name}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(predictions, ensure_ascii=False, indent=4) + "\n")
+            written += 1
+            print(f"{path}: {len(predictions)} predictions{_gap(predictions)}")
+    if not written:
+        notes = "; ".join(note for case in workspace.cases for note in case.notes)
+        raise UserError(f"{options.workspace} holds no answers{f': {notes}' if notes else ''}")
+    return 0
+
+
+def predictions_of(case: Case, dataset: Dataset) -> dict[str, dict[str, Any]]:
+    """Dataset, as OpenCompass calls it -> its file. A query that failed has the prediction ""."""
+    found: dict[str, dict[str, Any]] = {}
+    for index, (_, result, _, _) in sorted(case.answers().items()):
+        if index >= len(dataset.queries):
+            raise UserError(f"row {index + 1} was answered, but the data file now has {len(dataset.queries)} rows")
+        query, gold = dataset.queries[index], dataset.golds[index]
+        file = found.setdefault(abbreviation(query.group), {})
+        number = _NUMBER.search(query.id)
+        # Our own numbers count from 1, HumanEval's from 0.
+        key = str(int(number.group(1)) - (query.group != humaneval.NAME)) if number else str(len(file))
+        if key in file:
+            raise UserError(f"{case.algorithm}: two questions have the number of {query.id!r}: ids must differ")
+        file[key] = prediction(query, gold, [turn["completion"] for turn in result.get("turns", ())])
+    return {name: dict(sorted(file.items(), key=lambda item: int(item[0]))) for name, file in found.items()}
+
+
+def abbreviation(group: str) -> str:
+    """What OpenCompass calls the dataset of a group; a name made of the group's where it has none."""
+    if group in _MMLU:
+        return f"lukaemon_mmlu_{group}"
+    if group.startswith(cmmlu.PREFIX):
+        return f"cmmlu-{group.removeprefix(cmmlu.PREFIX)}"
+    known = {gsm8k.NAME: "gsm8k", humaneval.NAME: "openai_humaneval"}
+    return known.get(group) or re.sub(r"[^\w.-]+", "_", group).strip("._") or "data"
+
+
+def prediction(query: Query, gold: Any, answers: list[str]) -> dict[str, Any]:
+    """One entry of a file; ``answers`` may be fewer than the turns."""
+    prompts: list[list[dict[str, str]]] = []
+    chat = [{"role": ROLES["system"], "prompt": query.system}] if query.system else []
+    given = [*answers, *[""] * (len(query.turns) - len(answers))]
+    for turn, answer in zip(query.turns, given, strict=True):
+        chat = [*chat, {"role": ROLES["user"], "prompt": turn}]
+        prompts.append(chat)
+        chat = [*chat, {"role": ROLES["assistant"], "prompt": answer}]
+    if len(query.turns) == 1:
+        own = dict(gold) if isinstance(gold, Mapping) else str(gold)
+        return {"origin_prompt": prompts[0], "prediction": given[0], "gold": own}
+    references = [*references_of(gold), *[""] * len(query.turns)]
+    return {"origin_prompt": prompts, "prediction": given, "gold": references[: len(query.turns)]}
+
+
+def _dataset(workspace: Workspace, case: Case) -> Dataset:
+    url = str(case.config.get("dataset") or "")
+    dataset = workspace.dataset(url)
+    if dataset is None:
+        raise UserError(
+            f"the data file {url or '(not in the configuration)'} of {case.algorithm} is not there: call this "
+            "in the folder in which ianvs was run"
+        )
+    return dataset
+
+
+def _several_jobs(workspace: Workspace) -> bool:
+    return len({case.job for case in workspace.cases}) > 1
+
+
+def _gap(predictions: dict[str, Any]) -> str:
+    missing = next((number for number in range(len(predictions)) if str(number) not in predictions), None)
+    return "" if missing is None else f" (number {missing} is missing: OpenCompass scores whole sets only)"

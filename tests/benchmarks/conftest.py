@@ -1,0 +1,66 @@
+"""Public files where there are any, and ``specdec data prepare`` as a function."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.cli import main
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of public benchmark files."""
+    default = Path(__file__).resolve().parents[3] / "shared"
+    folder = Path(os.environ.get("SPECDEC_SHARED", default)) / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no public benchmark files: {folder} is not there (set SPECDEC_SHARED)")
+    return folder
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """``write(name, row, ...)``: a file below a fresh folder with one line per row, JSON unless it is a text."""
+
+    def write(name: str, *rows: Any) -> Path:
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = ((row if isinstance(row, str) else json.dumps(row, ensure_ascii=False)) + "\n" for row in rows)
+        path.write_text("".join(lines), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def prepare(tmp_path: Path) -> Callable[..., Rows]:
+    """``prepare(name, *arguments)``: the rows that the command writes."""
+
+    def prepare(*arguments: str | Path) -> Rows:
+        out = tmp_path / "new" / "out.jsonl"
+        assert main(["data", "prepare", *map(str, arguments), "--out", str(out)]) == 0
+        return [json.loads(line) for line in out.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+
+    return prepare
+
+
+@pytest.fixture
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """``refused(name, *arguments)``: the one line that the command fails with; nothing is written."""
+
+    def refused(*arguments: str | Path) -> str:
+        out = tmp_path / "refused" / "out.jsonl"
+        assert main(["data", "prepare", *map(str, arguments), "--out", str(out)]) == 2
+        assert not out.parent.exists()
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1
+        return message
+
+    return refused
