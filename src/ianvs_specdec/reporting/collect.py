@@ -16,8 +16,9 @@ from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.reporting.details import Details
 from ianvs_specdec.reporting.figures import QUANTILES, column, described, distributions, figures, groups, safe
+from ianvs_specdec.reporting.journal import KeptAnswers
 from ianvs_specdec.reporting.routing import Outcomes, curves, scores_of
-from ianvs_specdec.reporting.workspace import Case, Row, Workspace, read_workspace
+from ianvs_specdec.reporting.workspace import Case, Dataset, Row, Workspace, read_workspace
 
 VERSION = 1
 SHOWN = (
@@ -27,6 +28,8 @@ SHOWN = (
 """Columns shown at first where the job does not select any."""
 
 Document = dict[str, Any]
+Scores = tuple[str, dict[int, float]]
+"""A router's name, and its score for each query."""
 
 
 def collect(folder: Path, most: int = 200) -> Document:
@@ -42,9 +45,13 @@ def collect(folder: Path, most: int = 200) -> Document:
     for case in workspace.cases:
         rows = case.answers()
         cases.append(_case(workspace, case, rows, details, most))
-        dataset = workspace.dataset(str(case.config["dataset"])) if rows and case.config.get("dataset") else None
+        dataset = _dataset(workspace, case, rows)
         outcomes.add(case, dict(enumerate(dataset.golds)) if dataset else {}, rows)
         scores.append(scores_of(rows))
+    for case in workspace.cases:
+        dataset = workspace.dataset(str(case.config["dataset"])) if case.config.get("dataset") else None
+        if dataset:
+            outcomes.complete(case, dataset, workspace.kept(case.job))
     _name(workspace.cases, cases)
     names = dict.fromkeys(name for job in workspace.headers for name in _metrics(workspace, job))
     names |= dict.fromkeys(name for name in _known() if any(case["figures"].get(name) is not None for case in cases))
@@ -80,12 +87,7 @@ def _metrics(workspace: Workspace, job: str) -> list[str]:
 
 
 def _case(workspace: Workspace, case: Case, rows: dict[int, Row], details: Details, most: int) -> Document:
-    dataset = workspace.dataset(str(case.config["dataset"])) if rows and case.config.get("dataset") else None
-    if dataset is not None and not all(
-        index < len(dataset.golds) and _same(dataset.queries[index], row) for index, row in rows.items()
-    ):
-        case.notes.append("the data file has other rows than those asked: questions and references are not shown")
-        dataset = None
+    dataset = _dataset(workspace, case, rows)
     results = [safe(row) for row in rows.values()]
     golds = [dataset.golds[index] if dataset else None for index in rows]
     if dataset is None:
@@ -100,12 +102,13 @@ def _case(workspace: Workspace, case: Case, rows: dict[int, Row], details: Detai
         "id": case.id,
         "rank": int(case.rank["rank"]) if case.rank.get("rank", "").isdigit() else None,
         "time": case.rank.get("time") or run.get("finished") or "",
-        "router": case.module("hard_example_mining").get("name") or case.rank.get("hard_example_mining") or case.algorithm,
+        "router": case.module("hard_example_mining").get("name")
+        or case.rank.get("hard_example_mining", case.algorithm),
         **{side: _side(case, rows, side) for side in ("edge", "cloud")},
         "figures": figures(case, _metrics(workspace, case.job), golds, results),
         "distributions": distributions(table) if rows else {},
         "groups": groups(golds, results),
-        "failures": _failures(rows),
+        "failures": _failures(rows, workspace.kept(case.job)),
         "memory": _memory(rows),
         "configuration": _configuration(case),
         "environment": described(case.environment),
@@ -116,6 +119,19 @@ def _case(workspace: Workspace, case: Case, rows: dict[int, Row], details: Detai
     }
 
 
+def _dataset(workspace: Workspace, case: Case, rows: Mapping[int, Row]) -> Dataset | None:
+    """The data file of a test case, if it is there and has the rows that were asked."""
+    url = case.config.get("dataset")
+    dataset = workspace.dataset(str(url)) if rows and url else None
+    if dataset is None or all(
+        index < len(dataset.golds) and _same(dataset.queries[index], row) for index, row in rows.items()
+    ):
+        return dataset
+    note = "the data file has other rows than those asked: questions and references are not shown"
+    case.notes += [note] if note not in case.notes else []
+    return None
+
+
 def _same(query: Any, row: Row) -> bool:
     """Whether the query, as the data file has it, is the one that was answered."""
     told = (row[1].get("query_id"), row[1].get("group"))
@@ -124,9 +140,8 @@ def _same(query: Any, row: Row) -> bool:
 
 def _side(case: Case, rows: Mapping[int, Row], side: str) -> Document | None:
     """Model and back end of a side; None where there is none or it has answered nothing."""
-    place = 2 if side == "edge" else 3
     for row in rows.values():
-        response = row[place]
+        response = row[2] if side == "edge" else row[3]
         if response is not None and response.get("backend"):
             return {"model": str(response.get("model", "")), "backend": str(response["backend"])}
     own = case.module(f"{side}model").get("hyperparameters") or {}
@@ -135,18 +150,18 @@ def _side(case: Case, rows: Mapping[int, Row], side: str) -> Document | None:
     return {"model": str(own["model"]), "backend": str(own.get("backend", ""))}
 
 
-def _failures(rows: Mapping[int, Row]) -> Document:
+def _failures(rows: Mapping[int, Row], kept: KeptAnswers) -> Document:
     """Queries without an answer, and how often each kind of failure struck, those that a retry made good among them."""
     kinds: collections.Counter[str] = collections.Counter()
-    queries = 0
+    failed = 0
     for row in rows.values():
         result = row[1]
-        queries += bool(result.get("error"))
-        found = list(result.get("failures") or ())
-        for turn in result.get("turns", ()):
-            found += turn["trace"].get("failures") or ()
-        kinds.update(str(failure[1]) for failure in found if len(failure) == 2)
-    return {"queries": queries, "attempts": dict(kinds.most_common())} if queries or kinds else {}
+        attempts = [failure for turn in result.get("turns", ()) for failure in turn["trace"].get("failures") or ()]
+        if result.get("error"):
+            failed += 1
+            attempts += kept.failures(str(result.get("side")), str(result["error"])) or ()
+        kinds.update(str(what) for _, what in attempts)
+    return {"queries": failed, "attempts": dict(kinds.most_common())} if failed or kinds else {}
 
 
 def _memory(rows: Mapping[int, Row]) -> dict[str, int]:
@@ -188,7 +203,7 @@ def _name(cases: Sequence[Case], documents: Sequence[Document]) -> None:
                 case["name"] += f" ({', '.join(differing) or number})"
 
 
-def _routing(cases: Sequence[Case], outcomes: Outcomes, scores: Sequence[tuple[str, dict[int, float]]]) -> list[Document]:
+def _routing(cases: Sequence[Case], outcomes: Outcomes, scores: Sequence[Scores]) -> list[Document]:
     """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases."""
     members: dict[tuple[str, str, str], list[int]] = {}
     for number, case in enumerate(cases):
@@ -214,6 +229,16 @@ def to_csv(document: Document) -> str:
         values = ["" if (value := case["figures"].get(name)) is None else repr(value) for name in names]
         rank = "" if case["rank"] is None else case["rank"]
         writer.writerow(
-            [case["job"], rank, case["algorithm"], case["id"], case["name"], case["router"], *backends, *values, case["time"]]
+            [
+                case["job"],
+                rank,
+                case["algorithm"],
+                case["id"],
+                case["name"],
+                case["router"],
+                *backends,
+                *values,
+                case["time"],
+            ]
         )
     return text.getvalue()

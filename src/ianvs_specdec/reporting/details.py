@@ -59,17 +59,19 @@ class Details:
         per_query = {name: table.query(name) for name in ("score", "ttft", "latency", "tokens", "steps", "emitted")}
         for index in choose(rows, most):
             _, result, edge, cloud = rows[index]
+            routing = result.get("routing") or {}
             numbers = {name: _number(values[places[index]]) for name, values in per_query.items()}
             entry = {
                 "query": self._query(case, dataset, index, result),
                 "side": result.get("side"),
                 "turns": [self._turn(result, turn) for turn in result.get("turns", ())],
-                "routing": {k: v for k, v in (result.get("routing") or {}).items() if k in ("router", "score", "seconds")},
+                "routing": {key: routing[key] for key in ("router", "score", "seconds") if key in routing},
                 "cost": result.get("cost"),
-                "error": _cut(str(result["error"])) if result.get("error") else None,
-                "failures": result.get("failures"),
                 **numbers,
             }
+            if result.get("error"):
+                kept = self._workspace.kept(case.job).failures(str(result.get("side")), str(result["error"]))
+                entry |= {"error": _cut(str(result["error"])), "failures": kept}
             if edge is not None and cloud is not None:
                 other = edge if result.get("side") == "cloud" else cloud
                 entry["before"] = [self._turn(other, turn) for turn in other.get("turns", ())]

@@ -48,8 +48,9 @@ _UNITS = {
     "Cloud Completion Tokens": ("token", 0, "tokens that the cloud model wrote"),
     "Queries": ("", 0, "number of queries"),
     "Replayed": ("", 0, "queries answered from the journal of an earlier run"),
-    "Failures": ("", -1, "queries without an answer"),
-    "Memory": ("B", -1, "bytes that weights and caches hold"),
+    "Failed": ("", -1, "queries without an answer"),
+    "Retries": ("", -1, "failed attempts that another attempt made good"),
+    "Model Memory": ("MB", -1, "what the model's weights and caches hold"),
 }
 _PART = re.compile(r"^(?P<base>.*?)(?: p\d+)?(?:: .*)?(?P<interval> CI95)?$")
 
@@ -83,7 +84,7 @@ def figures(case: Case, metrics: Sequence[str], golds: Sequence[Any], rows: Sequ
     A column that the leaderboard does not have is computed from the answers, if these are complete.
     """
     told = {name: _number(case.rank[name]) for name in metrics if name in case.rank}
-    found = dict(told)
+    found: dict[str, float | None] = dict(told)
     if not rows:
         return found
     differing = []
@@ -132,11 +133,14 @@ def groups(golds: Sequence[Any], rows: Sequence[Row]) -> dict[str, dict[str, flo
         members.setdefault(str(row[1].get("group") or ""), []).append(index)
     if len(members) < 2:
         return {}
+    known = [name for metric in GROUPED for name in (metric, f"{metric} CI95") if name in METRICS]
     found: dict[str, dict[str, float | None]] = {}
     for name, indices in sorted(members.items()):
         own_golds, own_rows = [golds[i] for i in indices], [rows[i] for i in indices]
-        known = [n for metric in GROUPED for n in (metric, f"{metric} CI95") if n in METRICS]
-        found[name or "other"] = {"Queries": float(len(indices))} | {n: _compute(n, own_golds, own_rows) for n in known}
+        found[name or "other"] = {
+            "Queries": float(len(indices)),
+            **{metric: _compute(metric, own_golds, own_rows) for metric in known},
+        }
     return found
 
 

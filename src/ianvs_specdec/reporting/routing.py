@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.benchmarks.scorers import scorer
-from ianvs_specdec.reporting.figures import safe
-from ianvs_specdec.reporting.workspace import Case, Row
+from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
+from ianvs_specdec.reporting.figures import ASKING
+from ianvs_specdec.reporting.journal import KeptAnswers, price
+from ianvs_specdec.reporting.workspace import Case, Dataset, Row
+from ianvs_specdec.response import Response
 from ianvs_specdec.types import Sampling
 
 POINTS = 200
@@ -50,24 +52,40 @@ class Outcomes:
         self._scores: dict[tuple[str, ...], float | None] = {}
 
     def add(self, case: Case, golds: Mapping[int, Any], rows: Mapping[int, Row]) -> None:
-        """Take down what the edge and the cloud answered in a test case. ``golds``: the right answers that are known."""
+        """Take down what both sides answered in a test case. ``golds``: the right answers that are known."""
         for index, row in rows.items():
             if index not in golds:
                 continue
             for side, response in zip(("edge", "cloud"), row[2:], strict=True):
-                if response is None or response.get("lossy") or not response.get("turns"):
+                if response is None or response.get("lossy") or response.get("error") or not response.get("turns"):
                     continue
-                score = self._score((row[0], response, None, None), golds[index])
+                score = self._score(response, golds[index])
                 if score is not None:
                     cost = response.get("cost") if side == "cloud" else 0.0
                     self._of(case, side).setdefault(index, Outcome(score, cost))
 
-    def _score(self, row: Row, gold: Any) -> float | None:
-        response = safe(row)[1]
+    def complete(self, case: Case, dataset: Dataset, kept: KeptAnswers) -> None:
+        """Fill in from the journal what no test case holds, such as the answers that an oracle asked for besides."""
+        for side in ("edge", "cloud"):
+            own = case.module(f"{side}model").get("hyperparameters") or {}
+            known, configurations = self._of(case, side), kept.configurations(own)
+            for index, query in enumerate(dataset.queries if configurations else ()):
+                if index in known:
+                    continue
+                answers = kept.answers(query, configurations)
+                if answers is None or query.scorer in ASKING:
+                    continue
+                score = scorer(query.scorer)([answer["text"] for answer in answers], dataset.golds[index])
+                if score is not None:
+                    known[index] = Outcome(score, price(own, answers) if side == "cloud" else 0.0)
+
+    def _score(self, response: Response, gold: Any) -> float | None:
+        name = str(response.get("scorer", "none"))
+        if name in ASKING or name not in SCORERS:
+            return None
         key = (json.dumps(gold, sort_keys=True, default=str), *(str(turn.get("key")) for turn in response["turns"]))
         if key not in self._scores or "None" in key:
-            answers = [turn["completion"] for turn in response["turns"]]
-            self._scores[key] = scorer(response.get("scorer", "none"))(answers, gold)
+            self._scores[key] = scorer(name)([turn["completion"] for turn in response["turns"]], gold)
         return self._scores[key]
 
     def _of(self, case: Case, side: str) -> dict[int, Outcome]:
@@ -81,7 +99,8 @@ class Outcomes:
     def both(self, pair: tuple[str, str, str]) -> dict[int, tuple[Outcome, Outcome]]:
         """Per query: the outcomes of the edge and of the cloud, where both are known."""
         data, *sides = pair
-        edge, cloud = (self._known.get((data, name, side), {}) for name, side in zip(("edge", "cloud"), sides, strict=True))
+        named = zip(("edge", "cloud"), sides, strict=True)
+        edge, cloud = (self._known.get((data, name, side), {}) for name, side in named)
         return {index: (edge[index], cloud[index]) for index in sorted(edge.keys() & cloud.keys())}
 
 
@@ -123,7 +142,8 @@ def _sweep(order: Floats, edge: Floats, gain: Floats, cost: Floats | None) -> li
     if len(places) > POINTS:
         places = places[np.unique(np.linspace(0, len(places) - 1, POINTS).astype(np.intp))]
     return [
-        (_short(100.0 * i / len(edge)), None if spent is None else _short(spent[i]), _short(accuracy[i])) for i in places
+        (_short(100.0 * i / len(edge)), None if spent is None else _short(spent[i]), _short(accuracy[i]))
+        for i in places
     ]
 
 
@@ -159,5 +179,3 @@ def scores_of(rows: Mapping[int, Row]) -> tuple[str, dict[int, float]]:
         if isinstance(decision.get("score"), (int, float)):
             name, scores[index] = str(decision.get("router", "")), float(decision["score"])
     return name, scores
-
-

@@ -13,6 +13,7 @@ import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.reporting.journal import KeptAnswers
 from ianvs_specdec.response import Response
 from ianvs_specdec.types import Query
 
@@ -99,10 +100,12 @@ class Workspace:
 
     folder: Path
     cases: list[Case]
+    jobs: dict[str, Path]
     headers: dict[str, list[str]]
     selected: dict[str, list[str]]
     notes: list[str]
     _datasets: dict[str, Dataset | None] = field(default_factory=dict)
+    _kept: dict[str, KeptAnswers] = field(default_factory=dict)
 
     def dataset(self, url: str) -> Dataset | None:
         """The data file of a configuration, looked for where Ianvs was run; None, with a note, if it is not there."""
@@ -120,6 +123,12 @@ class Workspace:
                 return None
         return None
 
+    def kept(self, job: str) -> KeptAnswers:
+        """The journal of the job of this name."""
+        if job not in self._kept:
+            self._kept[job] = KeptAnswers(self.jobs[job])
+        return self._kept[job]
+
     def _read_dataset(self, url: str) -> Dataset | None:
         path = self.find(url) if url else None
         if path is not None and path.suffix == ".json":
@@ -130,7 +139,8 @@ class Workspace:
                 "shown. Make the report in the folder in which ianvs was run."
             )
             return None
-        queries, golds = [], []
+        queries: list[Query] = []
+        golds: list[Any] = []
         try:
             with path.open(encoding="utf-8") as file:
                 for line in file:
@@ -160,10 +170,10 @@ def read_workspace(folder: Path) -> Workspace:
     jobs = [folder] if _is_job(folder) else sorted(child for child in folder.iterdir() if _is_job(child))
     if not jobs:
         raise UserError(
-            f"{folder} holds no results of Ianvs (no rank/all_rank.csv, no ALGORITHM/ID/answers.jsonl): give the folder "
-            "that the job file names under workspace, or the job's folder in it"
+            f"{folder} holds no results of Ianvs (no rank/all_rank.csv, no ALGORITHM/ID/answers.jsonl): give the "
+            "folder that the job file names under workspace, or the job's folder in it"
         )
-    workspace = Workspace(folder, [], {}, {}, [])
+    workspace = Workspace(folder, [], {job.resolve().name: job for job in jobs}, {}, {}, [])
     for job in jobs:
         _read_job(job, workspace)
     if not workspace.cases:
