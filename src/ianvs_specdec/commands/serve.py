@@ -52,9 +52,9 @@ def run(options: argparse.Namespace) -> int:
     except ImportError as error:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
         raise UserError(f"{message}: pip install 'ianvs-specdec[serve]'") from error
+    bound = bind(options.host, options.port)
     if options.host not in LOOPBACK and not key:
         print("specdec serve: whoever reaches this port can use it; --api-key-env asks for a key", file=sys.stderr)
-    bound = bind(options.host, options.port)
     llm = settings.llm(settings.backend)
     llm.load()
     name = options.name or served_name(settings.model)
