@@ -1,4 +1,4 @@
-"""What is written can be read back: metadata, tensors in GGUF's order, vocabulary. What cannot be written is refused."""
+"""What is written can be read back: metadata, tensors in GGUF's order, vocabulary. What cannot be, is refused."""
 
 from __future__ import annotations
 

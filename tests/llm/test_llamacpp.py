@@ -1,0 +1,391 @@
+"""llama.cpp as a back end: the same prompts, tokens and rules as our engine, on the embedded and on random models."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from export.folders import CLOUD, EDGE, EXAMPLE, FAMILIES, byte_level, random_model, sentencepiece, split_then_bytes
+from tokenizers import pre_tokenizers
+
+from ianvs_specdec.decoding import TokenTree
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.export.gguf import export_gguf
+from ianvs_specdec.export.vocabulary import PRE_TOKENIZERS
+from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.llm import backend
+from ianvs_specdec.llm.llamacpp import LlamaCppLLM
+from ianvs_specdec.llm.specdec import SpecDecLLM
+from ianvs_specdec.models import CloudModel
+from ianvs_specdec.settings import Settings
+from ianvs_specdec.types import Completion, Message, Sampling
+
+SAMPLING = Sampling(max_tokens=48)
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("llama_cpp") is None,
+    reason="llama-cpp-python is not installed (make test-llamacpp)",
+)
+
+
+def chat(text: str) -> list[Message]:
+    return [{"role": "user", "content": text}]
+
+
+def prompts(name: str, count: int) -> list[list[Message]]:
+    lines = (EXAMPLE / "dataset" / name / "test.jsonl").read_text(encoding="utf-8").splitlines()
+    questions = [json.loads(line)["question"] for line in lines[:: len(lines) // count]]
+    return [chat(question if isinstance(question, str) else question["turns"][0]) for question in questions[:count]]
+
+
+PROMPTS = [*prompts("knowledge", 4), *prompts("open-ended", 4)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Exported models go to a folder of the tests' own."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.delenv("RESULT_SAVED_URL", raising=False)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[SpecDecLLM]:
+    with SpecDecLLM(str(CLOUD), dtype="float32", threads=1) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def theirs(cache: Path) -> Iterator[LlamaCppLLM]:
+    with LlamaCppLLM(str(CLOUD), gguf_type="f32", threads=1) as llm:
+        yield llm
+
+
+def answers(llm: Any, sampling: Sampling = SAMPLING) -> list[Completion]:
+    return [llm.generate(messages, sampling) for messages in PROMPTS]
+
+
+def outputs(completions: list[Completion]) -> list[tuple[list[int], str, str, int]]:
+    return [(one.token_ids, one.text, one.finish_reason, one.prompt_tokens) for one in completions]
+
+
+# what it says
+
+
+@installed
+def test_greedy_output_is_that_of_our_engine(ours: SpecDecLLM, theirs: LlamaCppLLM) -> None:
+    assert outputs(answers(theirs)) == outputs(answers(ours))
+
+
+@installed
+def test_half_floats_hold_the_embedded_weights_well_enough(ours: SpecDecLLM) -> None:
+    with LlamaCppLLM(str(EDGE), gguf_type="f16", threads=1) as half, SpecDecLLM(str(EDGE), dtype="float32") as edge:
+        assert outputs(answers(half)) == outputs(answers(edge))
+
+
+@installed
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_computes_the_logits_of_transformers(family: str, tmp_path: Path) -> None:
+    from ianvs_specdec.llm.llamacpp_model import LlamaCppModel
+
+    model = random_model(tmp_path, family)
+    export_gguf(tmp_path, tmp_path / "m.gguf", "f32")
+    ids = random.Random(0).choices(range(5, 1024), k=150)
+    loaded = LlamaCppModel(tmp_path / "m.gguf", n_ctx=None, threads=1, gpu_layers=0)
+    with torch.no_grad():
+        expected = model(torch.tensor([ids])).logits[0]
+    torch.testing.assert_close(loaded.prefill(ids[:140]).logits[0], expected[139], atol=1e-4, rtol=1e-4)
+    verified = loaded.verify(TokenTree.chain(ids[140], ids[141:])).logits
+    torch.testing.assert_close(verified, expected[140:], atol=1e-4, rtol=1e-4)
+    loaded.commit([0, 1, 2])
+    again = loaded.verify(TokenTree.chain(ids[143])).logits
+    torch.testing.assert_close(again[0], expected[143], atol=1e-4, rtol=1e-4)
+    loaded.close()
+
+
+@installed
+def test_a_long_prompt_takes_several_batches(theirs: LlamaCppLLM, ours: SpecDecLLM) -> None:
+    messages = chat(" ".join(f"word {i}" for i in range(300)))
+    one, other = theirs.generate(messages, SAMPLING), ours.generate(messages, SAMPLING)
+    assert one.prompt_tokens > 2 * 512
+    assert one.token_ids == other.token_ids
+
+
+# speculation
+
+
+@installed
+def test_prompt_lookup_changes_nothing_and_counts_what_it_verified(theirs: LlamaCppLLM) -> None:
+    with LlamaCppLLM(str(CLOUD), gguf_type="f32", threads=1, prompt_lookup=6) as lookup:
+        plain, drafted = answers(theirs), answers(lookup)
+    assert outputs(drafted) == outputs(plain)
+    steps = [step for one in drafted for step in one.trace.steps]
+    assert max(step.drafted for step in steps) == 6
+    assert sum(step.accepted for step in steps) > 0
+    assert all(step.verified == step.drafted + 1 and step.accepted <= step.drafted for step in steps)
+    for one in drafted:
+        assert sum(step.emitted for step in one.trace.steps) + 1 == one.completion_tokens
+    assert all(step.drafted == 0 for one in plain for step in one.trace.steps)
+
+
+@installed
+def test_sampling_is_that_of_our_engine_seed_for_seed(ours: SpecDecLLM, theirs: LlamaCppLLM) -> None:
+    sampling = Sampling(max_tokens=24, temperature=1.5, top_p=0.98, top_k=40, repetition_penalty=1.1, seed=5)
+    sampled = answers(theirs, sampling)
+    assert outputs(sampled) == outputs(answers(ours, sampling))
+    assert outputs(sampled) != outputs(answers(theirs, replace(sampling, seed=6)))
+
+
+@installed
+def test_coupled_sampling_with_drafts_says_what_it_says_without(theirs: LlamaCppLLM) -> None:
+    sampling = Sampling(max_tokens=24, temperature=0.7, seed=5)
+    said = []
+    for drafted in (0, 6):
+        with LlamaCppLLM(str(CLOUD), gguf_type="f32", threads=1, prompt_lookup=drafted, acceptance="coupled") as llm:
+            said.append(outputs(answers(llm, sampling)))
+    assert said[0] == said[1]
+
+
+def test_only_chains_are_verified() -> None:
+    from ianvs_specdec.llm.llamacpp_model import LlamaCppModel
+
+    with pytest.raises(ValueError, match="chains only"):
+        LlamaCppModel.verify(object(), TokenTree([1, 2, 3], [-1, 0, 0]))  # type: ignore[arg-type]
+
+
+# streaming, stopping, truncation
+
+
+@installed
+@pytest.mark.parametrize("drafted", [0, 6])
+def test_chunks_add_up_to_text_and_tokens(drafted: int) -> None:
+    with LlamaCppLLM(str(CLOUD), gguf_type="f32", threads=1, prompt_lookup=drafted) as llm:
+        for messages in PROMPTS:
+            pieces: list[tuple[str, int]] = []
+            one = llm.generate(messages, SAMPLING, lambda text, tokens, to=pieces: to.append((text, tokens)))
+            assert "".join(text for text, _ in pieces) == one.text
+            assert sum(tokens for _, tokens in pieces) == one.completion_tokens == one.trace.tokens
+            times = [seconds for seconds, _ in one.trace.chunks]
+            assert times == sorted(times)
+            assert times[0] > 0
+            assert drafted or {tokens for _, tokens in one.trace.chunks} == {1}
+
+
+@installed
+def test_stop_strings_end_the_output_as_in_our_engine(ours: SpecDecLLM, theirs: LlamaCppLLM) -> None:
+    free = answers(theirs)[-1].text
+    stop = free[len(free) // 2 :][:4]
+    sampling = Sampling(max_tokens=48, stop=(stop, "never"))
+    stopped = answers(theirs, sampling)
+    assert stopped[-1].text == free[: free.index(stop)]
+    assert stopped[-1].finish_reason == "stop"
+    assert outputs(stopped) == outputs(answers(ours, sampling))
+
+
+@installed
+def test_a_prompt_beyond_the_window_loses_its_oldest_tokens() -> None:
+    messages = chat(" ".join(f"word {i}" for i in range(100)))
+    with LlamaCppLLM(str(EDGE), gguf_type="f32", threads=1, n_ctx=256) as llm:
+        one = llm.generate(messages, SAMPLING)
+        assert one.prompt_tokens == 256 - SAMPLING.max_tokens
+        most = llm.generate(messages, Sampling(max_tokens=500))
+        assert most.prompt_tokens == 128
+        assert most.prompt_tokens + most.truncated == one.prompt_tokens + one.truncated
+        assert most.completion_tokens <= 128
+
+
+# GGUF files
+
+
+def texts() -> list[str]:
+    drawn = random.Random(1)
+    alphabet = "abcXYZ  \n\t019'.,!-\u00e9\u65e5\U0001f389\u00bd\u00a0\u0301sStTlL\r_"
+    fixed = [
+        "",
+        "Hello world",
+        "  leading and trailing  ",
+        "a\n\nb\n",
+        "1234567 1,000.50",
+        "don't I'LL we've It'S",
+        "na\u00efve caf\u00e9 \u65e5\u672c\u8a9e",
+        "\U0001f389\U0001f389 \U0001f469\u200d\U0001f469\u200d\U0001f467",
+        "\u00bd \u2167 \u0661\u0662\u0663",
+        "<|user|>hi<|end|> <|end|>x",
+        "</s> <s> t",
+        "\x00\x01 control",
+        "a_b-c=d;{}[]()!?...",
+    ]
+    return fixed + ["".join(drawn.choices(alphabet, k=drawn.randint(1, 30))) for _ in range(150)]
+
+
+PATTERNS = {name: rules[0].removeprefix("split ") for rules, name in PRE_TOKENIZERS.items()}
+TOKENIZERS = {
+    "gpt-2": lambda: byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False)),
+    "smollm": lambda: byte_level(
+        pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    ),
+    "llama-bpe": lambda: byte_level(split_then_bytes(PATTERNS["llama-bpe"]), ignore_merges=True),
+    "qwen2": lambda: byte_level(split_then_bytes(PATTERNS["qwen2"])),
+    "tekken": lambda: byte_level(split_then_bytes(PATTERNS["tekken"]), ignore_merges=True),
+    "sentencepiece": lambda: sentencepiece(prefix=True),
+    "sentencepiece without prefix": lambda: sentencepiece(prefix=False),
+    "embedded": lambda: transformers.AutoTokenizer.from_pretrained(CLOUD),
+}
+
+
+@installed
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_the_vocabulary_in_the_file_tokenizes_as_the_tokenizer_did(kind: str, tmp_path: Path) -> None:
+    from ianvs_specdec.llm.llamacpp_model import GgufTokenizer, LlamaCppModel
+
+    random_model(tmp_path, eos_token_id=None)
+    TOKENIZERS[kind]().save_pretrained(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    export_gguf(tmp_path, tmp_path / "m.gguf", "f32")
+    loaded = LlamaCppModel(tmp_path / "m.gguf", n_ctx=64, threads=1, gpu_layers=0)
+    own = GgufTokenizer(loaded)
+    for text in texts():
+        for special in (False, True):
+            ids = tokenizer(text, add_special_tokens=special)["input_ids"]
+            assert own(text, add_special_tokens=special)["input_ids"] == ids, repr(text)
+            # Half of a character is one U+FFFD in byte-level decoders, several in SentencePiece's.
+            for part in (ids, ids[:0] if "sentencepiece" in kind else ids[: len(ids) // 2]):
+                assert own.decode(part, skip_special_tokens=True) == tokenizer.decode(part, skip_special_tokens=True)
+    assert own.ends == {tokenizer.eos_token_id}
+    loaded.close()
+
+
+@installed
+def test_a_file_answers_as_its_folder(theirs: LlamaCppLLM, tmp_path: Path) -> None:
+    export_gguf(CLOUD, tmp_path / "cloud.gguf", "f32")
+    conversation = [
+        {"role": "system", "content": "Be brief."},
+        *chat("Hello"),
+        {"role": "assistant", "content": "Hello!"},
+        *chat("Count to 5."),
+    ]
+    sampling = Sampling(max_tokens=48, stop=("\n",))
+    with LlamaCppLLM(str(tmp_path / "cloud.gguf"), threads=1) as file:
+        assert outputs(answers(file, sampling)) == outputs(answers(theirs, sampling))
+        assert outputs([file.generate(conversation, SAMPLING)]) == outputs([theirs.generate(conversation, SAMPLING)])
+
+
+@installed
+def test_a_folder_is_exported_once_for_each_content_and_type(cache: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    random_model(folder)
+
+    def files() -> set[Path]:
+        with LlamaCppLLM(str(folder), threads=1, gguf_type=kind):
+            pass
+        llm = LlamaCppLLM(str(folder), threads=1, gguf_type=kind)
+        llm.load()
+        llm.close()
+        return set((cache / "ianvs-specdec" / "gguf").glob("model-*.gguf"))
+
+    kind = "f32"
+    first = files()
+    stamps = {file: file.stat().st_mtime_ns for file in first}
+    assert len(first) == 1
+    assert {file: file.stat().st_mtime_ns for file in files()} == stamps
+    kind = "q8_0"
+    assert len(files()) == 2
+    random_model(folder, num_hidden_layers=1)
+    os.utime(folder / "model.safetensors", ns=(1, 1))
+    assert len(files()) == 3
+
+
+# memory, errors, configuration
+
+
+@installed
+def test_memory_is_weights_and_cache_and_close_frees_it(tmp_path: Path) -> None:
+    llm = LlamaCppLLM(str(EDGE), gguf_type="f32", threads=1, n_ctx=1024)
+    assert llm.memory() is None
+    llm.load()
+    weights = 4 * sum(torch.tensor(t.shape).prod().item() for t in _tensors(EDGE))
+    cache = 1024 * 3 * 2 * (64 + 64) * 4
+    assert llm.memory() == weights + cache
+    llm.close()
+    assert llm.memory() is None
+    assert llm.generate(PROMPTS[0], SAMPLING).token_ids
+    llm.close()
+
+
+def _tensors(folder: Path) -> list[torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return list(load_file(folder / "model.safetensors").values())
+
+
+@installed
+@pytest.mark.parametrize(("content", "said"), [(b"GGUF but not really", "cannot load"), (b"", "cannot load")])
+def test_a_damaged_file_is_one_message(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"llama.cpp {said} {path}: .+") as raised:
+        LlamaCppLLM(str(path)).load()
+    assert raised.value.key == "model"
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "message"),
+    [
+        ({"gguf_type": "q4"}, "gguf_type", "unknown gguf_type 'q4'"),
+        ({"n_ctx": 0}, "n_ctx", "n_ctx must be a whole number from 1, not 0"),
+        ({"prompt_lookup": -1}, "prompt_lookup", "prompt_lookup must be a whole number from 0"),
+        ({"prompt_lookup": True}, "prompt_lookup", "not True"),
+        ({"gpu_layers": 1.5}, "gpu_layers", "gpu_layers must be a whole number from -1"),
+        ({"threads": 0}, "threads", "threads must be a whole number from 1"),
+        ({"acceptance": "lucky"}, "acceptance", "lucky"),
+        ({"model": "no/such/model/folder"}, "model", "there is no model folder"),
+        ({"model": "no.gguf"}, "model", "there is no file no.gguf"),
+    ],
+)
+def test_wrong_options_are_told_before_anything_is_loaded(options: dict[str, Any], key: str, message: str) -> None:
+    given = {"model": str(EDGE), "backend": "llamacpp", **options}
+    with pytest.raises(UserError, match=message) as raised:
+        CloudModel.check_hyperparameters(given)
+    assert raised.value.key == key
+
+
+def test_all_options_can_be_given_in_yaml() -> None:
+    options = {"threads": 2, "n_ctx": 512, "gguf_type": "q8_0", "gpu_layers": -1, "prompt_lookup": 4}
+    settings = Settings.parse({"model": str(EDGE), "backend": "llamacpp", **options, "acceptance": "coupled"})
+    llm = settings.llm("llamacpp")
+    assert isinstance(llm, LlamaCppLLM)
+    assert {name: getattr(llm, name) for name in options} == options
+    assert backend("llamacpp").option_names() == (*options, "acceptance")
+
+
+def test_what_answers_depend_on_is_in_the_identity(tmp_path: Path) -> None:
+    digests = FileDigests(tmp_path / "digests.json")
+
+    def identity(**options: Any) -> dict[str, Any]:
+        return LlamaCppLLM(str(EDGE), **options).identity(digests)
+
+    variants = [{}, {"gguf_type": "f32"}, {"n_ctx": 64}, {"prompt_lookup": 3}, {"threads": 3}, {"gpu_layers": 1}]
+    assert len({json.dumps(identity(**options)) for options in variants}) == len(variants)
+    assert LlamaCppLLM(str(EDGE), prompt_lookup=3).baseline_identity(digests) == identity()
+    assert identity() != SpecDecLLM(str(EDGE)).identity(digests)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    from ianvs_specdec.llm import llamacpp_model
+
+    llamacpp_model.binding.cache_clear()
+    with pytest.raises(UserError, match=r"pip install 'ianvs-specdec\[llamacpp\]'") as raised:
+        LlamaCppLLM(str(EDGE)).load()
+    assert raised.value.key == "backend"
