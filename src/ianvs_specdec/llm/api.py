@@ -14,6 +14,7 @@ from ianvs_specdec.identity import FileDigests, machine
 from ianvs_specdec.llm.api_endpoints import Endpoint
 from ianvs_specdec.llm.api_session import Call, Session
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
+from ianvs_specdec.llm.specdec import SpecDecLLM
 from ianvs_specdec.types import Completion, Hints, Message, Sampling
 
 
@@ -33,6 +34,8 @@ class APIBasedLLM(LLM):
       over all endpoints, and without limit by default.
     - ``api_extra_body``: a mapping merged into the request; a null takes a key out of it. ``{specdec: true}`` makes
       ``specdec serve`` tell token ids and verification steps.
+    - ``api_baseline``: with ``{specdec: true}``, the settings (``model``, a folder, and ``dtype``, ``device``,
+      ``threads``) with which back end specdec answers as the server should: what Lossless compares with.
 
     Times in the trace count from the call: waiting for a place and failed attempts are in them. So are the bytes of
     all attempts; a new connection belongs to the request that opened it. A request that is not answered raises
@@ -43,6 +46,7 @@ class APIBasedLLM(LLM):
     backend: ClassVar[str] = "api"
     local: ClassVar[bool] = False
     concurrent: ClassVar[bool] = True
+    mappings: ClassVar[tuple[str, ...]] = ("api_extra_body", "api_baseline")
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class APIBasedLLM(LLM):
         api_rate: float | None = None,
         api_token_rate: float | None = None,
         api_extra_body: Mapping[str, Any] | None = None,
+        api_baseline: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(model)
         if api_provider != "openai":
@@ -77,14 +82,16 @@ class APIBasedLLM(LLM):
                 raise UserError(f"{name} must be a name or URL, not {text!r}", key=name)
         if api_endpoints is not None and (not isinstance(api_endpoints, list) or not api_endpoints):
             raise UserError(f"api_endpoints must be a list of servers, not {api_endpoints!r}", key="api_endpoints")
-        if api_extra_body is not None and not isinstance(api_extra_body, Mapping):
-            raise UserError(f"api_extra_body must be a mapping, not {api_extra_body!r}", key="api_extra_body")
+        for name, mapping in (("api_extra_body", api_extra_body), ("api_baseline", api_baseline)):
+            if mapping is not None and not isinstance(mapping, Mapping):
+                raise UserError(f"{name} must be a mapping, not {mapping!r}", key=name)
         self.endpoints = [Endpoint.parse(entry, model, api_key_env) for entry in api_endpoints or ()] or [
             Endpoint(api_base_url, api_key_env, model)
         ]
         self.timeout, self.deadline, self.retries = float(api_timeout), float(api_deadline), api_retries
         self.retry_budget, self.concurrency = float(api_retry_budget), api_concurrency
         self.rate, self.token_rate, self.extra_body = api_rate, api_token_rate, dict(api_extra_body or {})
+        self._baseline = _baseline(api_baseline, self.extra_body) if api_baseline else None
         self._session: Session | None = None
         self._lock = threading.Lock()
 
@@ -93,6 +100,7 @@ class APIBasedLLM(LLM):
         return (
             *("api_base_url", "api_key_env", "api_endpoints", "api_provider", "api_timeout", "api_deadline"),
             *("api_retries", "api_retry_budget", "api_concurrency", "api_rate", "api_token_rate", "api_extra_body"),
+            "api_baseline",
         )
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
@@ -104,6 +112,9 @@ class APIBasedLLM(LLM):
             "model": self.model,
             **({"extra_body": self.extra_body} if self.extra_body else {}),
         }
+
+    def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
+        return self._baseline.baseline_identity(digests) if self._baseline else None
 
     def load(self) -> None:
         self._open()
@@ -158,3 +169,16 @@ def _check_number(name: str, value: Any, least: float, *, whole: bool = False, o
     right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
     if not right or not least <= value < math.inf:
         raise UserError(f"{name} must be a {'whole ' if whole else ''}number from {least}, not {value!r}", key=name)
+
+
+def _baseline(settings: Mapping[str, Any], extra_body: Mapping[str, Any]) -> LLM:
+    if not extra_body.get("specdec"):
+        reason = "api_baseline compares token ids, which api_extra_body: {specdec: true} asks the server for"
+        raise UserError(reason, key="api_baseline")
+    known = ("model", "dtype", "device", "threads")
+    for key in settings:
+        if key not in known:
+            raise unknown("key in api_baseline", str(key), known, key="api_baseline")
+    if not isinstance(settings.get("model"), str):
+        raise UserError("api_baseline must name the folder of a model under model", key="api_baseline")
+    return SpecDecLLM(**settings)

@@ -21,8 +21,8 @@ KEYS = ("base_url", "key_env", "model", "weight")
 FAILURES_TO_REST = 5
 """Failures in a row after which an endpoint rests."""
 FIRST_REST, LONGEST_REST = 1.0, 60.0
-SHORTEST_SECRET = 8
-"""Shorter keys are placeholders ("none", "EMPTY"), which an answer may well contain."""
+SHORTEST_TOLD, SHORTEST_ANSWERED = 4, 8
+"""Shorter keys are placeholders ("-", "none", "EMPTY"), which a message, or an answer, may well contain."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class Secrets:
 
     def __init__(self, secrets: Sequence[str]) -> None:
         found = sorted(set(secrets), key=len, reverse=True)
-        self._all = _pattern(found)
-        self._long = _pattern([secret for secret in found if len(secret) >= SHORTEST_SECRET])
+        self._all = _pattern([secret for secret in found if len(secret) >= SHORTEST_TOLD])
+        self._long = _pattern([secret for secret in found if len(secret) >= SHORTEST_ANSWERED])
 
     def out_of(self, message: str) -> str:
         """A message without secrets."""
@@ -150,7 +150,7 @@ class _State:
         self.in_flight = self.served = self.failures = 0
         self.rests_until = float("-inf")
         self.rest = FIRST_REST
-        self.probed = False
+        self.probe: object = None
         self.refused = ""
 
 
@@ -166,13 +166,13 @@ class Endpoints:
         self._states = {endpoint: _State() for endpoint in endpoints}
         self._lock = threading.Lock()
 
-    def choose(self, now: float, but: Endpoint | None = None) -> tuple[Endpoint | None, float]:
+    def choose(self, now: float, caller: object, but: Endpoint | None = None) -> tuple[Endpoint | None, float]:
         """An endpoint, counted as busy until ``leave``, and now; or None, and the time to ask again, infinity where
         all have refused. ``but`` is chosen only where no other one can be.
         """
         with self._lock:
             open_ones = {endpoint: state for endpoint, state in self._states.items() if not state.refused}
-            ready = {e: s for e, s in open_ones.items() if s.rests_until <= now and not s.probed}
+            ready = {e: s for e, s in open_ones.items() if s.rests_until <= now and s.probe is None}
             if not ready:
                 times = [max(s.rests_until, now + FIRST_REST / 10) for s in open_ones.values()]
                 return None, min(times, default=float("inf"))
@@ -182,21 +182,23 @@ class Endpoints:
             state = ready[chosen]
             state.in_flight += 1
             state.served += 1
-            state.probed = state.failures >= FAILURES_TO_REST
+            state.probe = caller if state.failures >= FAILURES_TO_REST else None
             return chosen, now
 
     def other_than(self, endpoint: Endpoint, now: float) -> bool:
         """Whether another endpoint could be asked right away."""
         with self._lock:
             return any(
-                e != endpoint and not s.refused and s.rests_until <= now and not s.probed
+                e != endpoint and not s.refused and s.rests_until <= now and s.probe is None
                 for e, s in self._states.items()
             )
 
-    def leave(self, endpoint: Endpoint) -> None:
+    def leave(self, endpoint: Endpoint, caller: object) -> None:
         with self._lock:
-            self._states[endpoint].in_flight -= 1
-            self._states[endpoint].probed = False
+            state = self._states[endpoint]
+            state.in_flight -= 1
+            if state.probe is caller:
+                state.probe = None
 
     def succeeded(self, endpoint: Endpoint) -> None:
         with self._lock:

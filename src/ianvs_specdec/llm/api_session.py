@@ -98,7 +98,7 @@ class Session:
                 trace.bytes_up, trace.bytes_down = call.traffic.up, call.traffic.down
                 return completion
             finally:
-                self._endpoints.leave(endpoint)
+                self._endpoints.leave(endpoint, call)
                 self._places.give_back()
             self._sleep(call, time.perf_counter() + pause)
 
@@ -119,7 +119,7 @@ class Session:
                     self._give_up(call, "deadline", "no place became free (api_concurrency) before the deadline")
             except InterruptedRequest as error:
                 self._give_up(call, "interrupted", str(error))
-            endpoint, again = self._endpoints.choose(time.perf_counter(), call.last)
+            endpoint, again = self._endpoints.choose(time.perf_counter(), call, call.last)
             if endpoint is not None:
                 return endpoint
             self._places.give_back()
@@ -138,7 +138,7 @@ class Session:
                 self._targets[endpoint], call.payload(endpoint.model), patience, call.traffic
             ) as reply:
                 if reply.status != 200:
-                    raise of_status(reply.status, reply.headers, reply.read_all(LONGEST_BODY))
+                    raise of_status(reply.status, reply.headers, _body(reply))
                 _check_stream(reply)
                 while not answer.done and (data := reply.read()):
                     answer.feed(data, call.seconds())
@@ -161,18 +161,20 @@ class Session:
                 raise UserError(f"the API at {endpoint.server()} refused the request: {reason}") from None
             raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints") from None
         if failure.verdict is Verdict.REQUEST:
+            self._endpoints.succeeded(endpoint)
             message = f"the API at {endpoint.server()} refused the request: {reason}"
             raise AnswerError(message, call.failures) from None
         if failure.verdict is Verdict.PASSING:
             self._endpoints.failed(endpoint, now)
         if failure.wait is not None:
             self._endpoints.busy(endpoint, now + failure.wait)
-        pause = _pause(call.attempts) if failure.wait is None else failure.wait
+        # Whoever was told the same does not come at the same moment.
+        pause = _pause(call.attempts) if failure.wait is None else failure.wait * random.uniform(1.0, 1.25)
         if self._endpoints.other_than(endpoint, now):
             pause = 0.0
         if failure.verdict is Verdict.OVER or delivered or call.attempts > self._retries or now + pause > call.deadline:
             self._give_up(call, None, reason)
-        if not self._budget.permits():
+        if failure.verdict is Verdict.PASSING and not self._budget.permits():
             self._give_up(call, None, f"{reason} (no repetition: api_retry_budget is used up)")
         return pause
 
@@ -190,12 +192,20 @@ class Session:
         raise AnswerError(f"{where} gave no answer after {tries}: {reason}", failures) from None
 
 
+def _body(reply: Reply) -> bytes:
+    """What the server says in place of an answer, as far as it comes."""
+    try:
+        return reply.read_all(LONGEST_BODY)
+    except (OSError, ProtocolError):
+        return b""
+
+
 def _check_stream(reply: Reply) -> None:
     """Raise AttemptError if the reply is no stream of events."""
     content_type = reply.headers.get("content-type", "")
     if not content_type.startswith(("text/html", "application/json")):
         return
-    message, _ = message_of(reply.read_all(LONGEST_BODY), content_type)
+    message, _ = message_of(_body(reply), content_type)
     reason = f"it answers with {content_type} and not with a stream of events: {message}"
     raise AttemptError("no stream", reason, Verdict.ENDPOINT)
 

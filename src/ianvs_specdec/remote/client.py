@@ -24,7 +24,7 @@ KEPT_SECONDS = 4.0
 """How long an unused connection is kept. Common servers close theirs after 5 s, and a request on its way just then is
 lost.
 """
-FAREWELL_SECONDS = 1.0
+FAREWELL_SECONDS = 0.25
 
 
 class ProtocolError(Exception):
@@ -157,7 +157,7 @@ class Client:
         wire.send(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{headers}\r\n".encode("latin-1"))
         response = _response(wire, "CONNECT")
         if response.status != 200:
-            raise OSError(f"the proxy {proxy.hostname} answered {response.status} {response.reason}")
+            raise OSError(f"the proxy {proxy.hostname} answered {response.status}")
 
 
 def _response(wire: Wire, method: str) -> http.client.HTTPResponse:
