@@ -177,7 +177,7 @@ class Endpoints:
                 times = [max(s.rests_until, now + FIRST_REST / 10) for s in open_ones.values()]
                 return None, min(times, default=float("inf"))
             chosen = min(
-                ready, key=lambda e: (e == but, (ready[e].in_flight + 1) / e.weight, ready[e].served / e.weight)
+                ready, key=lambda e: (e == but, ready[e].in_flight / e.weight, (ready[e].served + 1) / e.weight)
             )
             state = ready[chosen]
             state.in_flight += 1
