@@ -40,3 +40,11 @@ def test_truncated_keeps_the_shallow_nodes_and_their_probabilities():
     assert cut.probabilities is not None
     assert {node: float(row[0]) for node, row in cut.probabilities.items()} == {0: 0.0, 1: 1.0, 2: 3.0}
     assert tree.truncated(0).tokens == [9]
+
+
+def test_what_a_draft_tries_first_after_a_node() -> None:
+    tree = TokenTree([9, 1, 2, 3, 4, 5], [-1, 0, 0, 1, 3, 1])
+    assert tree.continuation(0, 8) == (1, 3, 4)
+    assert tree.continuation(0, 2) == (1, 3)
+    assert tree.continuation(1, 8) == (3, 4)
+    assert tree.continuation(2, 8) == ()

@@ -46,6 +46,10 @@ class Target(Protocol):
         """How many layers the model has."""
 
     @property
+    def memory(self) -> int:
+        """Bytes of the weights."""
+
+    @property
     def embedding(self) -> Tensor:
         """The input embeddings, shape ``[vocabulary, hidden]``, for drafters that share them."""
 

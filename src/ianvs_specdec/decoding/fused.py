@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ianvs_specdec.decoding.contracts import Output
+from ianvs_specdec.decoding.int8 import Int8Linear
 from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.decoding.tree import TokenTree
 
@@ -28,24 +29,26 @@ ROTATIONS = ("default", "linear", "llama3", "yarn")
 
 _FIRST_CAPACITY = 512
 
+Product = Linear | Int8Linear
+
 
 @dataclass
 class _Layer:
-    qkv: Linear
+    qkv: Product
     head_norms: Tensor | None
-    output: Linear
-    gate_up: Linear
-    down: Linear
+    output: Product
+    gate_up: Product
+    down: Product
 
 
 class FusedTarget:
     """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``fits``; one sequence at a time.
 
     The weights are copied into the layout of this class. With ``consume`` the model gives up its own copy layer by
-    layer and must not be used for anything else afterwards.
+    layer and must not be used for anything else afterwards. ``product`` computes the products with them.
     """
 
-    def __init__(self, model: Any, *, consume: bool = False) -> None:
+    def __init__(self, model: Any, *, consume: bool = False, product: type[Product] = Linear) -> None:
         self.model = model.eval()
         self.config = config = model.config.get_text_config()
         self.window: int | None = config.max_position_embeddings
@@ -65,17 +68,27 @@ class FusedTarget:
         self._root = math.sqrt(config.hidden_size) if on_cpu else 1.0
         self._epsilon_length = torch.tensor(math.sqrt(self._epsilon) * self._root, dtype=self._rotation_dtype)
         self._on_cpu = on_cpu
+        self._linear = product
 
         self._stack = [self._fused(layer, consume) for layer in model.model.layers]
         self._norm: Tensor = model.model.norm.weight.detach()
         head = model.get_output_embeddings()
-        self.unembed = Linear(head.weight.detach(), head.bias)
+        self.unembed = product(head.weight.detach(), head.bias)
         self._features: tuple[int, ...] = ()
         self._length = 0
         shape = (self.layers, 2 * self._keys, 0, self._width)
         self._cache = torch.empty(shape, dtype=self._attention_dtype, device=self.device)
         self._angles = torch.empty(0)
         self._reserve(_FIRST_CAPACITY)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the weights."""
+        products = [
+            product for layer in self._stack for product in (layer.qkv, layer.output, layer.gate_up, layer.down)
+        ]
+        embedded = self.embedding.numel() * self.embedding.element_size()
+        return embedded + sum(product.memory for product in [*products, self.unembed])
 
     @torch.inference_mode()
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
@@ -190,7 +203,7 @@ class FusedTarget:
                 module.weight.data = module.weight.data.new_empty(0)
         return fused
 
-    def _product(self, modules: list[torch.nn.Linear], norm: Tensor | None = None, paired: int = 0) -> Linear:
+    def _product(self, modules: list[torch.nn.Linear], norm: Tensor | None = None, paired: int = 0) -> Product:
         """One product for all ``modules``, the first ``paired`` of them in pairs, the weight of the norm before them
         folded in."""
         weights, biases = [], []
@@ -203,7 +216,7 @@ class FusedTarget:
         weight = torch.cat(weights)
         if norm is not None:
             weight = (weight * (norm.detach().to(self._rotation_dtype) * self._root)).to(self.dtype)
-        return Linear(weight, torch.cat(biases) if biases else None)
+        return self._linear(weight, torch.cat(biases) if biases else None)
 
     def _paired(self, weight: Tensor) -> Tensor:
         """Rows of a projection, head by head, from (first half, second half) to pairs of one of each."""

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding.contracts import Output
+from ianvs_specdec.decoding.int8 import Int8Module
 from ianvs_specdec.decoding.states import KeyValues, Recurrent, state_of
 from ianvs_specdec.decoding.tree import TokenTree
 
@@ -65,6 +66,11 @@ class HuggingFaceTarget:
     @property
     def embedding(self) -> Tensor:
         return self.model.get_input_embeddings().weight
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the weights."""
+        return weights_memory(self.model)
 
     def unembed(self, hidden: Tensor) -> Tensor:
         return self.model.get_output_embeddings()(hidden)
@@ -220,6 +226,13 @@ class HuggingFaceTarget:
         expected, got = results
         tolerance = 1e-3 if self.model.dtype in (torch.float32, torch.float64) else 5e-2
         return bool((got - expected).abs().max() <= tolerance * expected.std())
+
+
+def weights_memory(model: Any) -> int:
+    """Bytes of a model's weights and buffers."""
+    parts = [*model.parameters(), *model.buffers()]
+    products = [module.product for module in model.modules() if isinstance(module, Int8Module)]
+    return sum(part.numel() * part.element_size() for part in parts) + sum(product.memory for product in products)
 
 
 def _children(tree: TokenTree) -> list[list[int]]:

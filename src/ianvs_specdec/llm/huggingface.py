@@ -19,6 +19,10 @@ class HuggingfaceLLM(LocalLLM):
     def _prepare(self) -> None:
         from transformers import GenerationConfig
 
+        if self.quantization == "int8":
+            from ianvs_specdec.decoding.int8 import quantize
+
+            quantize(self._model)
         # A model folder may carry its own sampling settings, which generate would mix into the ones asked for.
         self._model.generation_config = GenerationConfig()
 
@@ -55,6 +59,11 @@ class HuggingfaceLLM(LocalLLM):
         )
         ended = watcher.complete or watcher.ids[-1] in self._eos_ids
         return watcher.ids, "stop" if ended else "length", watcher.trace
+
+    def _weights_memory(self) -> int:
+        from ianvs_specdec.decoding.target import weights_memory
+
+        return weights_memory(self._model)
 
     def _room(self, prompt_ids: list[int], sampling: Sampling) -> int:
         window = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)

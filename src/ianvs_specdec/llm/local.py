@@ -13,6 +13,7 @@ from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, model_folder, window_of
+from ianvs_specdec.llm.quantization import arguments, check
 from ianvs_specdec.types import Completion, Hints, Message, Sampling, Trace
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -26,7 +27,8 @@ class LocalLLM(LLM):
     """A causal LM in Hugging Face format, run by transformers or by our engine.
 
     ``dtype`` "auto" is the one the weights are stored in; ``device`` "auto" is the first accelerator, else the CPU;
-    ``threads`` limits the CPU threads of one operation (None = torch's default).
+    ``threads`` limits the CPU threads of one operation (None = torch's default); ``quantization`` is one of
+    ``quantization.QUANTIZATIONS``.
 
     How a chat becomes a prompt, and what happens to one that is too long, is said in ``prompts.Chat``.
     """
@@ -38,14 +40,23 @@ class LocalLLM(LLM):
     """Options that name files or folders whose contents matter."""
 
     def __init__(
-        self, model: str, *, dtype: str = "auto", device: str = "auto", threads: int | None = None, **options: Any
+        self,
+        model: str,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        threads: int | None = None,
+        quantization: str | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(model)
         if dtype not in DTYPES:
             raise unknown("dtype", dtype, DTYPES, key="dtype")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise UserError(f"threads must be a whole number from 1, not {threads!r}", key="threads")
+        check(quantization)
         self.dtype, self.device_name, self.threads, self.options = dtype, device, threads, options
+        self.quantization = quantization
         self._model: Any = None
         self._chat: Chat | None = None
         self._eos_ids: frozenset[int] = frozenset()
@@ -53,7 +64,7 @@ class LocalLLM(LLM):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        return ("dtype", "device", "threads")
+        return ("dtype", "device", "threads", "quantization")
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         return {
@@ -64,6 +75,7 @@ class LocalLLM(LLM):
             "dtype": self.dtype,
             "device": self.device_name,
             "threads": self.threads,
+            **({"quantization": self.quantization} if self.quantization else {}),
         }
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
@@ -87,11 +99,14 @@ class LocalLLM(LLM):
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         self._default_threads = self._default_threads or torch.get_num_threads()
+        placed = arguments(self.quantization, folder, self._device())
         dtype = self.dtype if self.dtype == "auto" else getattr(torch, self.dtype)
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-            model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True)
-            model.to(self._device()).eval()
+            model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, use_safetensors=True, **placed
+            )
+            (model if placed else model.to(self._device())).eval()
         except Exception as error:
             # Damaged files raise whatever their reader has, safetensors' and tokenizers' own exceptions among them.
             reason = " ".join(str(error).split()) or type(error).__name__
@@ -155,6 +170,16 @@ class LocalLLM(LLM):
         if emit is not None:
             emit.finish(text)
         return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
+
+    def memory(self) -> int | None:
+        """Bytes of the weights as they lie in memory, and of the files that options name."""
+        files = [Path(value) for key, value in self.options.items() if key in self.FILES]
+        parts = [part for path in files for part in (path.rglob("*") if path.is_dir() else [path])]
+        return self._weights_memory() + sum(part.stat().st_size for part in parts if part.is_file())
+
+    @abstractmethod
+    def _weights_memory(self) -> int:
+        """Bytes of the target's weights."""
 
     def hardware(self) -> Mapping[str, Any]:
         import torch

@@ -34,7 +34,7 @@ class SpecDecLLM(LocalLLM):
     def _prepare(self) -> None:
         from ianvs_specdec.decoding import target_of
 
-        self._target = target_of(self._model, consume=True)
+        self._target = target_of(self._model, consume=True, int8=self.quantization == "int8")
         self._drafter = drafters.create(self.method, self.options)
 
     def _decode(
@@ -65,6 +65,9 @@ class SpecDecLLM(LocalLLM):
         except ValueError as error:
             raise UserError(f"model {self.model}: {error}") from error
         return decoded.token_ids, decoded.finish_reason, decoded.trace
+
+    def _weights_memory(self) -> int:
+        return int(self._target.memory)
 
     def _release(self) -> None:
         self._target = self._drafter = None

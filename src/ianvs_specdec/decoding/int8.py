@@ -1,0 +1,103 @@
+"""Matrix products in 8-bit integers: weights rounded once, one scale per output; activations when they come, per row.
+
+The scheme is that of LLM.int8()'s vector-wise quantization without outliers (Dettmers et al. 2022, arXiv 2208.07339).
+Rows are rounded one by one and sums of integers are exact, so a token's result does not depend on which others are
+computed with it: verification of a draft sees what token-by-token decoding sees, and stays lossless.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LARGEST = 127
+_PACKED_FROM = 1 << 20
+"""Elements from which oneDNN's blocked layout is faster than the plain kernel."""
+
+
+class Int8Linear:
+    """``x [rows, in] -> [rows, out]`` for ``weight [out, in]``, which is rounded to integers here."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        weight = weight.detach().float()
+        self._scale = weight.abs().amax(dim=1).clamp_(min=torch.finfo(torch.float32).tiny) / LARGEST
+        whole = (weight / self._scale[:, None]).round_().to(torch.int8)
+        self._bias = None if bias is None else bias.detach().float()
+        self._packed = _packed(whole, self._scale) if whole.numel() >= _PACKED_FROM else None
+        self._weight = whole.t() if self._packed is None else whole.new_empty(0)
+
+    @property
+    def memory(self) -> int:
+        """Bytes held."""
+        held = [self._scale, self._weight, self._packed, self._bias]
+        return sum(part.numel() * part.element_size() for part in held if part is not None)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._product(x).to(x.dtype)
+
+    def added(self, x: Tensor, residual: Tensor) -> Tensor:
+        """The product plus ``residual`` ``[rows, out]``."""
+        return self._product(x).add_(residual).to(x.dtype)
+
+    def _product(self, x: Tensor) -> Tensor:
+        x = x.float()
+        steps = torch.linalg.vector_norm(x, torch.inf, -1, True).clamp_(min=1e-30).div_(LARGEST)
+        whole = (x / steps).round_()
+        if self._packed is None:
+            product = torch._int_mm(whole.to(torch.int8), self._weight).float().mul_(self._scale)
+        else:
+            product = _packed_product(whole, self._packed, self._scale)
+        product.mul_(steps)
+        return product if self._bias is None else product.add_(self._bias)
+
+
+class Int8Module(torch.nn.Module):
+    """``Int8Linear`` in place of a ``torch.nn.Linear``."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.product = Int8Linear(linear.weight, linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x.reshape(-1, self.in_features)).view(*x.shape[:-1], self.out_features)
+
+
+def quantize(model: Any) -> None:
+    """Put every ``torch.nn.Linear`` of the model, the output embedding too, into 8-bit integers."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is torch.nn.Linear:
+                setattr(parent, name, Int8Module(child))
+
+
+def available(device: torch.device) -> bool:
+    """Whether these products can be computed there."""
+    return device.type == "cpu" and hasattr(torch, "_int_mm")
+
+
+# oneDNN multiplies unsigned activations by signed weights fastest: integers from -127 to 127 are moved up by this.
+_ZERO = 128
+
+
+def _packed(whole: Tensor, scale: Tensor) -> Tensor | None:
+    """``whole [out, in]`` in oneDNN's layout; None where this build or processor has no use for it."""
+    if not torch.backends.mkldnn.is_available():
+        return None
+    try:
+        packed: Tensor = torch.ops.onednn.qlinear_prepack(whole, None)
+        _packed_product(torch.zeros(1, whole.shape[1]), packed, scale)
+    except (AttributeError, RuntimeError, TypeError):  # the operators are internal to torch and may change
+        return None
+    return packed
+
+
+def _packed_product(whole: Tensor, packed: Tensor, scale: Tensor) -> Tensor:
+    shifted = (whole + _ZERO).to(torch.uint8)
+    zeros = torch.zeros(len(scale), dtype=torch.int64)
+    product: Tensor = torch.ops.onednn.qlinear_pointwise(
+        shifted, 1.0, _ZERO, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return product

@@ -1,0 +1,65 @@
+"""Weights in few bits, for models that run in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import UserError, unknown
+
+QUANTIZATIONS = {
+    "int8": None,
+    "bitsandbytes-int8": "bitsandbytes",
+    "bitsandbytes-nf4": "bitsandbytes",
+    "gptq": "gptqmodel",
+    "awq": "gptqmodel",
+}
+"""Name -> the package it needs. ``int8`` is our own (``decoding.int8``, on the CPU); the bitsandbytes ones are made
+while the model is loaded; the last two are what a checkpoint on disk is made with."""
+
+STORED = ("gptq", "awq")
+
+
+def check(name: str | None) -> None:
+    """Raise UserError unless ``name`` is one of ``QUANTIZATIONS``, or None."""
+    if name is not None and name not in QUANTIZATIONS:
+        raise unknown("quantization", name, QUANTIZATIONS, key="quantization")
+
+
+def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
+    """What ``from_pretrained`` is to be told besides the usual; such a model is placed on ``device`` by it.
+
+    Raises UserError if the package is not installed, or the checkpoint in ``folder`` is not one of that kind.
+    """
+    if name is None:
+        return {}
+    if name == "int8":
+        if device != "cpu":
+            message = f"quantization int8 is computed on the CPU, not on {device}"
+            raise UserError(f"{message}: set device to cpu, or quantization to bitsandbytes-int8", key="quantization")
+        return {}
+    package = QUANTIZATIONS[name]
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise UserError(f"quantization {name} needs the package {package}: pip install {package}", key="quantization")
+    if name in STORED:
+        kind = _stored(folder)
+        if kind != name:
+            found = f"is stored as {kind}" if kind else "is not quantized"
+            message = f"quantization {name} is for checkpoints made with it; {folder} {found}"
+            raise UserError(
+                f"{message}: name such a checkpoint under model, or another quantization", key="quantization"
+            )
+        return {"device_map": {"": device}}
+    from transformers import BitsAndBytesConfig
+
+    eight = name == "bitsandbytes-int8"
+    settings = BitsAndBytesConfig(load_in_8bit=eight, load_in_4bit=not eight, bnb_4bit_quant_type="nf4")
+    return {"device_map": {"": device}, "quantization_config": settings}
+
+
+def _stored(folder: Path) -> str | None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    kind = (config.get("quantization_config") or {}).get("quant_method")
+    return None if kind is None else str(kind)
