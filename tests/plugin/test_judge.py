@@ -131,6 +131,24 @@ def test_queries_without_all_answers_are_not_judged(stub: JudgeStub) -> None:
     assert len(stub.bodies) == 2
 
 
+def test_a_failed_query_has_the_score_of_empty_answers_but_for_the_judge(stub: JudgeStub) -> None:
+    def failed(name: str, gold: Any) -> float | None:
+        (found,) = scores([{"scorer": name, "error": "no answer", "turns": [{"completion": "B"}]}], [gold])
+        return found
+
+    program = {"prompt": "def f():\n", "entry_point": "f", "test": "def check(f): pass"}
+    assert failed("choice", "B") == failed("text", {"references": ["", "B"]}) == 0.0
+    assert failed("code", {**program, "run": 1.0}) == 0.0
+    assert failed("code", program) is None
+    assert failed("text", {"references": []}) is None
+    assert failed("none", "B") is None
+    results = case(stub, 2)
+    results[0]["error"] = "no answer"
+    found = scores(results, [None] * 2)
+    assert found[0] is None
+    assert len(stub.bodies) == 2
+
+
 def test_other_scorers_beside_the_judge(stub: JudgeStub, caplog: pytest.LogCaptureFixture) -> None:
     stub.judgment = by_turn(5, 5)
     questions = [question(1), {"turns": ["Which?"], "id": "q2", "scorer": "choice"}, {"turns": ["x"], "scorer": "none"}]

@@ -124,7 +124,8 @@ def judge_all(pairs: Sequence[tuple[Sequence[str], Any]]) -> list[float | None]:
         without = sum(verdict.score is None for verdict in asked)
         reason = f"{len(problems)} judgments of the judge {model} are missing; the first: {problems[0]}"
         if without == len(asked):
-            raise UserError(f"no answer has a rating: {reason}")
+            kept = "judgments are kept; another judge_model or judge_max_tokens asks anew"
+            raise UserError(f"no answer has a rating: {reason} ({kept})")
         log.warning("%d of %d queries have no score: %s", without, len(asked), reason)
     return [verdict.score for verdict in found]
 

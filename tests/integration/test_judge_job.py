@@ -1,0 +1,136 @@
+"""A job whose answers are judged: from the data file to the leaderboard, and again from the journal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plugin.judge_stub import JudgeStub, judging
+
+from .harness import CountingAPI, Workplace
+
+KEY = "sk-judge-0123456789-not-for-anybody"
+
+
+@pytest.fixture
+def judge() -> Iterator[JudgeStub]:
+    with judging() as stub:
+        yield stub
+
+
+def rows() -> list[dict[str, Any]]:
+    """Three questions of MT-Bench's kind, as its converter writes them."""
+
+    def row(number: int, group: str, references: list[str]) -> dict[str, Any]:
+        turns = [f"Question {number}", f"And then {number}"]
+        question = {"turns": turns, "id": str(number), "group": group, "scorer": "judge"}
+        return {"question": question, "answer": {"references": references}}
+
+    return [row(81, "writing", []), row(111, "math", ["one", "two"]), row(151, "humanities", [])]
+
+
+def prepare(workplace: Workplace, router: str, **hyperparameters: Any) -> None:
+    workplace.algorithms(router)
+    workplace.data(rows())
+    grid = [{name: {"values": [value]}} for name, value in hyperparameters.items()]
+    lines = "".join(f"        - {json.dumps(item)}\n" for item in grid)
+    for path in workplace.routing.glob("*_*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        before, url, after = text.partition('query-routing/data_processor.py"\n')
+        if url and grid:
+            path.write_text(f"{before}{url}      hyperparameters:\n{lines}{after}", encoding="utf-8")
+
+
+def settings(judge: JudgeStub) -> dict[str, Any]:
+    return {"judge_model": "gpt-4", "judge_base_url": judge.url, "judge_key_env": "JUDGE_KEY", "judge_retries": 0}
+
+
+def accuracy(workplace: Workplace) -> str:
+    (row,) = workplace.leaderboard().values()
+    assert float(row["Throughput"]) > 0, "the speed columns do not depend on the judge"
+    return row["Accuracy"]
+
+
+def judgments(workplace: Workplace) -> list[dict[str, Any]]:
+    return [line for line in workplace.journal() if line["side"] == "judge"]
+
+
+def by_turn(prompt: str) -> str:
+    return "Rating: [[9]]" if "Conversation with User" in prompt else "Rating: [[4]]"
+
+
+@pytest.mark.slow
+def test_answers_are_judged_once(workplace: Workplace, judge: JudgeStub, models: tuple[Path, Path]) -> None:
+    judge.judgment = by_turn
+    workplace.backends("specdec")
+    for side, model in zip(("edge", "cloud"), models, strict=True):
+        workplace.settings(side, model=str(model), max_tokens=4)
+    prepare(workplace, "EdgeOnly", **settings(judge))
+    first = workplace.ianvs(JUDGE_KEY=KEY)
+    assert first.code == 0, first.output
+    assert accuracy(workplace) == "6.5"
+    assert len(judge.bodies) == len(judgments(workplace)) == 6
+    assert sum("[The Start of Reference Answer]\none\n" in prompt for prompt in judge.prompts()) == 1
+    assert set(judge.keys) == {f"Bearer {KEY}"}
+    again = workplace.ianvs(JUDGE_KEY=KEY)
+    assert again.code == 0, again.output
+    assert accuracy(workplace) == "6.5"
+    assert len(judge.bodies) == 6
+    files = [path for path in workplace.root.rglob("*") if path.is_file()]
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+    assert KEY not in first.output + again.output
+
+
+def test_the_oracle_asks_the_judge(workplace: Workplace, judge: JudgeStub, api: CountingAPI) -> None:
+    def judgment(prompt: str) -> str:
+        edge = any(ask.prompt in prompt for ask in api.asked if ask.model == "edge-model")
+        return f"Rating: [[{3 if edge else 8}]]"
+
+    judge.judgment = judgment
+    workplace.on_api(api.url)
+    prepare(workplace, "OracleRouter", **settings(judge))
+    outcome = workplace.ianvs(JUDGE_KEY=KEY)
+    assert outcome.code == 0, outcome.output
+    assert float(accuracy(workplace)) == 8
+    assert float(workplace.leaderboard()["OracleRouter", "api"]["Edge Ratio"]) == 0
+    assert len(judge.bodies) == 12, "the answers of both models, each turn once"
+
+
+def test_a_judge_that_answers_nonsense_costs_the_score_alone(
+    workplace: Workplace, judge: JudgeStub, api: CountingAPI
+) -> None:
+    judge.judgment = lambda prompt: "I am flattered."
+    workplace.on_api(api.url)
+    prepare(workplace, "EdgeOnly", **settings(judge))
+    outcome = workplace.ianvs(JUDGE_KEY=KEY)
+    assert outcome.code == 1
+    (line,) = outcome.lines("metric Accuracy: ")
+    assert "no answer has a rating: 6 judgments of the judge gpt-4 are missing" in line
+    assert "'I am flattered.'" in line
+    assert "Traceback" not in outcome.output
+    assert accuracy(workplace) == ""
+    assert len(judge.bodies) == 6
+
+
+def test_without_a_judge_only_the_score_is_missing(workplace: Workplace, api: CountingAPI) -> None:
+    workplace.on_api(api.url)
+    prepare(workplace, "EdgeOnly")
+    outcome = workplace.ianvs()
+    assert outcome.code == 0, outcome.output
+    assert outcome.lines("scorer judge: no judge_model is set")
+    assert accuracy(workplace) == ""
+
+
+def test_settings_that_cannot_work_are_found_before_anybody_is_asked(workplace: Workplace, api: CountingAPI) -> None:
+    workplace.on_api(api.url)
+    prepare(workplace, "EdgeOnly", judge_model="gpt-4", judge_concurency=4)
+    outcome = workplace.ianvs()
+    assert outcome.code == 2
+    (line,) = outcome.lines("judge_concurency")
+    assert "edge_only.yaml:" in line
+    assert "Did you mean 'judge_concurrency'" in line
+    assert not workplace.workspace.exists()
+    assert not api.asked
