@@ -60,13 +60,13 @@ class RunConfig:
         ray = _parse_runner(doc, (*path, "runner"), entries["runner"], problems) if "runner" in entries else None
         return cls(entries.get("concurrency", 1), entries.get("repeats", 1), ray)
 
-    def runner(self) -> Runner:
+    def runner(self, job_file: str) -> Runner:
         """The runner, which holds nothing before the first test case."""
         if self.ray is None:
             return LocalRunner(self.concurrency)
         from core.runner.ray import RayRunner
 
-        return RayRunner(self.ray, self.concurrency)
+        return RayRunner(self.ray, self.concurrency, job_file)
 
 
 def _parse_runner(doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> RayConfig | None:

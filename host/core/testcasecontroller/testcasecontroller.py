@@ -23,7 +23,7 @@ class TestCaseController:
         self, test_cases: Sequence[TestCase], job_file: str, run_id: str, rank: Rank, config: RunConfig, debug: bool
     ) -> None:
         self.test_cases, self.rank, self.repeats, self.debug = test_cases, rank, config.repeats, debug
-        self.runner = config.runner()
+        self.runner = config.runner(job_file)
         self.story = Story(job_file, run_id, self.runner)
         self.finished = 0
         self.current: CaseStory | None = None

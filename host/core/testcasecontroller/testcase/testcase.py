@@ -77,7 +77,7 @@ class TestCase:
         Plugin exceptions end here; WorkspaceError and KeyboardInterrupt pass through.
         """
         stage = Stage()
-        with _environment():
+        with plugin_environment():
             result_folder = os.path.join(self.workspace, self.algorithm)
             make_folder(result_folder)
             os.environ["RESULT_SAVED_URL"] = result_folder
@@ -120,7 +120,7 @@ class TestCase:
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
+def plugin_environment() -> Iterator[None]:
     """Environment variables that plugins set for themselves end with the test case."""
     before = dict(os.environ)
     try:

@@ -41,6 +41,7 @@ class JointInference:
         self._load_dataset = dataset
         self._instances: dict[str, Any] = {}
         self._router: Any = None
+        self._job: Job | None = None
 
     def prepare(self, models: bool = True) -> Any:
         """Build the modules in the order of the file, load the data, process it. Plugins' errors pass through.
@@ -70,10 +71,10 @@ class JointInference:
                 self._instances[kind] = module.create()
 
     def start(self) -> Callable[[Any], Any]:
-        """Load the models and build the router; the function that answers a row. It may be called from several
-        threads at once.
+        """Load the models and build the router, once; the function that answers a row. It may be called from several
+        threads at the same time.
         """
-        job = self._build_job()
+        self._job = job = self._job or self._build_job()
         return lambda row: job.inference(row, mining_mode=self.mining_mode)
 
     def _build_job(self) -> Job:
@@ -104,7 +105,7 @@ class JointInference:
             except PLUGIN_ERRORS as error:
                 failures.append((f"cleanup of {kind} {self.modules[kind].name}", error))
         self._instances.clear()
-        self._router = None
+        self._router = self._job = None
         return failures
 
     def _name(self, kind: ModuleType) -> str:

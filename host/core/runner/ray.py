@@ -1,0 +1,134 @@
+"""Rows answered by workers on a Ray cluster, shard by shard; what a lost worker had not answered goes to another."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from core.common.errors import Failed, Failure
+from core.common.log import LOGGER
+from core.runner.base import Progress, Runner
+from core.runner.config import RayConfig
+from core.runner.crew import Crew
+from core.runner.journal import Journal
+from core.runner.worker import Setup
+
+if TYPE_CHECKING:
+    from core.testcasecontroller.algorithm.paradigm import JointInference
+    from core.testcasecontroller.testcase import TestCase
+
+OBJECT_STORE = 128 << 20
+"""Bytes of shared memory of a cluster started here. Ray's own default is a third of the machine's."""
+VARIABLES = {
+    "RAY_worker_niceness": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_SCHEDULER_EVENTS": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+}
+"""Environment variables of Ray, unless they are set: workers are measured and must not give way to everything else,
+nothing is sent anywhere, and losses are told by this runner.
+"""
+CARRIED = ("IANVS_RUN_ID", "IANVS_FRESH", "IANVS_REPEAT")
+"""Environment variables by which the host tells plugins about the run."""
+
+
+class RayRunner(Runner):
+    """The cluster is joined, or started, when the first test case needs it, and left when the job ends."""
+
+    in_process: ClassVar[bool] = False
+
+    def __init__(self, config: RayConfig, concurrency: int, job_file: str) -> None:
+        self._config, self._concurrency, self._job_file = config, concurrency, job_file
+        self._crew: Crew | None = None
+        self._workers = 0
+
+    def results(
+        self, case: TestCase, paradigm: JointInference, rows: Sequence[Any], progress: Progress
+    ) -> Generator[Any, None, None]:
+        crew = self._crew = self._crew or self._join(case)
+        variables = {name: os.environ[name] for name in CARRIED if name in os.environ}
+        crew.begin(case.id, variables, rows)
+        early: dict[int, Any] = {}
+        failed: dict[int, Failure] = {}
+        delivered = finished = 0
+        try:
+            for index, result, failure in crew.items():
+                finished += 1
+                if failure is not None:
+                    failed[index] = failure
+                    crew.stop()
+                    continue
+                early[index] = result
+                progress(finished)
+                while delivered in early:
+                    yield early.pop(delivered)
+                    delivered += 1
+        except BaseException:
+            crew.dismiss()
+            raise
+        if failed:
+            raise Failed(failed[min(failed)])
+
+    def release(self) -> list[Failure]:
+        return self._crew.release() if self._crew is not None else []
+
+    def describe(self) -> dict[str, Any]:
+        lost = self._crew.lost if self._crew is not None else 0
+        return {"runner": "ray", "concurrency": self._concurrency, "workers": self._workers, "workers_lost": lost}
+
+    def close(self) -> None:
+        if self._crew is not None:
+            self._crew.close()
+            import ray
+
+            ray.shutdown()
+
+    def _join(self, case: TestCase) -> Crew:
+        """Connect to the cluster, or start one. Failed if there is none, or no room in it."""
+        for name, value in VARIABLES.items():
+            os.environ.setdefault(name, value)
+        import ray
+
+        config = self._config
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "ianvs"}
+        try:
+            if config.address is None:
+                ray.init(include_dashboard=False, object_store_memory=OBJECT_STORE, **self._machine(), **quiet)
+            else:
+                ray.init(address=config.address, **quiet)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            where = f"at {config.address}" if config.address else "on this machine"
+            raise Failed(_failure(f"no Ray cluster {where}: {str(error).strip().splitlines()[0]}")) from error
+        self._workers = config.workers or self._room(ray.cluster_resources())
+        if not self._workers:
+            raise Failed(
+                _failure(f"the cluster has no room for a worker of {_demand(config)}; workers: N waits for it")
+            )
+        LOGGER.info("Ray: up to %d workers of %s on %d nodes", self._workers, _demand(config), len(ray.nodes()))
+        setup = Setup(os.getcwd(), self._job_file, self._concurrency)
+        return Crew(config, self._workers, setup, Journal(case.workspace))
+
+    def _machine(self) -> dict[str, Any]:
+        """What a cluster of this machine alone is said to have: room for all workers, or its processors."""
+        config = self._config
+        if config.workers is None:
+            return {"resources": config.resources}
+        resources = {name: amount * config.workers for name, amount in config.resources.items()}
+        return {"num_cpus": max(1, math.ceil(config.workers * config.cpus)), "resources": resources}
+
+    def _room(self, resources: dict[str, float]) -> int:
+        """For how many workers the cluster has room."""
+        wanted = {"CPU": self._config.cpus, "GPU": self._config.gpus, **self._config.resources}
+        return int(min((resources.get(name, 0.0) // amount for name, amount in wanted.items() if amount), default=1))
+
+
+def _demand(config: RayConfig) -> str:
+    amounts = {"CPU": config.cpus, "GPU": config.gpus, **config.resources}
+    return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount) or "no resources"
+
+
+def _failure(message: str) -> Failure:
+    return Failure("runner ray", message, message)
