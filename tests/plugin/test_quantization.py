@@ -53,7 +53,7 @@ def test_a_checkpoint_must_be_of_the_kind_that_is_asked_for(
     job: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: object())
-    with pytest.raises(UserError, match="quantization gptq is for checkpoints made with it; .* is not quantized"):
+    with pytest.raises(UserError, match=r"quantization gptq is for checkpoints made with it; .* is not quantized"):
         edge(tiny_model, quantization="gptq").predict("ab")
     stored = shutil.copytree(tiny_model, tmp_path / "stored")
     config = json.loads((stored / "config.json").read_text(encoding="utf-8"))

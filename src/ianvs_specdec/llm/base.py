@@ -68,7 +68,9 @@ class LLM(ABC):
         return False
 
     def memory(self) -> int | None:
-        """Bytes that weights, and caches where they are reserved as a whole, hold; None where that is not known. Called when the model is loaded."""
+        """Bytes that the weights hold, and the cache where it is reserved as a whole; None where that is not known.
+        Called when the model is loaded.
+        """
         return None
 
     def hardware(self) -> Mapping[str, Any]:

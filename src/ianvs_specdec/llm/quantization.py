@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
         return {"device_map": {"": device}}
     from transformers import BitsAndBytesConfig
 
+    # It would warn at every product that activations are rounded, which is what it is for.
+    logging.getLogger(package).setLevel(logging.ERROR)
     eight = name == "bitsandbytes-int8"
     settings = BitsAndBytesConfig(load_in_8bit=eight, load_in_4bit=not eight, bnb_4bit_quant_type="nf4")
     return {"device_map": {"": device}, "quantization_config": settings}
