@@ -10,15 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.benchmarks.scorers import scorer
+from ianvs_specdec.benchmarks.scoring import scores
 from ianvs_specdec.errors import UserError
 
 Column = NDArray[np.float64]
 Response = Mapping[str, Any]
 
 NAN = float("nan")
-UNSCORED = ("none", "judge")
-"""Scorers whose scale has no place for a query without an answer. For all others it is worth 0."""
 
 
 class Table:
@@ -49,7 +47,7 @@ class Table:
         *("identical", "near_tie"),
     )
     QUERY: ClassVar[tuple[str, ...]] = (
-        *("hard", "replayed", "failed", "score", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost"),
+        *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost"),
         *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
     )
     TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "busy", "base_latency", "base_busy")
@@ -71,10 +69,17 @@ class Table:
                 gaps += [after - before for before, after in itertools.pairwise(times)]
                 hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
                 waited = 0.0
-            queries.append((float(bool(hard)), *_query(result, y_true[index], edge, cloud)))
+            queries.append((float(bool(hard)), *_query(result, edge, cloud)))
         self._turns = dict(zip(self.TURN, _columns(turns, len(self.TURN)), strict=True))
         self._queries = dict(zip(self.QUERY, _columns(queries, len(self.QUERY)), strict=True))
         self.gaps: Column = np.array(gaps, dtype=np.float64)
+        self._unscored: UserError | None = None
+        try:
+            scored = scores([result for _, result, _, _ in y_pred], list(y_true))
+        except UserError as error:
+            # What does not depend on the scores still can be told.
+            self._unscored, scored = error, [None] * len(y_pred)
+        self._queries["score"] = np.array([_nan(score) for score in scored], dtype=np.float64)
         self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
         for prefix in ("", "base_"):
             spans = self._turns[f"{prefix}issued"], self._turns[f"{prefix}latency"]
@@ -105,7 +110,12 @@ class Table:
         return self._turns[name]
 
     def query(self, name: str) -> Column:
-        """A column with one entry per query; a column of turns is summed over the turns of each query."""
+        """A column with one entry per query; a column of turns is summed over the turns of each query.
+
+        Raises UserError for ``score`` if a scorer could not do its work.
+        """
+        if name == "score" and self._unscored is not None:
+            raise self._unscored
         return self._queries[name] if name in self._queries else self.by_query(self._turns[name])
 
     def by_query(self, turns: Column) -> Column:
@@ -169,18 +179,13 @@ def _turn(turn: Response, result: Response, waited: float) -> tuple[float, ...]:
     )
 
 
-def _query(result: Response, gold: Any, edge: Response | None, cloud: Response | None) -> tuple[float, ...]:
-    answers = [turn["completion"] for turn in result.get("turns", ())]
-    failed = bool(result.get("error"))
-    score = scorer(result.get("scorer", "none"))(answers, gold) if answers and not failed else None
-    if failed and result.get("scorer") not in UNSCORED:
-        score = 0.0
+def _query(result: Response, edge: Response | None, cloud: Response | None) -> tuple[float, ...]:
     slo = result.get("slo")
     limits = [slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")]
     usage = [_tokens(side, kind) for side in (edge, cloud) for kind in ("prompt_tokens", "completion_tokens")]
     cost = 0.0 if cloud is None else _nan(cloud.get("cost"))
     routing = (result.get("routing") or {}).get("seconds")
-    return (float(bool(result.get("replayed"))), float(failed), _nan(score), _nan(routing), *limits, cost, *usage)
+    return (float(bool(result.get("replayed"))), float(bool(result.get("error"))), _nan(routing), *limits, cost, *usage)
 
 
 def _tokens(response: Response | None, kind: str) -> float:
