@@ -141,11 +141,17 @@ def test_an_endless_event_and_an_endless_stream_end(monkeypatch: pytest.MonkeyPa
 
 
 def test_our_own_server_tells_ids_steps_and_near_ties() -> None:
-    told = {"steps": [[3, 2, 3, 4], [3, 0, 0, 4]], "token_ids": [7, 8, 9, 1], "near_ties": [[2, 0.0004]]}
+    told = {
+        "steps": [[3, 2, 3, 4], [3, 0, 0, 4]],
+        "token_ids": [7, 8, 9, 1],
+        "near_ties": [[2, 0.0004]],
+        "truncated": 3,
+    }
     answer = read(*WHOLE[:3], event(usage=usage(4), specdec=told), DONE)
     assert answer.token_ids == [7, 8, 9, 1]
     assert answer.trace.steps == [Step(3, 2, 3, 4), Step(3, 0, 0, 4)]
     assert answer.trace.near_ties == [(2, 0.0004)]
+    assert answer.truncated == 3
 
 
 @pytest.mark.parametrize("told", [{"token_ids": [1, 2]}, {"steps": [[1, 2]]}, {"near_ties": 7}, "text"])

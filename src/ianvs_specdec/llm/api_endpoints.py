@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html.entities
 import logging
 import os
 import re
@@ -135,10 +136,11 @@ def _pattern(secrets: list[str]) -> re.Pattern[str] | None:
     def forms(character: str) -> str:
         code = f"{ord(character):02x}"
         encoded = "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in code)
-        escaped = (
-            rf"%(?:25)*{encoded}|\\+u00{encoded}|&#0*{ord(character)};|&#[xX]0*{encoded};|\\+{re.escape(character)}"
+        named = "".join(f"|&{name}" for name, value in html.entities.html5.items() if value == character)
+        plain = re.escape(character)
+        return (
+            rf"(?:{plain}|%(?:25)*{encoded}|\\+u00{encoded}|\\+{plain}|&#0*{ord(character)};|&#[xX]0*{encoded};{named})"
         )
-        return f"(?:{re.escape(character)}|{escaped})"
 
     return re.compile("|".join("".join(map(forms, secret)) for secret in secrets)) if secrets else None
 

@@ -96,11 +96,11 @@ def message_of(body: bytes, content_type: str) -> tuple[str, str]:
     text = body.decode("utf-8", "replace")
     try:
         return _message(json.loads(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     if "html" in content_type or text.lstrip()[:1] == "<":
         title = re.search(r"<title[^>]*>(.*?)</title", text, re.IGNORECASE | re.DOTALL)
-        return f"an HTML page {html.unescape(title[1]).strip()!r}" if title else "an HTML page", ""
+        return f"an HTML page {shortened(html.unescape(title[1]))!r}" if title else "an HTML page", ""
     return text, ""
 
 

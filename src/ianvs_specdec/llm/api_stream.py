@@ -105,9 +105,9 @@ class StreamedAnswer:
             reason = "the server does not report token usage in streams (stream_options: include_usage)"
             raise AttemptError("no usage", reason, Verdict.ENDPOINT)
         trace = Trace(self._chunks(tokens) or ([(self._ended, tokens)] if tokens else []))
-        ids = self._engine(tokens, trace)
+        ids, truncated = self._engine(tokens, trace)
         reason = "length" if self._finish_reason == "length" else "stop"
-        return Completion(text, ids, prompt, tokens, reason, trace)
+        return Completion(text, ids, prompt, tokens, reason, trace, truncated)
 
     def _count(self, name: str) -> int | None:
         value = (self._usage or {}).get(name)
@@ -132,19 +132,22 @@ class StreamedAnswer:
         shown = self._characters > sum(map(len, self._text))
         return min(reasoned, tokens) if isinstance(reasoned, int) and not shown else 0
 
-    def _engine(self, tokens: int, trace: Trace) -> list[int]:
-        """What the server tells of its decoding: steps and near ties go into the trace, token ids are returned."""
+    def _engine(self, tokens: int, trace: Trace) -> tuple[list[int], int]:
+        """What the server tells of its decoding: token ids and how many of the prompt's were left out. Steps and near
+        ties go into the trace.
+        """
         try:
             trace.steps = [Step(*map(int, step)) for step in self._specdec.get("steps") or ()]
             trace.near_ties = [(int(position), float(gap)) for position, gap in self._specdec.get("near_ties") or ()]
             ids = [int(token) for token in self._specdec.get("token_ids") or ()]
+            truncated = int(self._specdec.get("truncated") or 0)
             if self._metrics and not trace.steps:
                 trace.steps = steps_of_acceptance(self._metrics, tokens)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise AttemptError("broken stream", "what the server tells of its decoding cannot be read") from error
         if ids and len(ids) != tokens:
             raise AttemptError("broken stream", f"the server counts {tokens} tokens and lists {len(ids)}")
-        return ids
+        return ids, truncated
 
 
 def steps_of_acceptance(metrics: Mapping[str, Any], tokens: int) -> list[Step]:
