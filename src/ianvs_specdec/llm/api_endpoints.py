@@ -138,9 +138,9 @@ def _pattern(secrets: list[str]) -> re.Pattern[str] | None:
         encoded = "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in code)
         named = "".join(f"|&{name}" for name, value in html.entities.html5.items() if value == character)
         plain = re.escape(character)
-        return (
-            rf"(?:{plain}|%(?:25)*{encoded}|\\+u00{encoded}|\\+{plain}|&#0*{ord(character)};|&#[xX]0*{encoded};{named})"
-        )
+        # Bounded repetitions, so that no answer can make the search slow.
+        escaped = rf"\\{{1,8}}(?:u00{encoded}|{plain})|&#(?:0{{0,4}}{ord(character)}|[xX]0{{0,4}}{encoded});"
+        return rf"(?:{plain}|%(?:25){{0,4}}{encoded}|{escaped}{named})"
 
     return re.compile("|".join("".join(map(forms, secret)) for secret in secrets)) if secrets else None
 
