@@ -28,7 +28,7 @@ class LocalLLM(LLM):
 
     ``dtype`` "auto" is the one the weights are stored in; ``device`` "auto" is the first accelerator, else the CPU;
     ``threads`` limits the CPU threads of one operation (None = torch's default); ``quantization`` is one of
-    ``quantization.QUANTIZATIONS``.
+    ``quantization.QUANTIZATIONS``, or "none".
 
     How a chat becomes a prompt, and what happens to one that is too long, is said in ``prompts.Chat``.
     """
@@ -54,6 +54,7 @@ class LocalLLM(LLM):
             raise unknown("dtype", dtype, DTYPES, key="dtype")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise UserError(f"threads must be a whole number from 1, not {threads!r}", key="threads")
+        quantization = None if quantization == "none" else quantization
         check(quantization)
         self.dtype, self.device_name, self.threads, self.options = dtype, device, threads, options
         self.quantization = quantization
