@@ -46,6 +46,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--draft", type=Path, metavar="DIR", help="smaller model with the same tokenizer")
     add("--datastore", type=Path, metavar="FILE", help="datastore for rest and suffix")
     add("--vllm", metavar="PYTHON", help="Python of an environment that has vLLM, to measure it as well")
+    add("--llamacpp", metavar="PYTHON", help="the same of llama-cpp-python")
     add("--methods", type=lambda text: text.split(","), metavar="A,B", help="only these of our methods")
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
     add("--prompts", type=Path, action="append", metavar="FILE", help="questions; repeatable (the embedded sets)")
@@ -92,8 +93,10 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     room = window - options.max_new_tokens
     requests = [r for file in options.prompts for r in read_requests(file, tokenizer, options.limit, room)]
     with ExitStack() as peers:
-        entries = lineup(options, model, eos_ids, peers)
+        positions = max(len(request.ids) for request in requests) + options.max_new_tokens
+        entries = lineup(options, model, eos_ids, positions, peers)
         runs = measure(model, entries, requests, options.repeats, progress=progress)
+        held = {entry.name: {"memory": entry.memory(), "resident": entry.resident()} for entry in entries}
     names = list(runs)
     near_ties = [set(repeats[0].near_ties) for repeats in runs[AUTOREGRESSIVE]]
     tasks = dict.fromkeys(request.task for request in requests)
@@ -115,6 +118,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             {
                 **asdict(summarise(name, runs[name], runs[names[0]], near_ties)),
                 "speedup": asdict(speed_ratio(runs[name], runs[AUTOREGRESSIVE])),
+                **held[name],
             }
             for name in names
         ],
@@ -129,14 +133,12 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             }
             for task in tasks
         },
-        "runs": {
-            name: [
-                [{"tokens": len(run.token_ids), "seconds": run.seconds, "forwards": run.forwards} for run in repeats]
-                for repeats in per_prompt
-            ]
-            for name, per_prompt in runs.items()
-        },
+        "runs": {name: [[_row(run) for run in repeats] for repeats in per_prompt] for name, per_prompt in runs.items()},
     }
+
+
+def _row(run: Any) -> dict[str, Any]:
+    return {"tokens": len(run.token_ids), "seconds": run.seconds, "ttft": run.ttft, "forwards": run.forwards}
 
 
 def _of_task(runs: list[Any], requests: list[Any], task: str) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from bench.memory import held
 from bench.prompts import Request
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Target, decode
@@ -21,25 +22,40 @@ AUTOREGRESSIVE = "ours autoregressive"
 @dataclass
 class Run:
     """One prompt decoded once: the new tokens, wall seconds, target forwards, output positions that were near-ties, and
-    how many of the forwards (0 or 1) were a pass over the prompt that yields one token and verifies nothing."""
+    how many of the forwards (0 or 1) were a pass over the prompt that yields one token and verifies nothing. ``ttft``:
+    seconds to the first token."""
 
     token_ids: list[int]
     seconds: float
     forwards: int
     near_ties: tuple[int, ...] = ()
     prefills: int = 1
+    ttft: float | None = None
+
+
+def _unknown() -> None:
+    return None
 
 
 @dataclass
 class Contestant:
-    """``decode(request)`` gives a run; ``measure`` fills in seconds and forwards where they are 0."""
+    """``decode(request)`` gives a run; ``measure`` fills in seconds and forwards where they are 0.
+
+    Asked after the runs: ``memory`` are the bytes of the weights and caches that it holds (a cache as large as the
+    longest run made it, or as was reserved), ``resident`` the most memory that its process had, where it has its own.
+    """
 
     name: str
     decode: Callable[[Request], Run]
+    memory: Callable[[], int | None] = _unknown
+    resident: Callable[[], int | None] = _unknown
 
 
-def ours(target: Target, name: str, settings: Mapping[str, Any], eos_ids: list[int], max_tokens: int) -> Contestant:
-    """One of our methods; ``settings`` are its options, ``length`` among them. It keeps what it learns."""
+def ours(
+    model: Any, target: Target, name: str, settings: Mapping[str, Any], eos_ids: list[int], max_tokens: int
+) -> Contestant:
+    """One of our methods on the ``target`` of a model; ``settings`` are its options, ``length`` among them. It keeps
+    what it learns."""
     method = name.partition(" ")[0]
     drafter = drafters.create(method, settings)
     length = lengths.create(str(settings.get("length", drafters.default_length(method))))
@@ -49,16 +65,24 @@ def ours(target: Target, name: str, settings: Mapping[str, Any], eos_ids: list[i
         result = decode(target, drafter, length, request.ids, sampling, eos_ids=eos_ids, task=request.task)
         prefills = 0 if drafter.roots_in_prompt and len(request.ids) > 1 else 1
         near_ties = tuple(position for position, _ in result.trace.near_ties)
-        return Run(result.token_ids, 0.0, len(result.trace.steps) + prefills, near_ties, prefills)
+        forwards = len(result.trace.steps) + prefills
+        return Run(result.token_ids, 0.0, forwards, near_ties, prefills, result.trace.ttft)
 
-    return Contestant(AUTOREGRESSIVE if method == "none" else f"ours {name}", run)
+    def memory() -> int:
+        # The model itself takes part too, with weights of its own, which this target has copied.
+        return held(target, drafter, apart=[model])
+
+    return Contestant(AUTOREGRESSIVE if method == "none" else f"ours {name}", run, memory)
 
 
 def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **settings: Any) -> Contestant:
     """``model.generate``, greedy; ``settings`` choose its mode."""
+    largest_cache = [0]
 
     def run(request: Request) -> Run:
         ids = torch.tensor([request.ids], device=model.device)
+        watcher = _First()
+        started = time.perf_counter()
         output = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -66,12 +90,36 @@ def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens:
             do_sample=False,
             eos_token_id=eos_ids or None,
             pad_token_id=(eos_ids or [0])[0],
+            streamer=watcher,
+            return_dict_in_generate=True,
             **settings,
         )
+        seconds = time.perf_counter() - started
+        largest_cache[0] = max(largest_cache[0], held(output.past_key_values))
+        new = output.sequences[0, len(request.ids) :].tolist()
         # Its first pass verifies the first draft together with the prompt.
-        return Run(output[0, len(request.ids) :].tolist(), 0.0, 0, prefills=0)
+        return Run(new, seconds, 0, prefills=0, ttft=watcher.first - started)
 
-    return Contestant(f"transformers {name}", run)
+    def memory() -> int:
+        return held(model, settings) + largest_cache[0]
+
+    return Contestant(f"transformers {name}", run, memory)
+
+
+class _First:
+    """A streamer for ``generate`` that notes when the first tokens came: it is given the prompt, then all others."""
+
+    def __init__(self) -> None:
+        self.first = 0.0
+        self._seen_prompt = False
+
+    def put(self, tokens: Any) -> None:
+        if self._seen_prompt:
+            self.first = self.first or time.perf_counter()
+        self._seen_prompt = True
+
+    def end(self) -> None:
+        """Part of the interface; what was to be noted has been noted."""
 
 
 def measure(

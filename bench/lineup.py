@@ -16,20 +16,27 @@ from bench.prompts import Request
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import target_of
 from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.export.gguf import export_gguf
 
 LOOKUP, ASSISTED = "transformers prompt lookup", "transformers assisted"
-VLLM_DRIVER = Path(__file__).parent / "official" / "vllm_driver.py"
+LLAMACPP = "llama.cpp"
+VLLM_DRIVER, LLAMACPP_DRIVER = (
+    Path(__file__).parent / "official" / f"{name}_driver.py" for name in ("vllm", "llamacpp")
+)
+GGUF_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 DRAFT_FREE = ("prompt_lookup", "lookahead", "rest", "suffix", "recycling")
 
 
-def lineup(options: argparse.Namespace, model: Any, eos_ids: list[int], peers: ExitStack) -> list[Contestant]:
-    """The rows of the table; the first is the output all others are compared with. ``peers`` ends the processes of
-    those that need one of their own."""
+def lineup(
+    options: argparse.Namespace, model: Any, eos_ids: list[int], positions: int, peers: ExitStack
+) -> list[Contestant]:
+    """The rows of the table; the first is the output all others are compared with. ``positions`` is the longest context
+    that occurs; ``peers`` ends the processes of those that need one of their own."""
     limit = options.max_new_tokens
     target = target_of(model)
     entries = [
         transformers_generate(model, "generate", eos_ids, limit),
-        *(ours(target, name, settings, eos_ids, limit) for name, settings in _methods(options)),
+        *(ours(model, target, name, settings, eos_ids, limit) for name, settings in _methods(options)),
     ]
     draft = int(drafters.default_length("prompt_lookup").partition(":")[2])
     entries.append(transformers_generate(model, "prompt lookup", eos_ids, limit, prompt_lookup_num_tokens=draft))
@@ -37,25 +44,47 @@ def lineup(options: argparse.Namespace, model: Any, eos_ids: list[int], peers: E
         assistant = _assistant(options.draft, model)
         entries.append(transformers_generate(model, "assisted", eos_ids, limit, assistant_model=assistant))
     if options.vllm:
-        entries.append(_vllm(options, None, eos_ids, peers))
-        entries += [_vllm(options, head, eos_ids, peers) for head in options.eagle]
+        entries += [_vllm(options, head, eos_ids, positions, peers) for head in (None, *options.eagle)]
+    if options.llamacpp:
+        entries.append(_llamacpp(options, eos_ids, positions, peers))
     return entries
 
 
-def _vllm(options: argparse.Namespace, head: Path | None, eos_ids: list[int], peers: ExitStack) -> Contestant:
-    """vLLM in a process of the environment that has it, with a head or token by token."""
+def _vllm(
+    options: argparse.Namespace, head: Path | None, eos_ids: list[int], positions: int, peers: ExitStack
+) -> Contestant:
+    """vLLM with a head or token by token."""
+    arguments = ["--model", str(options.model), *([] if head is None else ["--head", str(head)])]
     name = "vLLM" if head is None else f"vLLM {head.name}"
+    return _peer(options, name, [options.vllm, str(VLLM_DRIVER), *arguments], eos_ids, positions, peers)
+
+
+def _llamacpp(options: argparse.Namespace, eos_ids: list[int], positions: int, peers: ExitStack) -> Contestant:
+    """llama.cpp with the weights in the type that all others have."""
+    kind = GGUF_TYPES[options.dtype]
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / f"{options.model.resolve().name}-{kind}.gguf"
+    export_gguf(options.model, file, kind)
+    command = [options.llamacpp, str(LLAMACPP_DRIVER), "--model", str(file)]
+    return _peer(options, LLAMACPP, command, eos_ids, positions, peers)
+
+
+def _peer(
+    options: argparse.Namespace, name: str, command: list[str], eos_ids: list[int], positions: int, peers: ExitStack
+) -> Contestant:
+    """A contestant in a process of the environment that has it."""
     threads = options.threads or os.cpu_count() or 1
-    command = [options.vllm, str(VLLM_DRIVER), "--model", str(options.model), "--dtype", options.dtype]
-    command += ["--threads", str(threads), *([] if head is None else ["--head", str(head)])]
+    command = [*command, "--dtype", options.dtype, "--threads", str(threads), "--positions", str(positions)]
     driver = peers.enter_context(Driver(name, command, options.out / f"{name.replace(' ', '-')}.log", threads))
     driver.start()
+    latest: dict[str, Any] = {}
 
     def run(request: Request) -> Run:
         answer = driver.ask({"prompt": request.ids, "max_new_tokens": options.max_new_tokens, "eos_ids": eos_ids})
-        return Run(answer["output"], answer["seconds"], answer["steps"] + 1)
+        latest.update(answer)
+        return Run(answer["output"], answer["seconds"], answer["steps"] + 1, ttft=answer.get("ttft"))
 
-    return Contestant(name, run)
+    return Contestant(name, run, lambda: latest.get("memory"), lambda: latest.get("resident"))
 
 
 def ratios(names: list[str]) -> list[tuple[str, str]]:
@@ -65,6 +94,7 @@ def ratios(names: list[str]) -> list[tuple[str, str]]:
     free = [f"ours {method}" for method in DRAFT_FREE]
     pairs += [(name, LOOKUP) for name in names if name.startswith(tuple(free))]
     pairs += [(f"ours eagle {name[5:]} chain", name) for name in names if name.startswith("vLLM ")]
+    pairs += [(name, LLAMACPP) for name in names if name == AUTOREGRESSIVE or name.startswith("ours eagle")]
     pairs += [(name, ASSISTED) for name in names if name.startswith("ours draft_model")]
     return [(method, baseline) for method, baseline in pairs if method in names and baseline in names]
 

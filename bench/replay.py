@@ -59,7 +59,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.replay", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="MMLU questions, as data prepare mmlu reads them")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="MMLU questions, as data prepare mmlu reads them"
+    )
     parser.add_argument("--rows", type=int, metavar="N", help="take N questions, spread evenly over the file (all)")
     parser.add_argument("--repeats", type=int, default=3, metavar="R")
     parser.add_argument("--work", type=Path, default=Path("runs") / "replay", metavar="DIR", help="(runs/replay)")

@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+MEMORY = "memory: weights and caches held; process: the most that a process of its own had in memory, code included"
+
 
 def table(report: dict[str, Any]) -> str:
     settings, prompts, environment = report["settings"], report["prompts"], report["environment"]
@@ -22,8 +24,10 @@ def table(report: dict[str, Any]) -> str:
         "",
     ]
     width = max(len(row["name"]) for row in report["methods"]) + 2
+    with_memory = "memory" in report["methods"][0]
     heads = f"{'method':{width}}{'token/s':>9}{'95 %':>18}{'tau':>7}{'same output':>13}{'near-tie':>10}"
-    lines.append(heads + (f"{'speedup':>9}{'95 %':>15}" if "speedup" in report["methods"][0] else ""))
+    heads += f"{'speedup':>9}{'95 %':>15}" if "speedup" in report["methods"][0] else ""
+    lines.append(heads + (f"{'TTFT ms':>10}{'memory MB':>11}{'process MB':>12}" if with_memory else ""))
     for row in report["methods"]:
         rate = row["tokens_per_second"]
         interval = f"{rate['low']:.1f} - {rate['high']:.1f}"
@@ -31,11 +35,18 @@ def table(report: dict[str, Any]) -> str:
         line = f"{row['name']:{width}}{rate['value']:9.1f}{interval:>18}{row['tau']:7.2f}{shares}"
         if "speedup" in row:
             line += f"{row['speedup']['value']:9.2f}{_interval(row['speedup']):>15}"
-        lines.append(line)
-    lines += ["", *(_ratio(ratio) for ratio in report["ratios"])]
+        if with_memory:
+            line += f"{_scaled(row['ttft'], 1e3):>10}{_scaled(row['memory'], 1e-6):>11}"
+            line += f"{_scaled(row['resident'], 1e-6):>12}"
+        lines.append(line.rstrip())
+    lines += ["", *([MEMORY] if with_memory else []), *(_ratio(ratio) for ratio in report["ratios"])]
     if len(report.get("tasks", {})) > 1:
         lines += ["", *_tasks(report["tasks"], width)]
     return "\n".join(lines)
+
+
+def _scaled(value: float | None, factor: float) -> str:
+    return "" if value is None else f"{value * factor:.1f}"
 
 
 def _interval(estimate: dict[str, float]) -> str:
@@ -74,12 +85,15 @@ def _csv(methods: list[dict[str, Any]]) -> str:
     writer = csv.writer(text)
     with_speedup = "speedup" in methods[0]
     heads = ["method", "tokens", "tokens_per_second", "low", "high", "tau", "same_output", "near_tie"]
-    writer.writerow([*heads, *(["speedup", "speedup_low", "speedup_high"] if with_speedup else [])])
+    heads += ["speedup", "speedup_low", "speedup_high"] if with_speedup else []
+    more = [name for name in ("ttft", "memory", "resident") if name in methods[0]]
+    writer.writerow([*heads, *more])
     for row in methods:
         rate = row["tokens_per_second"]
         figures = [rate["value"], rate["low"], rate["high"], row["tau"], row["same_output"], row["near_tie"]]
         figures += [row["speedup"][part] for part in ("value", "low", "high")] if with_speedup else []
-        writer.writerow([row["name"], row["tokens"], *(f"{figure:.4f}" for figure in figures)])
+        rest = ["" if row[name] is None else f"{row[name]:.6g}" for name in more]
+        writer.writerow([row["name"], row["tokens"], *(f"{figure:.4f}" for figure in figures), *rest])
     return text.getvalue()
 
 

@@ -24,7 +24,7 @@ class Estimate:
 class Summary:
     """One contestant: ``tau`` is output tokens per target forward, pure prefill passes and their tokens apart;
     ``same_output`` the share of prompts with the reference output, ``near_tie`` the share that differs from it first at
-    a near-tie."""
+    a near-tie; ``ttft`` the median seconds to the first token."""
 
     name: str
     tokens: int
@@ -32,6 +32,7 @@ class Summary:
     tau: float
     same_output: float
     near_tie: float
+    ttft: float | None = None
 
 
 def bootstrap(statistic: Callable[[np.ndarray], float], prompts: int, seed: int = 0) -> Estimate:
@@ -62,7 +63,14 @@ def summarise(name: str, runs: list[list[Run]], reference: list[list[Run]], near
         tau=_tau(runs),
         same_output=differences.count(None) / len(differences),
         near_tie=sum(at_ties) / len(at_ties),
+        ttft=_ttft(runs),
     )
+
+
+def _ttft(runs: list[list[Run]]) -> float | None:
+    """Over prompts the median, of each prompt's median over the repeats."""
+    times = [[run.ttft for run in repeats if run.ttft is not None] for repeats in runs]
+    return median(median(repeats) for repeats in times) if all(times) else None
 
 
 def _tau(runs: list[list[Run]]) -> float:

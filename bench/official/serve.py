@@ -3,16 +3,18 @@
 The first line out is ``{"versions": {package: version}}`` when the model is loaded. A request is ``{"row": {settings
 of the method}, "prompt": [ids], "max_new_tokens": n, "eos_ids": [ids]}``; its answer ``{"output": [new ids],
 "seconds": wall seconds of the generation alone, "steps": n, "emitted": [tokens per step], "prefills": 0 or 1,
-"near_ties": [output positions]}``. Steps are the forwards of the target that verify, and each emits the drafts it
-accepts and one token more. ``prefills`` is 1 where a pass over the prompt that is no step decided the first token. End
-of input ends the driver.
+"near_ties": [output positions], "ttft": seconds to the first token, "memory": bytes of weights and caches, "resident":
+the most bytes that the process had in memory}``. Steps are the forwards of the target that verify, and each emits the
+drafts it accepts and one token more. ``prefills`` is 1 where a pass over the prompt that is no step decided the first
+token. Drivers leave out what they cannot tell. End of input ends the driver.
 
-Runs in the environments of the packages, so it needs nothing but the standard library (and torch, to set its threads).
+Runs in the environments of the packages, so it needs nothing but the standard library.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -35,13 +37,24 @@ def serve(load: Callable[[argparse.Namespace], tuple[dict[str, str], Decode]]) -
         print(json.dumps(message), file=answers, flush=True)
 
     options = _arguments()
-    import torch
+    if importlib.util.find_spec("torch"):
+        import torch
 
-    torch.set_num_threads(options.threads)
+        torch.set_num_threads(options.threads)
     versions, decode = load(options)
     write({"versions": versions})
     for line in sys.stdin:
-        write(decode(json.loads(line)))
+        write({**decode(json.loads(line)), "resident": _resident()})
+
+
+def _resident() -> int | None:
+    """The most memory that this process has had, in bytes; None on systems that do not say."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -76,4 +89,5 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--drafts", type=int, default=5)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--positions", type=int, default=8192)
     return parser.parse_args()

