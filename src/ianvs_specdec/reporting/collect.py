@@ -44,9 +44,8 @@ def collect(folder: Path, most: int = 200) -> Document:
     cases = []
     for case in workspace.cases:
         rows = case.answers()
-        cases.append(_case(workspace, case, rows, details, most))
         dataset = _dataset(workspace, case, rows)
-        outcomes.add(case, dict(enumerate(dataset.golds)) if dataset else {}, rows)
+        cases.append(_case(workspace, case, dataset, rows, details, outcomes, most))
         scores.append(scores_of(rows))
     for case in workspace.cases:
         dataset = workspace.dataset(str(case.config["dataset"])) if case.config.get("dataset") else None
@@ -86,14 +85,23 @@ def _metrics(workspace: Workspace, job: str) -> list[str]:
     return _between(workspace.headers.get(job, []))
 
 
-def _case(workspace: Workspace, case: Case, rows: dict[int, Row], details: Details, most: int) -> Document:
-    dataset = _dataset(workspace, case, rows)
+def _case(
+    workspace: Workspace,
+    case: Case,
+    dataset: Dataset | None,
+    rows: dict[int, Row],
+    details: Details,
+    outcomes: Outcomes,
+    most: int,
+) -> Document:
     results = [safe(row) for row in rows.values()]
     golds = [dataset.golds[index] if dataset else None for index in rows]
     if dataset is None:
         for row in results:
             row[1]["scorer"] = "none"
     table = Table.of(golds, results)
+    if dataset is not None:
+        outcomes.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
     entries = list(details.entries(case, dataset, rows, table, most)) if rows else []
     run = case.environment.get("run") or {}
     return {
@@ -107,7 +115,7 @@ def _case(workspace: Workspace, case: Case, rows: dict[int, Row], details: Detai
         **{side: _side(case, rows, side) for side in ("edge", "cloud")},
         "figures": figures(case, _metrics(workspace, case.job), golds, results),
         "distributions": distributions(table) if rows else {},
-        "groups": groups(golds, results),
+        "groups": groups(table) if rows else {},
         "failures": _failures(rows, workspace.kept(case.job)),
         "memory": _memory(rows),
         "configuration": _configuration(case),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.errors import UserError
@@ -126,21 +128,30 @@ def distributions(table: Table) -> dict[str, Any]:
     return found
 
 
-def groups(golds: Sequence[Any], rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
+def _part(table: Table, queries: NDArray[np.intp]) -> Table:
+    """Some of a table's queries, as a table."""
+    place = np.full(len(table), -1)
+    place[queries] = np.arange(len(queries))
+    own = place[table.turn("query").astype(np.intp)]
+    part = copy.copy(table)
+    part._turns = {name: column[own >= 0] for name, column in table._turns.items()}
+    part._turns["query"] = own[own >= 0].astype(np.float64)
+    part._queries = {name: column[queries] for name, column in table._queries.items()}
+    return part
+
+
+def groups(table: Table) -> dict[str, dict[str, float | None]]:
     """Kind of query -> figures over its queries, with intervals; empty if there is but one kind."""
-    members: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
-        members.setdefault(str(row[1].get("group") or ""), []).append(index)
-    if len(members) < 2:
+    names, members = np.unique(np.array(table.groups, dtype=object).astype(str), return_inverse=True)
+    if len(names) < 2:
         return {}
-    known = [name for metric in GROUPED for name in (metric, f"{metric} CI95") if name in METRICS]
+    known = {**all_columns(), **all_intervals()}
+    wanted = [name for metric in GROUPED for name in (metric, f"{metric} CI95")]
     found: dict[str, dict[str, float | None]] = {}
-    for name, indices in sorted(members.items()):
-        own_golds, own_rows = [golds[i] for i in indices], [rows[i] for i in indices]
-        found[name or "other"] = {
-            "Queries": float(len(indices)),
-            **{metric: _compute(metric, own_golds, own_rows) for metric in known},
-        }
+    for number, name in enumerate(names):
+        part = _part(table, np.flatnonzero(members == number))
+        values = {metric: float(f"{known[metric](part):.6g}") for metric in wanted}
+        found[str(name) or "other"] = {"Queries": float(len(part)), **{m: plain(value) for m, value in values.items()}}
     return found
 
 

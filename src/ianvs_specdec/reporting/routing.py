@@ -7,6 +7,7 @@ can be worked out: the share of random routers, the best one, and each router at
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,20 +50,19 @@ class Outcomes:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str], dict[int, Outcome]] = {}
-        self._scores: dict[tuple[str, ...], float | None] = {}
 
-    def add(self, case: Case, golds: Mapping[int, Any], rows: Mapping[int, Row]) -> None:
-        """Take down what both sides answered in a test case. ``golds``: the right answers that are known."""
-        for index, row in rows.items():
-            if index not in golds:
-                continue
-            for side, response in zip(("edge", "cloud"), row[2:], strict=True):
-                if response is None or response.get("lossy") or response.get("error") or not response.get("turns"):
+    def add(self, case: Case, dataset: Dataset, rows: Mapping[int, Row], scores: Mapping[int, float]) -> None:
+        """Take down what both sides answered in a test case. ``scores``: of each query's result (0-100), or NaN."""
+        for side in ("edge", "cloud"):
+            known = self._of(case, side)
+            for index, (_, result, edge, cloud) in rows.items():
+                response = edge if side == "edge" else cloud
+                if response is None or index in known or response.get("lossy") or response.get("error"):
                     continue
-                score = self._score(response, golds[index])
-                if score is not None:
-                    cost = response.get("cost") if side == "cloud" else 0.0
-                    self._of(case, side).setdefault(index, Outcome(score, cost))
+                own = response.get("side") == result.get("side")
+                score = scores[index] if own else _score(response, dataset.golds[index])
+                if score is not None and not math.isnan(score):
+                    known[index] = Outcome(score, response.get("cost") if side == "cloud" else 0.0)
 
     def complete(self, case: Case, dataset: Dataset, kept: KeptAnswers) -> None:
         """Fill in from the journal what no test case holds, such as the answers that an oracle asked for besides."""
@@ -79,15 +79,6 @@ class Outcomes:
                 if score is not None:
                     known[index] = Outcome(score, price(own, answers) if side == "cloud" else 0.0)
 
-    def _score(self, response: Response, gold: Any) -> float | None:
-        name = str(response.get("scorer", "none"))
-        if name in ASKING or name not in SCORERS:
-            return None
-        key = (json.dumps(gold, sort_keys=True, default=str), *(str(turn.get("key")) for turn in response["turns"]))
-        if key not in self._scores or "None" in key:
-            self._scores[key] = scorer(name)([turn["completion"] for turn in response["turns"]], gold)
-        return self._scores[key]
-
     def _of(self, case: Case, side: str) -> dict[int, Outcome]:
         return self._known.setdefault((str(case.config.get("dataset")), side, side_of(case, side)), {})
 
@@ -102,6 +93,11 @@ class Outcomes:
         named = zip(("edge", "cloud"), sides, strict=True)
         edge, cloud = (self._known.get((data, name, side), {}) for name, side in named)
         return {index: (edge[index], cloud[index]) for index in sorted(edge.keys() & cloud.keys())}
+
+
+def _score(response: Response, gold: Any) -> float | None:
+    name, answers = str(response.get("scorer", "none")), [turn["completion"] for turn in response.get("turns", ())]
+    return scorer(name)(answers, gold) if answers and name in SCORERS and name not in ASKING else None
 
 
 def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[int, str, Mapping[int, float]]]) -> Any:

@@ -59,7 +59,7 @@ function bytes(value) {
 
 function measured(name, value) {
   const unit = columns.has(name) ? columns.get(name).unit : '';
-  if (value === null || value === undefined) return 'undefined';
+  if (value === null || value === undefined) return 'not defined';
   if (unit === 's') return seconds(value);
   if (unit === 'B') return bytes(value);
   if (unit === 'x') return `${short(value)}×`;

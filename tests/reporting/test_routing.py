@@ -1,0 +1,128 @@
+"""Cost-quality curves: the ends, the bound, each router at every threshold, and where outcomes come from."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.journal import Configuration, Journal
+from ianvs_specdec.reporting.collect import collect
+from ianvs_specdec.reporting.routing import Outcome, curves
+from ianvs_specdec.types import Sampling
+
+from .builder import PRICE, Bench, Side, completion
+
+
+def outcomes(pairs):
+    return {index: (Outcome(edge, 0.0), Outcome(cloud, 1e-3)) for index, (edge, cloud) in enumerate(pairs)}
+
+
+def test_ends_and_bound():
+    found = curves(outcomes([(0, 100), (100, 100), (100, 0), (0, 0)]), [])
+    assert found["ends"] == [[0.0, 0.0, 50.0], [100.0, 1.0, 50.0]] or found["ends"] == [(0, 0, 50), (100, 1, 50)]
+    # First the query that the cloud alone answers, then those that make no difference, last the one it spoils.
+    assert [tuple(point) for point in found["bound"]] == [(0, 0, 50), (25, 0.25, 75), (75, 0.75, 75), (100, 1, 50)]
+
+
+def test_a_routers_curve_is_its_accuracy_at_every_threshold():
+    draw = random.Random(0)
+    both = outcomes([(100.0 * draw.randint(0, 1), 100.0 * draw.randint(0, 1)) for _ in range(50)])
+    scores = {index: draw.randint(0, 9) / 9 for index in both}
+    (curve,) = curves(both, [(0, "R", scores)])["curves"]
+    expected = set()
+    for threshold in (*set(scores.values()), 2.0):
+        sent = [score >= threshold for score in scores.values()]
+        right = [pair[1].score if hard else pair[0].score for pair, hard in zip(both.values(), sent, strict=True)]
+        expected.add((100.0 * np.mean(sent), float(np.mean(sent)), float(np.mean(right))))
+    assert {tuple(point) for point in curve["points"]} == {tuple(float(f"{v:.6g}") for v in p) for p in expected}
+
+
+def test_no_router_passes_the_bound():
+    draw = random.Random(1)
+    both = outcomes([(draw.choice([0, 30, 100]), draw.choice([0, 60, 100])) for _ in range(80)])
+    found = curves(both, [(0, "R", {index: draw.random() for index in both})])
+    share, _, bound = np.array(found["bound"], dtype=float).T
+    for point in found["curves"][0]["points"]:
+        assert point[2] <= np.interp(point[0], share, bound) + 1e-6
+
+
+def test_quality_of_scores():
+    both = outcomes([(0, 100)] * 5 + [(100, 100)] * 5)
+    knowing = {index: 1.0 if index < 5 else 0.0 for index in both}
+    names = ("knowing", "blind", "wrong", "constant")
+    scores = [knowing, {i: i % 2 for i in both}, {i: 1 - s for i, s in knowing.items()}, dict.fromkeys(both, 0.5)]
+    found = {curve["router"]: curve for curve in curves(both, zip(range(4), names, scores, strict=True))["curves"]}
+    assert "constant" not in found
+    assert (found["knowing"]["auroc"], found["knowing"]["apgr"]) == (1.0, 0.75)
+    assert (found["wrong"]["auroc"], found["wrong"]["apgr"]) == (0.0, 0.25)
+    assert found["blind"]["auroc"] == pytest.approx(0.4)
+
+
+def test_equal_scores_of_several_test_cases_are_one_curve():
+    both, scores = outcomes([(0, 100), (100, 0)]), {0: 0.2, 1: 0.8}
+    (curve,) = curves(both, [(3, "R", scores), (5, "R", dict(scores))])["curves"]
+    assert curve["cases"] == [3, 5]
+
+
+def test_too_few_queries_have_no_curve():
+    assert curves(outcomes([(0, 100)]), []) is None
+
+
+def test_unknown_prices_leave_the_share():
+    both = {index: (Outcome(0, 0.0), Outcome(100, None)) for index in range(3)}
+    assert [point[1] for point in curves(both, [])["ends"]] == [None, None]
+
+
+def test_outcomes_come_from_all_test_cases_of_a_pair(bench: Bench):
+    (panel,) = collect(bench.folder)["routing"]
+    assert panel["queries"] == 8
+    assert [end[2] for end in panel["ends"]] == [50.0, 87.5]
+    assert panel["ends"][1][1] == pytest.approx(1000 * PRICE["cloud"])
+    (curve,) = panel["curves"]
+    assert curve["router"] == "OddRouter"
+    at_half = next(point for point in curve["points"] if point[0] == 50.0)
+    odd = next(case for case in collect(bench.folder)["cases"] if case["router"] == "OddRouter")
+    assert at_half[1] == pytest.approx(odd["figures"]["Cloud Cost"])
+    assert at_half[2] == odd["figures"]["Accuracy"] == 87.5
+
+
+def test_answers_that_no_test_case_holds_come_from_the_journal(bench: Bench):
+    whole = collect(bench.folder)["routing"][0]
+    journal = Journal(bench.folder / "journal.jsonl", "run")
+    sampling = Sampling()
+    config = Configuration("cloud", {"sampling": {**sampling.__dict__, "stop": []}})
+    for index, row in enumerate(bench.rows):
+        text = "The answer is C." if index == 7 else "The answer is B."
+        messages = [{"role": "user", "content": row["question"]["turns"][0]}]
+        journal.put(config, messages, completion(text), side="cloud", hardware={"a": 1})
+    journal.close()
+    shutil.rmtree(bench.folder / "cloudonly")
+    left = collect(bench.folder)["routing"][0]
+    assert left["queries"] == 8
+    assert [end[2] for end in left["ends"]] == [end[2] for end in whole["ends"]]
+    assert left["ends"][1][1] is None, "half of the prices are not known: the test case's settings have none"
+
+
+def test_lossy_answers_are_not_the_models(bench: Bench):
+    lossy = Side("cloud", "Medusa", [completion("The answer is A.")], details={"lossy": True})
+    shutil.rmtree(bench.folder / "cloudonly")
+    bench.case("CloudOnly", [(None, lossy)] * 8, backend="Medusa")
+    (panel,) = [panel for panel in collect(bench.folder)["routing"] if "curves" in panel]
+    assert panel["queries"] == 4, "the odd router's cloud answers alone, and the edge's"
+
+
+def test_a_cascade_shows_both_answers(bench: Bench):
+    edge, cloud = (
+        Side(name, "specdec", [completion(f"The answer is {x}.")]) for name, x in (("edge", "A"), ("cloud", "B"))
+    )
+    bench.case("Cascade", [(edge, cloud)] * 8)
+    document = collect(bench.folder)
+    case = next(case for case in document["cases"] if case["router"] == "Cascade")
+    (first, *_) = case["entries"]
+    assert document["answers"][first["turns"][0]["answer"]]["text"] == "The answer is B."
+    assert document["answers"][first["before"][0]["answer"]]["text"] == "The answer is A."
+    assert json.dumps(document)
