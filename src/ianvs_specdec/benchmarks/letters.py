@@ -8,9 +8,14 @@ import unicodedata
 LETTERS = "ABCDEFGHIJ"
 
 _UPPER = f"[{LETTERS}]"
-_OPEN = r"(?:\\(?:text|textbf|mathrm|mathbf|boxed)\{|[\s:=*_\"'`(\[{$<>|\u201c\u2018-])*"
-# "A" and "I" are words: followed by a further word they are letters only if that word gives a reason.
-_ALONE = r"(?![A-Za-z0-9_])(?!'[A-Za-z])(?!(?<=[AI])\s+(?!(?:because|since|as|for|due|given|which|and|is|or)\b)[a-z])"
+# Bounded: an answer may be one long line of brackets.
+_OPEN = r"(?:\\(?:text|textbf|mathrm|mathbf|boxed)\{|[\s:=*_\"'`(\[{$<>|\u201c\u2018-]){0,12}"
+# "A" and "I" are words: before a further word they are letters only after "option", or if that word gives a reason.
+_REASON = r"(?:because|since|as|for|due|given|which|and|is|or)\b"
+_ALONE = (
+    r"(?![A-Za-z0-9_])(?!'[A-Za-z])"
+    rf"(?!(?<=[AI])(?<!ption [AI])(?<!hoice [AI])\s{{1,12}}(?!{_REASON})[a-z])"
+)
 _SMALL = rf"[{LETTERS.lower()}](?=[\s*_\"'`]*(?:[).,;:\]}}]|$))"
 _LETTER = rf"{_OPEN}({_UPPER}{_ALONE}|{_SMALL})"
 
@@ -33,7 +38,7 @@ _STATED = (
 _BOXED = re.compile(rf"\\boxed\{{{_OPEN}({_UPPER})[)\]}}.\s]*\}}")
 _WHOLE = re.compile(rf"[\s*_\"'`(\[$]*([{LETTERS}{LETTERS.lower()}])[\s*_\"'`)\].:,;。$]*")
 _STATEMENTS = tuple(map(re.compile, _STATED))
-_LABEL = re.compile(rf"^[\s*_\"'`(\[]*({_UPPER})(?:[*_\"'`]*[).:\],]|\s+(?:-|–|because\b))", re.MULTILINE)  # noqa: RUF001
+_LABEL = re.compile(rf"^[ \t*_\"'`(\[]{{0,12}}({_UPPER})(?:[*_\"'`]*[).:\],]|\s+(?:-|–|because\b))", re.MULTILINE)  # noqa: RUF001
 _MENTIONED = re.compile(rf"(?i:\b(?:option|choice)\s+)({_UPPER}){_ALONE}")
 _FREE = re.compile(rf"(?<![A-Za-z0-9_'])({_UPPER}){_ALONE}")
 

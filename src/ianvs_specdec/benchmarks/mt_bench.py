@@ -99,7 +99,7 @@ def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
             if query["group"] not in TEMPERATURES:
                 raise UserError(f"{where}: MT-Bench has no category {query['group']!r}, so no temperature for it")
             query["temperature"] = TEMPERATURES[query["group"]]
-        answer = {"references": references.get(query["id"], own)}
+        answer = {"references": references.get(query["id"], []) if references else own}
         found.append({"question": {**query, "scorer": options.scorer}, "answer": answer})
     if references and not references.keys() & {row["question"]["id"] for row in found}:
         raise UserError("the reference answers are for none of the questions: their question_ids differ")

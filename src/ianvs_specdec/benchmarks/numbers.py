@@ -11,13 +11,16 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+LONGEST = 100
+"""Characters of a number; what is longer is none that anyone meant."""
+
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|(?<!\d)\.\d+"
 _NUMBER = re.compile(
     rf"(?P<minus>(?<![\w)\]])[-\u2212][^\S\n]?)?(?:[$€£¥][^\S\n]?(?P<sign>-)?)?"
     rf"(?:\\d?frac\{{(?P<over>\d+)\}}\{{(?P<under>\d+)\}}"
-    rf"|(?:(?P<whole>\d+)[^\S\n]+)?(?<![\d.,/])(?P<top>\d+)[^\S\n]?/[^\S\n]?(?P<bottom>\d+)(?![\d./])"
+    rf"|(?:(?P<whole>\d+)[^\S\n]+)?(?<![\d.,/])(?P<top>\d+)[^\S\n]?/[^\S\n]?(?P<bottom>\d+)(?!\.?\d|/)"
     rf"|(?P<digits>{_DIGITS}))"
 )
 
@@ -26,7 +29,7 @@ def marked_number(text: str) -> str | None:
     """What follows the first "#### ", without thousands separators and final period; None where there is no number."""
     found = _MARKED.search(text)
     number = found.group(1).replace(",", "").rstrip(".") if found else ""
-    return number if re.fullmatch(r"-?(?:\d+(?:\.\d+)?|\.\d+)", number) else None
+    return number if len(number) <= LONGEST and re.fullmatch(r"-?(?:\d+(?:\.\d+)?|\.\d+)", number) else None
 
 
 def extract_number(text: str) -> Fraction | None:
@@ -40,6 +43,8 @@ def extract_number(text: str) -> Fraction | None:
 
 def _value(match: re.Match[str]) -> Fraction | None:
     top, bottom = match["over"] or match["top"], match["under"] or match["bottom"]
+    if len(match[0]) > LONGEST:
+        return None
     if top is None:
         value = Fraction(match["digits"].replace(",", ""))
     elif int(bottom) == 0:

@@ -100,13 +100,18 @@ def _holds_files(path: Path) -> bool:
 
 
 def _members(path: Path) -> Iterator[tuple[str, File]]:
-    """Names, relative and with "/", and files below a folder or in an archive, in order; hidden ones left out."""
+    """Names and files below a folder or in an archive, in order; hidden ones left out. A name has "/" between its parts
+    and begins with the folder's, which may itself be what a pattern asks for.
+    """
     if path.is_dir():
-        files: dict[str, File] = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
+        top, below = path.resolve().name, [file for file in path.rglob("*") if file.is_file()]
+        files: dict[str, File] = {f"{top}/{file.relative_to(path).as_posix()}": file for file in below}
     else:
         try:
             archive = zipfile.Path(path)
         except (zipfile.BadZipFile, OSError) as error:
             raise UserError(f"{path}: cannot be read as a zip archive: {error}") from error
         files = {name: archive / name for name in archive.root.namelist() if not name.endswith("/")}
-    yield from ((n, f) for n, f in sorted(files.items()) if not any(p.startswith(".") for p in n.split("/")))
+        top = ""
+    hidden = {name for name in files if any(part.startswith(".") for part in name.removeprefix(top).split("/"))}
+    yield from ((name, files[name]) for name in sorted(files.keys() - hidden))

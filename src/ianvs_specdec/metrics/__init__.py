@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ianvs_specdec.metrics.columns import all_columns
+from ianvs_specdec.metrics.groups import all_groups
 from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.table import Table
 
@@ -22,6 +23,8 @@ def _metric(name: str, column: Callable[[Table], float]) -> Metric:
     return metric
 
 
-METRICS: dict[str, Metric] = {name: _metric(name, f) for name, f in {**all_columns(), **all_intervals()}.items()}
+_COLUMNS = {**all_columns(), **all_intervals(), **all_groups()}
+
+METRICS: dict[str, Metric] = {name: _metric(name, column) for name, column in _COLUMNS.items()}
 """Column name -> function. ``y_true`` holds the rows' answers, ``y_pred`` the rows' results in the layout of Ianvs,
 ``[is_hard, result, edge_result, cloud_result]``."""

@@ -1,0 +1,119 @@
+"""MT-Bench, Spec-Bench and HumanEval as data files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.benchmarks.spec_bench import CATEGORIES
+
+Rows = list[dict[str, Any]]
+
+WRITING = {"question_id": 81, "category": "writing", "turns": ["a", "b"]}
+MATH = {"question_id": 101, "category": "math", "turns": ["c", "d"], "reference": ["own", "two"]}
+ANSWERED = {"question_id": 101, "choices": [{"index": 0, "turns": ["x", "y"]}]}
+
+
+def test_mt_bench(write: Callable[..., Path], prepare: Callable[..., Rows], refused: Callable[..., str]) -> None:
+    folder = write("question.jsonl", WRITING, MATH).parent
+    first, second = prepare("mt_bench", "--from", folder)
+    assert first["question"] == {"turns": ["a", "b"], "id": "81", "group": "writing", "scorer": "judge"}
+    assert (first["answer"], second["answer"]) == ({"references": []}, {"references": ["own", "two"]})
+    given = write("elsewhere/answers.jsonl", ANSWERED)
+    (_, second) = prepare("mt_bench", "--from", folder, "--references", given, "--scorer", "text")
+    assert (second["answer"], second["question"]["scorer"]) == ({"references": ["x", "y"]}, "text")
+    write("reference_answer/gpt-4.jsonl", ANSWERED)
+    assert prepare("mt_bench", "--from", folder)[1]["answer"] == {"references": ["x", "y"]}
+    strange = write("elsewhere/strange.jsonl", {**ANSWERED, "question_id": 999})
+    assert "for none of the questions" in refused("mt_bench", "--from", folder, "--references", strange)
+    broken = write("elsewhere/broken.jsonl", ANSWERED, {"question_id": 1, "choices": [{"turns": "x"}]})
+    message = refused("mt_bench", "--from", folder, "--references", broken)
+    assert "broken.jsonl:2: 'choices' must begin with an object" in message
+
+
+def test_mt_bench_as_on_the_hub(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
+    row = {"prompt_id": 97, "category": "math", "prompt": ["a", "b"], "reference": ["r", "s"]}
+    (first,) = prepare("mt_bench", "--from", write("raw/question.jsonl", row).parents[1])
+    assert first["question"] == {"turns": ["a", "b"], "id": "97", "group": "math", "scorer": "judge"}
+    assert first["answer"] == {"references": ["r", "s"]}
+
+
+def test_official_temperatures(write: Callable[..., Path], prepare: Callable[..., Rows], refused: Any) -> None:
+    rows = prepare("mt_bench", "--from", write("question.jsonl", WRITING, MATH), "--official-temperature")
+    assert [row["question"]["temperature"] for row in rows] == [0.7, 0.0]
+    assert [query_of(row["question"]).temperature for row in rows] == [0.7, 0.0]
+    other = write("question.jsonl", WRITING, {**MATH, "category": "cooking"})
+    message = refused("mt_bench", "--from", other, "--official-temperature")
+    assert "question.jsonl:2: MT-Bench has no category 'cooking'" in message
+
+
+@pytest.mark.parametrize("name", ["mt_bench", "spec_bench"])
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"category": "math", "turns": ["a"]}, "question.jsonl:2: the key 'question_id' is missing"),
+        ({**MATH, "turns": "a"}, "question.jsonl:2: 'turns' must be a list of texts"),
+        ({**MATH, "category": None}, "question.jsonl:2: 'category' must be a text"),
+        ({**WRITING, "turns": ["c"]}, "the question 81 is there twice"),
+    ],
+)
+def test_malformed_questions(name: str, row: Any, message: str, write: Callable[..., Path], refused: Any) -> None:
+    assert message in refused(name, "--from", write("question.jsonl", WRITING, row))
+
+
+def test_the_public_mt_bench(shared: Path, prepare: Callable[..., Rows]) -> None:
+    rows = prepare("mt_bench", "--from", shared / "mt_bench")
+    assert len(rows) == 80
+    assert sum(bool(row["answer"]["references"]) for row in rows) == 30
+    assert all(len(row["question"]["turns"]) == 2 for row in rows)
+
+
+def test_spec_bench(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
+    rag = {"question_id": 481, "category": "rag", "turns": ["?"], "reference": [["one", "two"]]}
+    source = write("question.jsonl", WRITING, rag, {**rag, "question_id": 482, "reference": "only"})
+    rows = prepare("spec_bench", "--from", source)
+    assert [row["question"]["scorer"] for row in rows] == ["none"] * 3
+    assert [row["answer"]["references"] for row in rows] == [[], ["one, two"], ["only"]]
+    assert {row["question"]["scorer"] for row in prepare("spec_bench", "--from", source, "--scorer", "text")} == {
+        "text"
+    }
+
+
+def test_the_public_spec_bench_has_six_types(shared: Path, prepare: Callable[..., Rows]) -> None:
+    rows = prepare("spec_bench", "--from", shared / "spec_bench")
+    types = Counter(name for row in rows for name, groups in CATEGORIES.items() if row["question"]["group"] in groups)
+    assert types == {name: 80 if name == "multi-turn conversation" else 20 for name in CATEGORIES}
+    assert len(CATEGORIES) == 6
+
+
+PROBLEM = {
+    "task_id": "HumanEval/0",
+    "prompt": 'def one():\n    """One."""\n',
+    "entry_point": "one",
+    "canonical_solution": "    return 1\n",
+    "test": "def check(candidate):\n    assert candidate() == 1\n",
+}
+
+
+def test_humaneval(write: Callable[..., Path], prepare: Callable[..., Rows], refused: Callable[..., str]) -> None:
+    source = write("HumanEval.jsonl", PROBLEM)
+    (row,) = prepare("humaneval", "--from", source)
+    (text,) = row["question"]["turns"]
+    assert f"```python\n{PROBLEM['prompt']}```" in text
+    assert row["question"] == {"turns": [text], "id": "HumanEval/0", "group": "humaneval", "scorer": "code"}
+    assert row["answer"] == {key: PROBLEM[key] for key in ("prompt", "entry_point", "test")}
+    assert "canonical" not in json.dumps(row)
+    (row,) = prepare("humaneval", "--from", source.parent, "--raw")
+    assert row["question"]["turns"] == [PROBLEM["prompt"]]
+    broken = write("HumanEval.jsonl", PROBLEM, {**PROBLEM, "task_id": "HumanEval/1", "test": None})
+    assert "HumanEval.jsonl:2: 'test' must be a text" in refused("humaneval", "--from", broken)
+
+
+def test_the_public_humaneval(shared: Path, prepare: Callable[..., Rows]) -> None:
+    assert len(prepare("humaneval", "--from", shared / "humaneval")) == 164

@@ -1,0 +1,58 @@
+"""Which letter an answer chooses: 200 recorded answers with known letters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.benchmarks.letters import extract_choice
+from ianvs_specdec.benchmarks.scorers import prediction, scorer
+
+RECORDED: list[dict[str, Any]] = [
+    json.loads(line) for line in (Path(__file__).parent / "recorded" / "choices.jsonl").open(encoding="utf-8")
+]
+
+
+def test_recorded_answers_choose_the_letters_that_they_mean() -> None:
+    assert len(RECORDED) == 200
+    for row in RECORDED:
+        assert extract_choice(row["text"]) == row["letter"], row["text"]
+
+
+def test_recorded_answers_score_as_by_hand() -> None:
+    """An answer is right for its letter and wrong for the three others; one that chooses none is always wrong."""
+    right = dict.fromkeys("ABCD", 0)
+    for row in RECORDED:
+        scores = {gold: scorer("choice")([row["text"]], gold) for gold in "ABCD"}
+        assert scores == {gold: 100.0 if gold == row["letter"] else 0.0 for gold in "ABCD"}
+        right = {gold: count + (scores[gold] == 100.0) for gold, count in right.items()}
+    assert sum(right.values()) == sum(row["letter"] is not None for row in RECORDED)
+    assert prediction("choice", ["x", "So, C."]) == "C"
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("It's D'Artagnan", None),
+        ("The answer is I.", "I"),
+        ("The answer is I think unclear", None),
+        ("option A would be wrong", "A"),
+        ("Ｂ", "B"),  # noqa: RUF001 - full width
+        ("\n\n(C)\nbecause", "C"),
+        ("K", None),
+        ("ABC", None),
+        ("B2B", None),
+    ],
+)
+def test_letters_that_are_words(text: str, letter: str | None) -> None:
+    assert extract_choice(text) == letter
+
+
+@pytest.mark.parametrize(
+    "text", ["A " * 20_000, "answer " * 10_000, "(" * 20_000, "answer is " + "*" * 20_000, "\n" * 50_000]
+)
+def test_long_answers_do_not_take_long(text: str) -> None:
+    extract_choice(text)

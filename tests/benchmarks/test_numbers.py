@@ -1,0 +1,91 @@
+"""Which number an answer comes to: 200 recorded answers with known numbers, and the published definitions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.benchmarks.numbers import extract_number, marked_number, plain
+from ianvs_specdec.benchmarks.scorers import prediction, scorer
+
+RECORDED: list[dict[str, Any]] = [
+    json.loads(line) for line in (Path(__file__).parent / "recorded" / "numbers.jsonl").open(encoding="utf-8")
+]
+MARKED = re.compile(r"#### (\-?[0-9\.\,]+)")
+"""GSM8K's own definition, in grade_school_math/dataset.py."""
+LAST = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+"""lm-evaluation-harness, gsm8k_cot: flexible-extract, the last match, without what ``regexes_to_ignore`` takes away."""
+
+
+def reference(text: str) -> float | None:
+    """What the published definitions find; None where they find no number."""
+    if found := MARKED.search(text):
+        taken = found.group(1)
+    else:
+        matches = LAST.findall(text)
+        taken = next(part for part in matches[-1] if part) if matches else ""
+    try:
+        return float(re.sub(r"\.$", "", re.sub(r"[,$]", "", taken)))
+    except ValueError:
+        return None
+
+
+def test_recorded_answers_come_to_the_numbers_that_they_mean() -> None:
+    assert len(RECORDED) == 200
+    for row in RECORDED:
+        found = extract_number(row["text"])
+        assert (None if found is None else plain(found)) == row["number"], row["text"]
+
+
+def test_recorded_answers_are_as_by_the_published_definitions() -> None:
+    """Where those go wrong (fractions, hyphens, periods at the end, "$" after the number), the row says so."""
+    for row in RECORDED:
+        meant = None if row["number"] is None else float(Fraction(row["number"]))
+        assert (reference(row["text"]) == meant) is not row.get("differs", False), row["text"]
+    assert sum(row.get("differs", False) for row in RECORDED) < 30
+
+
+def test_the_public_solutions(shared: Path) -> None:
+    """All 7,473 solutions of the training set: as marked, and as the last number where the mark is taken away."""
+    with gzip.open(shared / "gsm8k" / "train.jsonl.gz", "rt", encoding="utf-8") as file:
+        solutions = [json.loads(line)["answer"] for line in file]
+    assert len(solutions) == 7473
+    for solution in solutions:
+        gold = Fraction(solution.rpartition("#### ")[2].replace(",", ""))
+        assert extract_number(solution) == gold == Fraction(marked_number(solution) or "x")
+        assert extract_number(solution.replace("#### ", "So the answer is ") + ".") == gold
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "score"),
+    [
+        ("So it is 18.", "18", 100.0),
+        ("$18.00", "18", 100.0),
+        ("1,080", "1080", 100.0),
+        ("1080", "1,080", 100.0),
+        ("17", "18", 0.0),
+        ("-18", "18", 0.0),
+        ("I do not know", "18", 0.0),
+        ("18", "", None),
+    ],
+)
+def test_the_score_compares_values(answer: str, gold: str, score: float | None) -> None:
+    assert scorer("number")(["the first turn: 18", answer], gold) == score
+
+
+@pytest.mark.parametrize(("text", "shown"), [("It is $1,234.50.", "1234.5"), ("a third: 1/3", "1/3"), ("none", None)])
+def test_the_prediction_is_the_number(text: str, shown: str | None) -> None:
+    assert prediction("number", [text]) == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 20_000, "1," * 20_000, "- " * 20_000, "1 " * 20_000, "$" * 20_000, "1/" * 20_000]
+)
+def test_long_answers_do_not_take_long(text: str) -> None:
+    extract_number(text)

@@ -1,0 +1,165 @@
+"""Where files come from: named files, folders, archives, the hub; what cannot be read is one message."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.benchmarks import files
+from ianvs_specdec.benchmarks.files import records
+from ianvs_specdec.benchmarks.registry import BENCHMARKS
+from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs
+from ianvs_specdec.cli import main
+from ianvs_specdec.errors import UserError
+
+Rows = list[dict[str, Any]]
+ITEM = {"subject": "anatomy", "question": "?", "choices": ["1", "2", "3", "4"], "answer": 0}
+PROBLEM = {"question": "?", "answer": "#### 1"}
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None]]:
+    """A hub that has what lies below tmp_path / "hub"; the list of what was asked of it."""
+    asked: list[tuple[str, str, str | None]] = []
+
+    def download(repo_id: str, filename: str, *, repo_type: str | None = None) -> str:
+        asked.append((repo_id, filename, repo_type))
+        return str(tmp_path / "hub" / repo_id / filename)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    return asked
+
+
+def test_without_from_the_hub_is_asked(
+    hub: list[Any], tmp_path: Path, prepare: Callable[..., Rows], refused: Callable[..., str]
+) -> None:
+    folder = tmp_path / "hub" / "HuggingFaceH4" / "mt_bench_prompts" / "raw"
+    folder.mkdir(parents=True)
+    row = {"prompt_id": 97, "category": "math", "prompt": ["a", "b"], "reference": []}
+    (folder / "question.jsonl").write_text(json.dumps(row) + "\n")
+    assert len(prepare("mt_bench")) == 1
+    assert hub == [("HuggingFaceH4/mt_bench_prompts", "raw/question.jsonl", "dataset")]
+
+
+def test_worked_examples_are_fetched_only_if_asked_for(hub: list[Any]) -> None:
+    inputs = Inputs(BENCHMARKS["mmlu"].SOURCE)
+    for part, split in ((QUESTIONS, "test"), ("dev", "dev")):
+        hub.clear()
+        with pytest.raises(UserError, match="there is no file"):
+            inputs.files(part)
+        assert hub == [("cais/mmlu", f"all/{split}-00000-of-00001.parquet", "dataset")]
+
+
+@pytest.mark.parametrize("name", [name for name, one in BENCHMARKS.items() if one.SOURCE.repository])
+def test_without_network_one_message_says_what_to_do(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    message = refused(name)
+    assert "cannot get " in message
+    assert "from the Hugging Face hub" in message
+    assert "--from" in message
+
+
+def test_what_is_not_on_the_hub_says_where_it_is(refused: Callable[..., str]) -> None:
+    message = refused("spec_bench")
+    assert "github.com/hemingkx/Spec-Bench" in message
+    assert "--from" in message
+
+
+def test_a_folder_with_several_copies_gives_one(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
+    folder = write("mmlu_test.jsonl", ITEM).parent
+    write("test/anatomy_test.csv", "?,1,2,3,4,A", "!,1,2,3,4,B")
+    write(".cache/mmlu_test.jsonl", "not read")
+    assert len(prepare("mmlu", "--from", folder)) == 2
+
+
+def test_the_cache_of_the_hub_is_a_folder(tmp_path: Path, write: Callable[..., Path], prepare: Any) -> None:
+    blob = write("datasets--a--b/blobs/abc", PROBLEM)
+    snapshot = blob.parents[1] / "snapshots" / "0123" / "main"
+    snapshot.mkdir(parents=True)
+    (snapshot / "test.jsonl").symlink_to(blob)
+    assert len(prepare("gsm8k", "--from", blob.parents[1])) == 1
+
+
+def test_what_is_not_there(tmp_path: Path, write: Callable[..., Path], refused: Callable[..., str]) -> None:
+    assert "there is no file" in refused("mmlu", "--from", tmp_path / "missing.jsonl")
+    empty = write("empty.jsonl")
+    assert "no questions" in refused("mmlu", "--from", empty)
+    message = refused("mmlu", "--from", empty.parent)
+    assert "holds no questions by the names they go by: all/test-*.parquet" in message
+    assert main(["data", "prepare", "mmlu", "--from", str(empty), "--out", str(tmp_path / "o.json")]) == 2
+
+
+def test_kinds_of_files(tmp_path: Path, write: Callable[..., Path]) -> None:
+    lines = json.dumps(PROBLEM) + "\n"
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    for path in (
+        tmp_path / "a.jsonl.gz",
+        write("b.jsonl", PROBLEM),
+        write("c.json", json.dumps([PROBLEM], indent=1)),
+        write("d.csv", "\ufeffquestion,answer", "?,#### 1"),
+    ):
+        assert [row for _, row in records(path)] == [PROBLEM]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"\xff\xfe\n", "a.jsonl: cannot be read after line 0"),
+        ("a.jsonl", json.dumps(PROBLEM).encode() + b"\n{", "a.jsonl:2: not JSON"),
+        ("a.jsonl.gz", b"not gzip", "a.jsonl.gz: cannot be read after line 0"),
+        ("a.jsonl.gz", gzip.compress(json.dumps(PROBLEM).encode() * 2)[:-9], "a.jsonl.gz: cannot be read after line 0"),
+        ("a.json", b"{}", "a.json: expected a list of objects"),
+        ("a.json", b"[1]", "a.json: element 1: expected an object"),
+        ("a.json", b"[", "a.json: not JSON"),
+        ("a.csv", b"question,answer\n\xff,b\n", "a.csv: cannot be read after line"),
+        ("a.csv", b"question,answer\na,b,c\n", "a.csv:2: 3 columns, but the header"),
+        ("a.txt", b"a", "a.txt: what is in it is not known by its name"),
+    ],
+)
+def test_what_cannot_be_read(name: str, content: bytes, message: str, tmp_path: Path, refused: Any) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert message in refused("gsm8k", "--from", tmp_path / name)
+
+
+def test_parquet_without_pyarrow_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
+) -> None:
+    (tmp_path / "test.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    assert "pip install 'ianvs-specdec[data]'" in refused("gsm8k", "--from", tmp_path / "test.parquet")
+
+
+def test_parquet(tmp_path: Path, prepare: Callable[..., Rows], refused: Callable[..., str]) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra data)")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    folder = tmp_path / "hub" / "all"
+    folder.mkdir(parents=True)
+    parquet.write_table(arrow.Table.from_pylist([ITEM, {**ITEM, "answer": 3}]), folder / "test-00000-of-00001.parquet")
+    assert [row["answer"] for row in prepare("mmlu", "--from", tmp_path / "hub")] == ["A", "D"]
+    own = tmp_path / "own" / "anatomy" / "test-00000-of-00001.parquet"
+    own.parent.mkdir(parents=True)
+    row = {name: value for name, value in ITEM.items() if name != "subject"}
+    parquet.write_table(arrow.Table.from_pylist([row, {**row, "answer": 7}]), own)
+    assert "parquet: row 2: the answer must be a letter" in refused("mmlu", "--from", own)
+    parquet.write_table(arrow.Table.from_pylist([row]), own)
+    assert prepare("mmlu", "--from", tmp_path / "own")[0]["question"]["group"] == "anatomy"
+    own.write_bytes(b"PAR1 and no more")
+    assert "cannot be read after row 0" in refused("mmlu", "--from", own)
+
+
+def test_lines_end_at_newlines_only(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
+    row = {"question": "a\u2028b\x85c", "answer": "#### 1"}
+    assert "a\u2028b\x85c" in prepare("gsm8k", "--from", write("a.jsonl", row))[0]["question"]["turns"][0]
+
+
+def test_spread() -> None:
+    assert files.spread(range(10), 4) == [0, 2, 5, 7]
+    assert files.spread([1, 2], 5) == files.spread([1, 2], None) == [1, 2]
