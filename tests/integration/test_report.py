@@ -1,0 +1,68 @@
+"""The report on a real run: its figures are the leaderboard's, and can be had from the answers alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.cli import main
+from ianvs_specdec.metrics import METRICS
+
+from .conftest import questions
+from .harness import Workplace
+
+
+def report(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.chdir(workplace.root)
+    assert main(["report", "workspace", "--json", "report.json"]) == 0
+    document: dict[str, Any] = json.loads(Path("report.json").read_text(encoding="utf-8"))
+    return document
+
+
+@pytest.mark.slow
+def test_a_real_runs_report_equals_its_leaderboard(
+    workplace: Workplace,
+    models: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    workplace.settings("edge", model=str(models[0]), max_tokens=12)
+    workplace.settings("cloud", model=str(models[1]), max_tokens=12)
+    workplace.algorithms("RandomRouter", "OracleRouter")
+    workplace.data(questions(5, 1))
+    outcome = workplace.ianvs()
+    assert outcome.code == 0, outcome.output
+    board = workplace.leaderboard()
+
+    document = report(workplace, monkeypatch)
+    assert "note:" not in capsys.readouterr().err
+    assert len(document["cases"]) == len(board) == 4
+    rows = {row["url"].rpartition("/")[2]: row for row in board.values()}
+    metrics = [name for name in next(iter(rows.values())) if name in METRICS]
+    assert len(metrics) > 30
+    for case in document["cases"]:
+        for name in metrics:
+            value = case["figures"][name]
+            assert ("" if value is None else str(value)) == rows[case["id"]][name]
+
+    # Both sides of every query are known: the oracle has asked for them, and the journal has kept them.
+    (panel,) = document["routing"]
+    assert panel["queries"] == 6
+    assert {curve["router"] for curve in panel["curves"]} >= {"RandomRouter"}
+
+    # Tokens have their texts: put together they are the answer.
+    drafted = [answer for answer in document["answers"] if answer["backend"] == "PromptLookup"]
+    assert drafted
+    for answer in drafted:
+        assert len(answer["tokens"]) == len(answer["kinds"]) == answer["completion_tokens"]
+        assert "".join(answer["tokens"]).rstrip("\ufffd") == answer["text"].rstrip("\ufffd")
+
+    # Without the leaderboard the same figures come from the answers, to the last digit.
+    shutil.rmtree(workplace.workspace / "rank")
+    again = {case["id"]: case["figures"] for case in report(workplace, monkeypatch)["cases"]}
+    for case in document["cases"]:
+        assert {name: again[case["id"]][name] for name in metrics} == {n: case["figures"][n] for n in metrics}
