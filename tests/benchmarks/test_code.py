@@ -89,10 +89,10 @@ def test_the_program_of_an_answer(answer: str) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    ["", "I cannot do that.", fenced(""), "    return (", fenced("def count(numbers:\n    return 1"), "x" * 200_000],
+    ["I cannot do that.", "    return (", fenced("def count(numbers:\n    return 1"), f"{BODY}\n    # {'x' * 100_000}"],
 )
 def test_answers_without_a_program(answer: str) -> None:
-    assert program(answer, PROMPT, "count") is None or failure(answer, GOLD, LIMITS)
+    assert program(answer, PROMPT, "count") is None
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,8 @@ def test_answers_without_a_program(answer: str) -> None:
         ("    return len(numbers)", "AssertionError"),
         ("    return nonsense", "NameError"),
         ("    pass", "AssertionError"),
+        ("", "the answer holds no program with count"),
+        (fenced(""), "the answer holds no program with count"),
         ("I cannot do that.", "the answer holds no program with count"),
         (fenced("def count(numbers):\n    raise ValueError('no')"), "ValueError: no"),
         (fenced("def other(numbers):\n    return 1"), "AssertionError"),
@@ -244,6 +246,24 @@ def test_much_output_goes_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_program_cannot_pass_by_flooding_the_verdict() -> None:
     flood = "try:\n        os.write(number, b'x' * 10_000)\n    except OSError:\n        pass"
     assert run(f"import os\nfor number in range(3, 64):\n    {flood}", LIMITS).startswith("ended before its end")
+
+
+def test_a_program_cannot_pass_by_guessing_the_verdict() -> None:
+    guess = """try:
+        os.write(number, b'{"token": "0", "error": ""}')
+    except OSError:
+        pass"""
+    source = f"import os\nfor number in range(3, 64):\n    {guess}\nos._exit(0)"
+    assert run(source, LIMITS).startswith("ended before its end")
+
+
+def test_root_becomes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ianvs_specdec.benchmarks.sandbox.sys.executable", "/usr/bin/python3")
+    if not Path("/usr/bin/python3").is_file():
+        pytest.skip("needs a Python that everybody may read: /usr/bin/python3")
+    assert run("import os\nassert 0 not in (os.getuid(), os.geteuid(), os.getgid())", LIMITS) == ""
+    # Only others than root are bound by the limit on processes.
+    assert "can't start new thread" in run("import threading\nthreading.Thread(target=print).start()", LIMITS)
 
 
 def test_nothing_is_left_behind() -> None:

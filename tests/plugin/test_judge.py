@@ -304,6 +304,7 @@ def test_no_judge_is_no_error() -> None:
     ("asked", "answer", "message"),
     [
         (question(1, "math"), {"references": ["only one"]}, "judged against a reference for each turn"),
+        (question(1, "reasoning"), {"references": ["", "two"]}, "judged against a reference for each turn"),
         (question(1, "coding"), "", "judged against a reference for each turn"),
         (question(1, turns=3), "", "has prompts for 2 turns, the question has 3"),
     ],

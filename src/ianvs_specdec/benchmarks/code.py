@@ -72,7 +72,7 @@ def program(answer: str, prompt: str, entry_point: str) -> str | None:
 
     A part either defines the function anew, with the prompt's imports and helpers before it, or continues the prompt.
     """
-    if len(answer) > LONGEST:
+    if not answer.strip() or len(answer) > LONGEST:
         return None
     definition = re.compile(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{re.escape(entry_point)}\b", re.MULTILINE)
     for part in _parts(answer, definition):
