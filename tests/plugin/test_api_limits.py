@@ -125,36 +125,43 @@ def test_a_failed_request_goes_elsewhere() -> None:
 
 
 def test_an_endpoint_that_fails_rests_and_is_probed_by_one_request() -> None:
-    endpoints = Endpoints([A])
+    endpoints = Endpoints([A, B])
     for _ in range(FAILURES_TO_REST):
-        assert endpoints.choose(0.0, "earlier")[0] == A
-    for _ in range(FAILURES_TO_REST):
+        assert endpoints.choose(10.0, "earlier", B)[0] == A
         endpoints.failed(A, 10.0)
         endpoints.leave(A, "earlier")
-    assert endpoints.choose(10.5, "probe") == (None, 11.0)
-    assert endpoints.choose(11.0, "probe") == (A, 11.0)
-    endpoint, again = endpoints.choose(11.0, "other")
-    assert endpoint is None
-    assert again > 11.0
+    assert endpoints.choose(10.9, "probe", B)[0] == B
+    assert not endpoints.other_than(B, 10.9)
+    assert endpoints.other_than(B, 11.0)
+    assert endpoints.choose(11.0, "probe", B)[0] == A
+    assert endpoints.choose(11.0, "other", B)[0] == B
     endpoints.failed(A, 12.0)
     endpoints.leave(A, "probe")
-    assert endpoints.choose(12.0, "probe") == (None, 14.0), "it rests for twice as long"
-    assert endpoints.choose(14.0, "probe") == (A, 14.0)
+    assert endpoints.choose(13.9, "probe", B)[0] == B, "it rests for twice as long"
+    assert endpoints.choose(14.0, "probe", B)[0] == A
     endpoints.leave(A, "probe")
-    assert endpoints.choose(14.0, "probe") == (A, 14.0), "a probe that came to nothing is followed by another"
+    assert endpoints.choose(14.0, "probe", B)[0] == A, "a probe that came to nothing is followed by another"
     endpoints.succeeded(A)
     endpoints.leave(A, "probe")
-    assert [endpoints.choose(14.0, name)[0] for name in "xy"] == [A, A]
+    assert [endpoints.choose(14.0, name, B)[0] for name in "xy"] == [A, A]
 
 
 def test_requests_that_were_under_way_do_not_end_a_probe() -> None:
-    endpoints = Endpoints([A])
-    endpoints.choose(0.0, "slow")
+    endpoints = Endpoints([A, B])
+    endpoints.choose(0.0, "slow", B)
     for _ in range(FAILURES_TO_REST):
         endpoints.failed(A, 0.0)
-    assert endpoints.choose(1.0, "probe")[0] == A
+    assert endpoints.choose(1.0, "probe", B)[0] == A
     endpoints.leave(A, "slow")
-    assert endpoints.choose(1.0, "third")[0] is None
+    assert endpoints.choose(1.0, "third", B)[0] == B
+
+
+def test_where_no_endpoint_is_well_they_are_asked_nevertheless() -> None:
+    endpoints = Endpoints([A, B])
+    for endpoint in (A, B):
+        for _ in range(FAILURES_TO_REST):
+            endpoints.failed(endpoint, 0.0)
+    assert {endpoints.choose(0.0, None)[0] for _ in range(4)} == {A, B}
 
 
 def test_a_success_begins_the_count_anew() -> None:

@@ -150,18 +150,22 @@ class _State:
 
     def __init__(self) -> None:
         self.in_flight = self.served = self.failures = 0
-        self.rests_until = float("-inf")
+        self.busy_until = self.rests_until = float("-inf")
         self.rest = FIRST_REST
         self.probe: object = None
         self.refused = ""
+
+    def well(self, now: float) -> bool:
+        return self.rests_until <= now and self.probe is None
 
 
 class Endpoints:
     """Which endpoint to ask next: of those that are well the least busy one, by weight.
 
     An endpoint that fails ``FAILURES_TO_REST`` times in a row rests for a second; then one request probes it, and only
-    if that succeeds others follow; else it rests for twice as long, up to a minute. One that would answer no request
-    (wrong key, no such model) is not asked again.
+    if that succeeds others follow; else it rests for twice as long, up to a minute. Where no other one is well, it is
+    asked nevertheless: pauses and budget of the requests then are what spares it. One that asked to be left alone for a
+    while is, and one that would answer no request (wrong key, no such model) is not asked again.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
@@ -174,25 +178,23 @@ class Endpoints:
         """
         with self._lock:
             open_ones = {endpoint: state for endpoint, state in self._states.items() if not state.refused}
-            ready = {e: s for e, s in open_ones.items() if s.rests_until <= now and s.probe is None}
-            if not ready:
-                times = [max(s.rests_until, now + FIRST_REST / 10) for s in open_ones.values()]
-                return None, min(times, default=float("inf"))
-            chosen = min(
-                ready, key=lambda e: (e == but, ready[e].in_flight / e.weight, (ready[e].served + 1) / e.weight)
-            )
-            state = ready[chosen]
+            free = {e: s for e, s in open_ones.items() if s.busy_until <= now}
+            if not free:
+                return None, min((s.busy_until for s in open_ones.values()), default=float("inf"))
+            able = {e: s for e, s in free.items() if s.well(now)} or free
+            chosen = min(able, key=lambda e: (e == but, able[e].in_flight / e.weight, (able[e].served + 1) / e.weight))
+            state = able[chosen]
             state.in_flight += 1
             state.served += 1
-            state.probe = caller if state.failures >= FAILURES_TO_REST else None
+            if state.failures >= FAILURES_TO_REST and state.probe is None:
+                state.probe = caller
             return chosen, now
 
     def other_than(self, endpoint: Endpoint, now: float) -> bool:
         """Whether another endpoint could be asked right away."""
         with self._lock:
             return any(
-                e != endpoint and not s.refused and s.rests_until <= now and s.probe is None
-                for e, s in self._states.items()
+                e != endpoint and not s.refused and s.busy_until <= now and s.well(now) for e, s in self._states.items()
             )
 
     def leave(self, endpoint: Endpoint, caller: object) -> None:
@@ -223,7 +225,7 @@ class Endpoints:
         """The server asked to be left alone until then."""
         with self._lock:
             state = self._states[endpoint]
-            state.rests_until = max(state.rests_until, until)
+            state.busy_until = max(state.busy_until, until)
 
     def refused(self, endpoint: Endpoint, reason: str) -> bool:
         """The endpoint would answer no request; whether any other would."""
