@@ -67,4 +67,4 @@ def _cache_bytes(c: Any, model: Any, context: Any, width: int) -> int:
 
 
 if __name__ == "__main__":
-    serve(load)
+    serve(load, with_torch=False)

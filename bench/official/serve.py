@@ -8,13 +8,13 @@ the most bytes that the process had in memory}``. Steps are the forwards of the 
 drafts it accepts and one token more. ``prefills`` is 1 where a pass over the prompt that is no step decided the first
 token. Drivers leave out what they cannot tell. End of input ends the driver.
 
-Runs in the environments of the packages, so it needs nothing but the standard library.
+Runs in the environments of the packages, so it needs nothing but the standard library, and torch, to set its threads,
+for packages that compute with it.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import sys
@@ -27,7 +27,7 @@ from typing import Any
 Decode = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def serve(load: Callable[[argparse.Namespace], tuple[dict[str, str], Decode]]) -> None:
+def serve(load: Callable[[argparse.Namespace], tuple[dict[str, str], Decode]], *, with_torch: bool = True) -> None:
     """``load`` gives the versions to report and the function that answers a request."""
     # The packages print: standard output is kept for answers, what they write goes to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -37,7 +37,7 @@ def serve(load: Callable[[argparse.Namespace], tuple[dict[str, str], Decode]]) -
         print(json.dumps(message), file=answers, flush=True)
 
     options = _arguments()
-    if importlib.util.find_spec("torch"):
+    if with_torch:
         import torch
 
         torch.set_num_threads(options.threads)
@@ -49,12 +49,12 @@ def serve(load: Callable[[argparse.Namespace], tuple[dict[str, str], Decode]]) -
 
 def _resident() -> int | None:
     """The most memory that this process has had, in bytes; None on systems that do not say."""
+    # Not getrusage: it begins with what the parent had when it forked.
     try:
-        import resource
-    except ImportError:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
         return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
 
 
 def versions(*packages: str) -> dict[str, str]:

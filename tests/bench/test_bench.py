@@ -115,6 +115,15 @@ def test_a_run_prints_and_writes_everything(tmp_path, capsys):
         assert (row["tau"] == 1.0) == row["name"].endswith(("generate", "autoregressive"))
         assert row["speedup"]["low"] <= row["speedup"]["value"] <= row["speedup"]["high"]
         assert [len(repeats) for repeats in report["runs"][row["name"]]] == [2, 2, 2]
+        assert all(0 < run["ttft"] < run["seconds"] for repeats in report["runs"][row["name"]] for run in repeats)
+        assert row["ttft"] > 0
+        assert row["resident"] is None
+    memory = {row["name"].partition(" ")[2]: row["memory"] for row in report["methods"]}
+    weights = sum(tensor.nbytes for tensor in LlamaForCausalLM(config).parameters())
+    # At most 17 positions of two layers, keys and values of 32 numbers of 4 bytes.
+    assert weights < memory["generate"] <= weights + 17 * 2 * 2 * 32 * 4 + 100
+    assert memory["assisted"] >= memory["generate"] + weights
+    assert memory["draft_model"] >= memory["autoregressive"] + weights
     assert {(r["method"], r["baseline"]) for r in report["ratios"]} >= {
         ("ours autoregressive", "transformers generate"),
         ("ours prompt_lookup", "transformers prompt lookup"),
@@ -123,10 +132,13 @@ def test_a_run_prints_and_writes_everything(tmp_path, capsys):
     assert set(report["tasks"]) == {"kind 0", "kind 1"}
     assert report["tasks"]["kind 0"]["ours autoregressive"] == 1.0
     with open(tmp_path / "out" / "bench.csv", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 6
+        rows = list(csv.DictReader(file))
+    assert [float(row["memory"]) for row in rows] == pytest.approx(list(memory.values()), rel=1e-5)
+    assert all(float(row["ttft"]) > 0 and row["resident"] == "" for row in rows)
     assert (tmp_path / "out" / "bench.svg").read_text().startswith("<?xml")
     printed = capsys.readouterr().out
     assert "ours autoregressive / transformers generate: " in printed
+    assert "TTFT ms" in printed
     assert main(["--model", str(tmp_path / "nowhere")]) == 2
 
 
@@ -152,15 +164,87 @@ def test_a_peer_in_a_process_of_its_own_is_asked_beside_ours(tmp_path):
         "for line in sys.stdin:\n"
         "    request = json.loads(line)\n"
         '    output = [*request["prompt"], "--head" in sys.argv]\n'
-        '    print(json.dumps({"output": output, "seconds": 2.0, "steps": 1, "emitted": []}), flush=True)\n'
+        '    answer = {"output": output, "seconds": 2.0, "steps": 1, "emitted": [], "ttft": 0.5, "memory": 7000000}\n'
+        '    print(json.dumps({**answer, "resident": 9000000}), flush=True)\n'
     )
     options = _arguments(["--model", str(tmp_path), "--vllm", sys.executable, "--out", str(tmp_path / "out")])
     with ExitStack() as peers, pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench.lineup, "VLLM_DRIVER", script)
-        plain = bench.lineup._vllm(options, None, [2], peers)
-        with_head = bench.lineup._vllm(options, tmp_path / "head", [2], peers)
+        plain = bench.lineup._vllm(options, None, [2], 100, peers)
+        with_head = bench.lineup._vllm(options, tmp_path / "head", [2], 100, peers)
         runs = [entry.decode(Request([7, 8], "")) for entry in (plain, with_head)]
     assert [entry.name for entry in (plain, with_head)] == ["vLLM", "vLLM head"]
     assert [run.token_ids for run in runs] == [[7, 8, False], [7, 8, True]]
-    assert [(run.seconds, run.forwards) for run in runs] == [(2.0, 2), (2.0, 2)]
+    assert [(run.seconds, run.forwards, run.ttft) for run in runs] == [(2.0, 2, 0.5), (2.0, 2, 0.5)]
+    assert (plain.memory(), plain.resident()) == (7000000, 9000000)
     assert bench.lineup.ratios(["ours eagle head chain", "vLLM head"]) == [("ours eagle head chain", "vLLM head")]
+
+
+def test_held_counts_every_storage_once_and_nothing_apart():
+    import numpy as np
+    import torch
+    from bench.memory import held
+
+    class Holder:
+        __slots__ = ("inside", "other")
+
+    shared = torch.zeros(100)
+    module = torch.nn.Linear(10, 10)
+    holder = Holder()
+    holder.inside, holder.other = {"views": [shared[:10], shared[50:]]}, (np.zeros(25, np.float32)[:5], [1, 2, 3])
+    assert held(holder) == 400 + 100
+    assert held(holder, shared) == 500
+    assert held(holder, module.forward) == 500 + 440
+    assert held(holder, module, apart=[module]) == 500
+    packed = (
+        torch.ops.mkldnn._reorder_linear_weight(torch.zeros(16, 16), 8)
+        if torch.backends.mkldnn.is_available()
+        else None
+    )
+    assert held([packed]) == (0 if packed is None else 1024)
+
+
+def test_time_to_first_token_is_a_median_of_medians_and_unknown_where_one_is():
+    from bench.contestants import Run
+    from bench.statistics import summarise
+
+    def of(*times):
+        runs = [[Run([1, 2], 1.0, 2, ttft=t) for t in repeats] for repeats in times]
+        return summarise("x", runs, runs, [set()] * len(runs)).ttft
+
+    assert of([1.0, 9.0, 2.0], [4.0, 4.0, 0.1], [3.0, 3.0, 3.0]) == 3.0
+    assert of([1.0], [None]) is None
+
+
+def test_llama_cpp_is_asked_with_the_weights_of_all_others(tmp_path):
+    """In this environment's Python, which has what the driver needs."""
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (make test-llamacpp)")
+    from contextlib import ExitStack
+
+    import bench.lineup
+    from bench.__main__ import EXAMPLE, _arguments
+    from bench.prompts import Request
+
+    from ianvs_specdec.llm.specdec import SpecDecLLM
+    from ianvs_specdec.types import Sampling
+
+    edge = EXAMPLE / "models" / "edge"
+    arguments = ["--model", str(edge), "--dtype", "float32", "--threads", "1", "--max-new-tokens", "24"]
+    options = _arguments([*arguments, "--llamacpp", sys.executable, "--out", str(tmp_path / "out")])
+    chat = [{"role": "user", "content": "Count to 5."}]
+    with SpecDecLLM(str(edge), dtype="float32") as ours:
+        expected = ours.generate(chat, Sampling(max_tokens=24)).token_ids
+        ids, _ = ours._chat.prompt(chat, Sampling())
+    with ExitStack() as peers:
+        entry = bench.lineup._llamacpp(options, [1], 100, peers)
+        runs = [entry.decode(Request(ids, "")) for _ in range(2)]
+    assert [run.token_ids for run in runs] == [expected] * 2
+    assert all(0 < run.ttft < run.seconds for run in runs)
+    weights = 2 * (edge / "model.safetensors").stat().st_size
+    # 100 positions are rounded up to 256: of 3 layers, keys and values of 128 numbers of 4 bytes.
+    assert entry.memory() == pytest.approx(weights + 256 * 3 * 2 * 128 * 4, rel=0.01)
+    assert entry.resident() > entry.memory()
+    assert (entry.name, bench.lineup.ratios(["ours autoregressive", "llama.cpp"])) == (
+        "llama.cpp",
+        [("ours autoregressive", "llama.cpp")],
+    )

@@ -53,7 +53,9 @@ def test_a_driver_answers_and_its_prints_do_not_disturb(scripted, tmp_path):
     scripted.start()
     assert scripted.versions == {"scripted": "1.0", "transformers": "4"}
     answer = scripted.ask({"row": {}, "prompt": [5], "max_new_tokens": 2, "eos_ids": []})
+    resident = answer.pop("resident")
     assert answer == {"output": [5, 6, 7, 8], "seconds": 0.5, "steps": 3, "emitted": [2, 1, 1], "prefills": 0}
+    assert resident is None or 1e6 < resident < 4e9
     assert "noise on standard output" in (tmp_path / "scripted.log").read_text()
 
 
