@@ -152,6 +152,10 @@ def test_our_own_server_tells_ids_steps_and_near_ties() -> None:
     assert answer.trace.steps == [Step(3, 2, 3, 4), Step(3, 0, 0, 4)]
     assert answer.trace.near_ties == [(2, 0.0004)]
     assert answer.truncated == 3
+    assert answer.trace.tokens == 4
+    told["steps"] = [[3, 2, 3, 4]]
+    answer = read(*WHOLE[:3], event(usage=usage(4), specdec=told), DONE)
+    assert answer.trace.chunks == [(0.0, 1), (1.0, 3)], "a chunk for the prefill and one for the step"
 
 
 @pytest.mark.parametrize("told", [{"token_ids": [1, 2]}, {"steps": [[1, 2]]}, {"near_ties": 7}, "text"])

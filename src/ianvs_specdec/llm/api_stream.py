@@ -19,9 +19,10 @@ class StreamedAnswer:
     """What has come of an answer. Times are seconds since the request was issued.
 
     A stream tells how many tokens it held only at its end (some servers with every chunk). Until then chunks are
-    counted by characters: each gets its share of the total in proportion, rounded so that the sum is right. What a
-    model reasons before it answers (``reasoning_content``) is output, counted and timed, but not part of the text;
-    reasoning that is counted and not shown is taken to have come with the first chunk.
+    counted by characters: each gets its share of the total in proportion, rounded so that the sum is right. Where
+    ``specdec serve`` tells its steps, and there is a chunk for each, they count. What a model reasons before it answers
+    (``reasoning_content``) is output, counted and timed, but not part of the text; reasoning that is counted and not
+    shown is taken to have come with the first chunk.
     """
 
     def __init__(self, on_chunk: OnChunk | None = None) -> None:
@@ -106,6 +107,10 @@ class StreamedAnswer:
             raise AttemptError("no usage", reason, Verdict.ENDPOINT)
         trace = Trace(self._chunks(tokens) or ([(self._ended, tokens)] if tokens else []))
         ids, truncated = self._engine(tokens, trace)
+        emitted = [step.emitted for step in trace.steps]
+        if self._specdec and len(emitted) + 1 == len(self._pieces) and sum(emitted) <= tokens:
+            counts = [tokens - sum(emitted), *emitted]
+            trace.chunks = [(piece[0], count) for piece, count in zip(self._pieces, counts, strict=True)]
         reason = "length" if self._finish_reason == "length" else "stop"
         return Completion(text, ids, prompt, tokens, reason, trace, truncated)
 
