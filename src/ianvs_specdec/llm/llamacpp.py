@@ -143,7 +143,7 @@ class LlamaCppLLM(SpecDecLLM):
         return path
 
     def memory(self) -> int | None:
-        return int(self._model.bytes()) if self._model is not None else None
+        return int(self._model.memory) if self._model is not None else None
 
     def hardware(self) -> Mapping[str, Any]:
         return {

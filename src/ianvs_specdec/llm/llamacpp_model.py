@@ -103,8 +103,9 @@ class LlamaCppModel:
     def layers(self) -> int:
         return int(self._c.llama_model_n_layer(self._model))
 
-    def bytes(self) -> int:
-        """What weights and cache hold."""
+    @property
+    def memory(self) -> int:
+        """Bytes of the weights and of the cache, which has room for the whole window from the start."""
         metadata = self.metadata()
         name = metadata["general.architecture"]
         heads, key_heads = (
