@@ -88,6 +88,8 @@ def _parse_runner(doc: Document, path: tuple[Any, ...], value: Any, problems: Pr
     for name, amount in entries.get("resources", {}).items():
         if not isinstance(name, str) or isinstance(amount, bool) or not isinstance(amount, (int, float)) or amount <= 0:
             problems.add(doc.place(*path, "resources"), "resources must map the names of resources to numbers above 0")
+    if "://" in entries.get("address", ""):
+        problems.add(doc.place(*path, "address"), "address must be HOST:PORT of a Ray cluster, or auto, without ://")
     if importlib.util.find_spec("ray") is None:
         problems.add(doc.place(*path), _RAY_MISSING)
     return RayConfig(**{f.name: entries[f.name] for f in fields(RayConfig) if f.name in entries})

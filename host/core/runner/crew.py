@@ -21,6 +21,8 @@ from core.runner.worker import Setup, Worker
 
 PATIENCE = 15.0
 """Seconds without any news after which it is said what is waited for."""
+ASIDE = "aside"
+"""Calls that do not wait for the one in progress: all others are done one after the other."""
 GOODBYE = 60.0
 """Seconds that workers have to clean up their modules."""
 
@@ -97,7 +99,7 @@ class Crew:
             self._shards.clear()
             for member in self._members:
                 if member.shard is not None:
-                    member.actor.stop.remote()
+                    member.actor.stop.options(concurrency_group=ASIDE).remote()
 
     def _working(self) -> bool:
         if self._stopped is not None:
@@ -117,8 +119,7 @@ class Crew:
             opening += 1
             config = self._config
             options = {"num_cpus": config.cpus, "num_gpus": config.gpus, "resources": config.resources}
-            # Two calls at a time: rows are answered, and ``stop`` must get through.
-            actor = ray.remote(Worker).options(**options, max_concurrency=2, max_restarts=0).remote(self._setup)
+            actor = ray.remote(concurrency_groups={ASIDE: 1})(Worker).options(**options).remote(self._setup)
             self._members.append(_Member(actor))
             self._open(self._members[-1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 OBJECT_STORE = 128 << 20
 """Bytes of shared memory of a cluster started here. Ray's own default is a third of the machine's."""
+REACH = 10.0
+"""Seconds that a cluster has to answer at its address."""
+LOOPBACK = "127.0.0.1"
+"""Where the servers of a cluster started here listen."""
 VARIABLES = {
     "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -96,8 +101,12 @@ class RayRunner(Runner):
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "ianvs"}
         try:
             if config.address is None:
-                ray.init(include_dashboard=False, object_store_memory=OBJECT_STORE, **self._machine(), **quiet)
+                ray.init(
+                    include_dashboard=False, object_store_memory=OBJECT_STORE, _node_ip_address=LOOPBACK,
+                    **self._machine(), **quiet,
+                )  # fmt: skip
             else:
+                _reach(config.address)
                 ray.init(address=config.address, **quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             where = f"at {config.address}" if config.address else "on this machine"
@@ -123,6 +132,13 @@ class RayRunner(Runner):
         """For how many workers the cluster has room."""
         wanted = {"CPU": self._config.cpus, "GPU": self._config.gpus, **self._config.resources}
         return int(min((resources.get(name, 0.0) // amount for name, amount in wanted.items() if amount), default=1))
+
+
+def _reach(address: str) -> None:
+    """OSError if nothing listens there: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
 
 
 def _demand(config: RayConfig) -> str:
