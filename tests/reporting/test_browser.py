@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -117,3 +118,16 @@ def test_a_screenshot_has_colour_in_it(page: Path, browse: Browse, tmp_path: Pat
         browse(page, "", f"--screenshot={shot}", *mode)
         assert shot.stat().st_size > 20_000
         shot.unlink()
+
+
+def test_clicks_and_keys(page: Path, browse: Browse) -> None:
+    """What a user does by mouse and keyboard, by a script that this copy of the page permits."""
+    steps = (Path(__file__).parent / "clicks.js").read_text(encoding="utf-8")
+    source = re.sub(r"script-src '[^']*'", "script-src 'unsafe-inline'", page.read_text(encoding="utf-8"))
+    page.write_text(source.replace("</body>", f"<script>{steps}</script></body>"), encoding="utf-8")
+    log = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", browse(page))[1]))
+    fastest = "CloudOnly · EagleSpecDec|EdgeOnly · specdec|OddRouter · specdec|CloudOnly · specdec"
+    assert log[:2] == [fastest, "|".join(fastest.split("|")[::-1])]
+    assert log[2:5] == ["CloudOnly · specdec|CloudOnly · EagleSpecDec", True, 9]
+    assert log[5:9] == [1, False, True, "OddRouter · specdec"]
+    assert log[9:] == ["odd · q3cloud✓ right", "edge", True]

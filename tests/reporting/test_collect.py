@@ -115,7 +115,7 @@ def notes_of(bench: Bench, folder: Path) -> list[str]:
 def test_a_damaged_line_is_told_and_costs_one_answer(bench: Bench) -> None:
     folder = next((bench.folder / "edgeonly").iterdir())
     damaged(folder)
-    assert notes_of(bench, folder) == ["1 damaged lines of answers.jsonl are left out (line 2)"]
+    assert notes_of(bench, folder) == ["damaged lines of answers.jsonl are left out: 2"]
     case = next(case for case in collect(bench.folder)["cases"] if case["id"] == folder.name)
     assert case["answered"] == 7
     assert case["figures"]["Accuracy"] == 50.0, "the leaderboard's figure stands"
@@ -140,7 +140,7 @@ def test_results_of_other_plugins_are_no_details_of_ours(bench: Bench) -> None:
     folder = next((bench.folder / "edgeonly").iterdir())
     line = {"index": 0, "is_hard": False, "result": "a text", "edge": {"completion": "a"}, "cloud": None}
     (folder / "answers.jsonl").write_text(json.dumps(line) + "\n")
-    assert "1 results have another form" in notes_of(bench, folder)[0]
+    assert "1 results have another form than our models'" in notes_of(bench, folder)[0]
 
 
 def test_without_the_data_file_what_needs_it_is_left_out_and_told(bench: Bench) -> None:

@@ -67,10 +67,11 @@ class Case:
                 else:
                     found[index] = row
         if damaged:
-            shown = ", ".join(map(str, damaged[:5])) + (" ..." if len(damaged) > 5 else "")
-            self.notes.append(f"{len(damaged)} damaged lines of {ANSWERS} are left out (line {shown})")
+            more = f" and {len(damaged) - 5} more" if len(damaged) > 5 else ""
+            shown = ", ".join(map(str, damaged[:5]))
+            self.notes.append(f"damaged lines of {ANSWERS} are left out: {shown}{more}")
         if foreign:
-            self.notes.append(f"{foreign} results have another form than those of our models: no details of them")
+            self.notes.append(f"{ANSWERS}: {foreign} results have another form than our models' and are left out")
         return found
 
 

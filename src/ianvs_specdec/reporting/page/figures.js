@@ -11,7 +11,7 @@ function speed() {
   }
   const x = extent(list.flatMap((item) => spread(item, 'Mean Accepted Tokens')), { from: 1 });
   const y = extent(list.flatMap((item) => spread(item, 'Speedup')), { from: 1 });
-  const chart = plot({ title: 'Speedup against mean accepted tokens', height: 500,
+  const chart = plot({ title: 'Speedup against mean accepted tokens', height: 520,
     x: { domain: x, label: 'mean accepted tokens per verification step (tau)' }, y: { domain: y, label: 'speedup', format: (value) => `${short(value)}×` } });
   const { area, sx, sy } = chart;
   const end = Math.min(x[1], y[1]);

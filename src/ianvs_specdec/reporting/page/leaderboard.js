@@ -6,7 +6,7 @@ function tiles() {
   const tile = (what, name, sign) => {
     const item = best(name, sign);
     if (!item) return null;
-    const half = item.figures[`${name} CI95`];
+    const half = item.figures[`${name} CI95`] > Math.abs(item.figures[name]) * 1e-9 ? item.figures[`${name} CI95`] : 0;
     const { unit } = columns.get(name);
     const value = unit === 's' ? seconds(item.figures[name]) : short(item.figures[name]) + (unit === 'x' ? '×' : '');
     const error = half ? `± ${unit === 's' ? seconds(half, 2) : short(half, 2)}` : '';
@@ -113,7 +113,7 @@ function leaderboard() {
   } }), ` ${name}`);
   const open = byId('column-menu') && byId('column-menu').open;
   const list = matching(cases());
-  replace('leaderboard', caption('leaderboard', 'Leaderboard', 'A column’s heading sorts by it. ± is half of the 95 % interval (bootstrap over queries); an empty cell is undefined here, never 0. Ticks choose what the charts below show.'),
+  replace('leaderboard', caption('leaderboard', 'Leaderboard', 'A column’s heading sorts by it. ± is half of the 95 % interval, over queries or, with repeats, over these; an empty cell is undefined here, never 0. Ticks choose what the charts below show.'),
     element('div', { class: 'tools' },
       element('input', { type: 'search', id: 'filter', placeholder: 'Filter, e.g. Eagle cloud', 'aria-label': 'Filter test cases', value: state.filter, oninput: (event) => go({ filter: event.target.value }) }),
       element('button', { onclick: () => go({ off: '' }) }, 'All in the charts'),

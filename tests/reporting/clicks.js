@@ -1,0 +1,27 @@
+// What a user does with the page, and what is then to be seen; the log becomes the page's title.
+const log = [];
+const names = () => [...document.querySelectorAll('.board .name')].map((node) => node.textContent).join('|');
+const head = (name) => [...document.querySelectorAll('.board th button')].find((node) => node.textContent.startsWith(name));
+head('Throughput').click();
+log.push(names());
+head('Throughput').click();
+log.push(names());
+const filter = () => document.getElementById('filter');
+filter().focus();
+filter().value = 'cloudonly';
+filter().setSelectionRange(9, 9);
+filter().dispatchEvent(new Event('input'));
+log.push(names(), document.activeElement === filter(), filter().selectionStart);
+document.querySelector('.board input[type=checkbox]').click();
+log.push(document.querySelectorAll('tr.off').length);
+const mark = document.querySelector('#routing .mark[aria-label^=OddRouter]');
+mark.focus();
+log.push(document.getElementById('tip').hidden, document.getElementById('tip').textContent.includes('Accuracy: 87.5'));
+mark.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }));
+log.push(document.getElementById('case').selectedOptions[0].textContent);
+document.querySelectorAll('#queries .list button')[3].click();
+log.push(document.querySelector('#detail h3').textContent);
+document.getElementById('case').value = [...document.getElementById('case').options].find((option) => option.text.startsWith('EdgeOnly')).value;
+document.getElementById('case').dispatchEvent(new Event('change'));
+log.push(document.querySelector('#detail .badge').textContent, location.hash.includes('query=3'));
+document.title = JSON.stringify(log);
