@@ -90,7 +90,7 @@ class Inputs:
             place = f"{name} of the dataset {self.source.repository}"
             reason = str(error).strip().partition("\n")[0]
             raise UserError(
-                f"cannot get {place} from the Hugging Face hub ({type(error).__name__}: {reason:.200}). Without "
+                f"cannot get {place} from the Hugging Face hub ({type(error).__name__}: {reason:.250}). Without "
                 f"network, give a copy of it, or of {self.source.home}, with --from"
             ) from error
 
