@@ -381,6 +381,26 @@ def test_what_answers_depend_on_is_in_the_identity(tmp_path: Path) -> None:
     assert identity() != SpecDecLLM(str(EDGE)).identity(digests)
 
 
+@installed
+def test_a_job_compares_lookup_with_llama_cpp_token_by_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESULT_SAVED_URL", str(tmp_path / "workspace" / "job" / "algorithm"))
+    monkeypatch.setenv("IANVS_RUN_ID", "run-1")
+    question = {"query": "Count to 5.", "gold": "B", "index": 0}
+    given = {"model": str(EDGE), "backend": "llamacpp", "threads": 1, "n_ctx": 512, "max_tokens": 24}
+    turns = []
+    for drafted in (0, 6):
+        model = CloudModel(**given, prompt_lookup=drafted)
+        turns += model.inference(question)["turns"]
+        model.cleanup()
+    plain, lookup = turns
+    assert lookup["baseline"]["key"] == plain["key"] != lookup["key"]
+    assert lookup["baseline"]["identical"] is True
+    assert lookup["baseline"]["latency"] == pytest.approx(plain["trace"]["chunks"][-1][0])
+    assert lookup["token_ids"] == plain["token_ids"]
+    exported = list((tmp_path / "workspace" / "job" / "gguf").glob("*.gguf"))
+    assert [file.name.startswith("edge-") for file in exported] == [True]
+
+
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     from ianvs_specdec.llm import llamacpp_model
