@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from ianvs_specdec.benchmarks.processor import DatasetProcessor
 from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.benchmarks.scoring import scores
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.metrics.judge import all_turn_scores
 from ianvs_specdec.response import Response
 
 from .judge_stub import JudgeStub, judging
@@ -51,8 +54,10 @@ def answered(rows: list[dict[str, Any]]) -> list[Response]:
     results = []
     for row in rows:
         query = row["query"]
-        turns = [{"completion": f"answer {query['id']}.{turn}"} for turn in range(1, len(query["turns"]) + 1)]
-        result = Response(turns=turns, scorer=query["scorer"])
+        trace = {"chunks": ((0.1, 1),), "steps": ()}
+        texts = [f"answer {query['id']}.{turn}" for turn in range(1, len(query["turns"]) + 1)]
+        turns = [{"completion": text, "trace": trace} for text in texts]
+        result = Response(turns=turns, scorer=query["scorer"], usage={"prompt_tokens": 1, "completion_tokens": 1})
         result.row = row
         results.append(result)
     return results
@@ -205,6 +210,25 @@ def test_what_is_new_is_judged(
     new_run(fresh=True)
     scores(case(stub, 2), [None] * 2)
     assert len(stub.bodies) == 14
+
+
+def test_the_scores_of_each_turn(stub: JudgeStub, job: Path) -> None:
+    def judgment(prompt: str) -> str:
+        return "Rating: none" if "question 1.2" in prompt else by_turn(4, 9)(prompt)
+
+    stub.judgment = judgment
+    rows = [[False, result, result, None] for result in case(stub, 3)]
+    first, second = all_turn_scores().items()
+    assert (first[0], second[0]) == ("Turn 1 Score", "Turn 2 Score")
+    assert first[1]([None] * 3, rows) == 4.0
+    assert second[1]([None] * 3, rows) == 9.0, "of the two that have a rating"
+    assert METRICS["Accuracy"]([None] * 3, rows) == 6.5
+    assert len(stub.bodies) == 6
+
+
+def test_turns_without_a_judge_have_no_score(job: Path) -> None:
+    rows = [[False, result, result, None] for result in answered(processed({}, [question(1)], [""]))]
+    assert all(math.isnan(metric([""], rows)) for metric in all_turn_scores().values())
 
 
 def test_a_judge_that_answers_nonsense_is_one_message(stub: JudgeStub) -> None:

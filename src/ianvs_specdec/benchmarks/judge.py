@@ -6,6 +6,7 @@ beside the answers, so that nothing is judged twice.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,9 @@ from ianvs_specdec.llm.api import APIBasedLLM
 from ianvs_specdec.types import Message, Sampling
 
 log = logging.getLogger(__name__)
+
+Pairs = Sequence[tuple[Sequence[str], Any]]
+"""Of each query the answers of all turns and the row's answer."""
 
 SIDE = "judge"
 GIVE_UP = 5
@@ -108,15 +112,15 @@ def judge(answers: Sequence[str], gold: Any) -> float | None:
     ``gold`` is the row's answer as the dataset processor completes it: ``question`` (the turns), ``references`` (none
     or one for each turn), ``group``, and ``judge``, the settings as JSON.
     """
-    (found,) = _Panel.scores([(answers, gold)])
+    (found,) = _verdicts([(answers, gold)])
     return found.score
 
 
-def judge_all(pairs: Sequence[tuple[Sequence[str], Any]]) -> list[float | None]:
+def judge_all(pairs: Pairs) -> list[float | None]:
     """``judge`` of all queries of a test case, many at a time. What could not be rated is told in one warning; raises
     UserError if nothing could.
     """
-    found = _Panel.scores(pairs)
+    found = _verdicts(pairs)
     asked = [verdict for verdict in found if verdict.problems or verdict.score is not None]
     problems = [problem for verdict in found for problem in verdict.problems]
     if problems:
@@ -128,6 +132,15 @@ def judge_all(pairs: Sequence[tuple[Sequence[str], Any]]) -> list[float | None]:
             raise UserError(f"no answer has a rating: {reason} ({kept})")
         log.warning("%d of %d queries have no score: %s", without, len(asked), reason)
     return [verdict.score for verdict in found]
+
+
+def kept_ratings(pairs: Pairs) -> list[list[float | None]]:
+    """The ratings of each query's turns that the journal has. Nobody is asked. Empty for a query without a judge."""
+    panel, asked = _Panel.of(pairs)
+    if panel is None:
+        return [[] for _ in pairs]
+    judgments = panel.judgments(itertools.chain.from_iterable(asked), ask=False)
+    return [[rating(str(judgments.get(digest(messages), ""))) for messages in turns] for turns in asked]
 
 
 @dataclass(frozen=True)
@@ -152,32 +165,25 @@ class _Panel:
         self._configuration = Configuration(settings.model, {**identity, "sampling": sampling})
 
     @classmethod
-    def scores(cls, pairs: Sequence[tuple[Sequence[str], Any]]) -> list[Verdict]:
-        """A verdict on each query, empty where it names no judge or has not all its answers."""
+    def of(cls, pairs: Pairs) -> tuple[_Panel | None, list[list[list[Message]]]]:
+        """The judge of these queries, and what it is asked about each, turn by turn: nothing where the query names no
+        judge or has not all its answers.
+        """
         ready = [_has_judge(gold) and len(answers) == len(gold["question"]) for answers, gold in pairs]
         settings = {JudgeSettings(**gold["judge"]) for (_, gold), yes in zip(pairs, ready, strict=True) if yes}
-        if not settings:
-            return [Verdict()] * len(pairs)
         if len(settings) > 1:
             raise UserError("the queries of a test case name different judges")
+        if not settings:
+            return None, [[] for _ in pairs]
         panel = cls(settings.pop())
-        try:
-            asked = [panel._conversations(*pair) if yes else [] for pair, yes in zip(pairs, ready, strict=True)]
-            judgments = panel.judgments([messages for turns in asked for messages in turns])
-        except AnswerError as error:
-            raise AnswerError(str(_as_judge(error)), error.failures) from error
-        except UserError as error:
-            raise _as_judge(error) from error
-        finally:
-            panel._llm.close()
-        return [_verdict([judgments[digest(messages)] for messages in turns]) for turns in asked]
+        return panel, [
+            conversations(panel._prompts, gold["question"], answers, gold["references"], gold["group"]) if yes else []
+            for (answers, gold), yes in zip(pairs, ready, strict=True)
+        ]
 
-    def _conversations(self, answers: Sequence[str], gold: Mapping[str, Any]) -> list[list[Message]]:
-        return conversations(self._prompts, gold["question"], answers, gold["references"], gold["group"])
-
-    def judgments(self, asked: Iterable[list[Message]]) -> dict[str, str | AnswerError]:
+    def judgments(self, asked: Iterable[list[Message]], *, ask: bool = True) -> dict[str, str | AnswerError]:
         """The text of each judgment, or why there is none, by the digest of what is asked. The journal's first; no
-        connection is made if it has them all.
+        connection is made if it has them all, or without ``ask``.
         """
         found: dict[str, str | AnswerError] = {}
         missing: dict[str, list[Message]] = {}
@@ -187,7 +193,12 @@ class _Panel:
                 missing[digest(messages)] = messages
             else:
                 found[digest(messages)] = known.completion.text
-        return found | self._ask_all(missing) if missing else found
+        if not missing or not ask:
+            return found
+        try:
+            return found | self._ask_all(missing)
+        finally:
+            self._llm.close()
 
     def _ask_all(self, missing: Mapping[str, list[Message]]) -> dict[str, str | AnswerError]:
         if self._journal is not None:
@@ -227,6 +238,17 @@ class _Panel:
             hardware = self._llm.hardware()
             self._journal.put(self._configuration, messages, completion, side=SIDE, hardware=hardware)
         return completion.text
+
+
+def _verdicts(pairs: Pairs) -> list[Verdict]:
+    try:
+        panel, asked = _Panel.of(pairs)
+        judgments = panel.judgments(itertools.chain.from_iterable(asked)) if panel else {}
+    except AnswerError as error:
+        raise AnswerError(str(_as_judge(error)), error.failures) from error
+    except UserError as error:
+        raise _as_judge(error) from error
+    return [_verdict([judgments[digest(messages)] for messages in turns]) for turns in asked]
 
 
 def _has_judge(gold: Any) -> bool:

@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.benchmarks.code import run_all
-from ianvs_specdec.benchmarks.judge import judge_all
+from ianvs_specdec.benchmarks.judge import Pairs, judge_all
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.benchmarks.scorers import references_of, scorer
-
-Pairs = Sequence[tuple[Sequence[str], Any]]
-"""Of each query the answers of all turns and the row's answer."""
 
 TOGETHER: dict[str, Callable[[Pairs], list[float | None]]] = {"judge": judge_all, "code": run_all}
 """Scorers of many queries. Each gives what the scorer of the same name in ``SCORERS`` gives for one."""
@@ -21,17 +18,14 @@ def scores(results: Sequence[Mapping[str, Any]], golds: Sequence[Any]) -> list[f
     """The score of each result (see ``response``) by its own scorer; None where there is none.
 
     A query that got no whole answer has the score of empty answers; a judge is not bothered with it. ``golds`` are the
-    rows' answers as the data file has them. Where a result knows its row, the dataset processor's version is taken: it
-    holds the settings of the scorer. Raises UserError where a scorer cannot work at all.
+    rows' answers as the data file has them; the dataset processor's versions hold the settings of the scorers. Raises
+    UserError where a scorer cannot work at all.
     """
     found: list[float | None] = [None] * len(results)
     together: dict[str, list[tuple[int, Sequence[str], Any]]] = {}
     for index, (result, gold) in enumerate(zip(results, golds, strict=True)):
-        row = row_of(result)
-        if isinstance(row, Mapping) and "gold" in row:
-            gold = row["gold"]
+        answers, gold = pair_of(result, gold)
         name = result.get("scorer", "none")
-        answers = [turn["completion"] for turn in result.get("turns", ())]
         if result.get("error"):
             found[index] = None if name == "judge" else scorer(name)([""] * max(1, len(references_of(gold))), gold)
         elif answers and name in TOGETHER:
@@ -43,3 +37,10 @@ def scores(results: Sequence[Mapping[str, Any]], golds: Sequence[Any]) -> list[f
         for (index, _, _), value in zip(queries, values, strict=True):
             found[index] = value
     return found
+
+
+def pair_of(result: Mapping[str, Any], gold: Any) -> tuple[list[str], Any]:
+    """The answers of a result, and the row's answer: the dataset processor's, where the result knows its row."""
+    row = row_of(result)
+    answers = [turn["completion"] for turn in result.get("turns", ())]
+    return answers, row["gold"] if isinstance(row, Mapping) and "gold" in row else gold

@@ -1,0 +1,36 @@
+"""Columns of judged answers by turn, as MT-Bench reports them: "Turn 1 Score", "Turn 2 Score"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.benchmarks.judge import kept_ratings
+from ianvs_specdec.benchmarks.judge_prompts import TURNS
+from ianvs_specdec.benchmarks.scoring import pair_of
+from ianvs_specdec.metrics.columns import mean
+from ianvs_specdec.metrics.table import NAN, Table
+
+TURN_SCORE = "Turn {} Score"
+
+
+def all_turn_scores() -> dict[str, Callable[[Sequence[Any], Sequence[Any]], float]]:
+    """Column name -> mean of the judge's ratings (1 to 10) of this turn, over the queries in which it has one; NaN
+    without a judge. Unlike Accuracy, the mean leaves out no turn because another one has no rating.
+    """
+    return {TURN_SCORE.format(turn): _turn_score(turn) for turn in range(1, TURNS + 1)}
+
+
+def _turn_score(turn: int) -> Callable[[Sequence[Any], Sequence[Any]], float]:
+    def turn_score(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
+        # The table has the answers judged, whichever metric comes first.
+        Table.of(y_true, y_pred)
+        judged = [(row[1], gold) for row, gold in zip(y_pred, y_true, strict=True) if row[1].get("scorer") == "judge"]
+        ratings = kept_ratings([pair_of(*pair) for pair in judged])
+        found = [turns[turn - 1] for turns in ratings if len(turns) >= turn]
+        return mean(np.array([NAN if rating is None else rating for rating in found], dtype=np.float64))
+
+    turn_score.__name__ = turn_score.__qualname__ = TURN_SCORE.format(turn)
+    return turn_score
