@@ -1,0 +1,292 @@
+"""Several rows at the same time: results in order, routers one at a time, one failure, Ctrl-C, and what is recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from host_job import Job
+
+from core.runner import local
+from core.runner.local import AHEAD, RowFailed, _Threads
+
+MEETING = """
+import threading
+from sedna.common.class_factory import ClassFactory, ClassType
+
+@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+class EdgeModel:
+    '''Answers when as many rows as ``size`` are being asked for at once, the last one first.'''
+    def __init__(self, size=4):
+        self.size, self.waiting, self.turn = size, 0, threading.Condition()
+        self.answered = 0
+    def predict(self, data):
+        number = int(data.split()[1])
+        with self.turn:
+            self.waiting += 1
+            self.turn.notify_all()
+            group = number // self.size
+            self.turn.wait_for(lambda: self.waiting >= self.size * (group + 1), 20)
+            last = self.size * group + self.size - 1 - number % self.size
+            self.turn.wait_for(lambda: self.answered >= last, 20)
+            self.answered += 1
+            self.turn.notify_all()
+        return {"completion": data, "prediction": data[-1], "order": self.answered}
+"""
+
+
+def rows_of(job: Job) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job.case_folder() / "answers.jsonl").read_text().splitlines()]
+
+
+def test_rows_are_answered_at_once_and_written_in_order(job: Job) -> None:
+    job.plugin("algo/edge_model.py", MEETING)
+    job.rows([{"question": f"question {i} {'AB'[i % 2]}", "answer": "A"} for i in range(12)])
+    job.job["concurrency"] = 4
+    assert job.run() == 0
+    rows = rows_of(job)
+    assert [row["index"] for row in rows] == list(range(12))
+    assert [row["result"]["completion"].split()[1] for row in rows] == [str(i) for i in range(12)]
+    assert [row["result"]["order"] for row in rows[:4]] == [4, 3, 2, 1], "the rows did not meet"
+    assert job.leaderboard()[0]["Accuracy"] == "50.0"
+    run = json.loads((job.case_folder() / "environment.json").read_text())["run"]
+    assert (run["runner"], run["concurrency"]) == ("local", 4)
+
+
+def test_how_a_job_is_run_is_not_what_is_tested(job: Job) -> None:
+    assert job.run() == 0
+    folder = job.case_folder()
+    job.job["concurrency"] = 3
+    assert job.run() == 0
+    assert job.case_folder() == folder
+    assert len(job.leaderboard()) == 1
+
+
+ROUTERS = """
+import threading, time
+from sedna.common.class_factory import ClassFactory, ClassType
+
+class Counting:
+    inside = most = 0
+    lock = threading.Lock()
+    def __call__(self, data=None):
+        with self.lock:
+            Counting.inside += 1
+            Counting.most = max(Counting.most, Counting.inside)
+        self.linger()
+        with self.lock:
+            Counting.inside -= 1
+        return False
+    def cleanup(self):
+        print("most at once:", Counting.most)
+
+@ClassFactory.register(ClassType.HEM, alias="Careful")
+class Careful(Counting):
+    def linger(self):
+        time.sleep(0.01)
+
+@ClassFactory.register(ClassType.HEM, alias="Concurrent")
+class Concurrent(Counting):
+    concurrent = True
+    barrier = threading.Barrier(2)
+    def linger(self):
+        self.barrier.wait(20)
+"""
+
+
+@pytest.mark.parametrize(("name", "most"), [("Careful", 1), ("Concurrent", 2)])
+def test_a_router_is_asked_by_one_thread_at_a_time_unless_it_says_otherwise(
+    job: Job, capfd: pytest.CaptureFixture[str], name: str, most: int
+) -> None:
+    job.plugin("algo/counting.py", ROUTERS)
+    job.modules[2].update(name=name, url="algo/counting.py")
+    job.job["concurrency"] = 2
+    assert job.run() == 0
+    assert f"most at once: {most}" in capfd.readouterr().out
+
+
+FAILING = """
+import threading
+import time
+from sedna.common.class_factory import ClassFactory, ClassType
+
+@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+class EdgeModel:
+    begun, failed = 0, threading.Event()
+    barrier = threading.Barrier(4)
+    def predict(self, data):
+        number = int(data.split()[1])
+        if number < 4:
+            self.barrier.wait(20)
+        if number == 2:
+            self.failed.set()
+            raise RuntimeError("no answer")
+        self.failed.wait(20)
+        if number >= 4:
+            time.sleep(0.02)
+        with open("journal.txt", "a") as file:
+            file.write(f"{number}\\n")
+        return {"prediction": "A"}
+"""
+
+
+def test_after_a_failure_the_rows_in_progress_come_home_and_no_other_begins(
+    job: Job, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job.plugin("algo/edge_model.py", FAILING)
+    job.job["concurrency"] = 4
+    job.rows([{"question": f"question {i} A", "answer": "A"} for i in range(400)])
+    assert job.run() == 1
+    error = capfd.readouterr().err
+    assert "failed: row 3 of 400: RuntimeError: no answer (" in error
+    assert "2 of 400 answers are kept in" in error
+    (partial,) = (job.folder / "workspace").rglob("*.partial.jsonl")
+    assert [json.loads(line)["index"] for line in partial.read_text().splitlines()] == [0, 1]
+    written = sorted(map(int, (job.folder / "journal.txt").read_text().split()))
+    assert set(written) >= {0, 1, 3}
+    # A thread may begin a few more rows before the failure is heard of.
+    assert len(written) < 200
+
+
+def test_a_row_that_hangs_does_not_hold_back_the_failure_of_another_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "LAST_WAIT", 0.05)
+    hanging = threading.Event()
+
+    def answer(row: int) -> int:
+        if row == 1:
+            hanging.wait(20)
+        if row == 2:
+            raise ValueError("two")
+        return row
+
+    results = _Threads(answer, range(50), 3).results(lambda _: None)
+    assert next(results) == 0
+    with pytest.raises(RowFailed) as failure:
+        list(results)
+    hanging.set()
+    assert failure.value.index == 2
+
+
+def test_the_first_of_several_failures_is_told() -> None:
+    barrier = threading.Barrier(2)
+
+    def answer(row: int) -> int:
+        barrier.wait(20)
+        if row == 0:
+            time.sleep(0.05)
+        raise ValueError(str(row))
+
+    with pytest.raises(RowFailed) as failure:
+        list(_Threads(answer, range(10), 2).results(lambda _: None))
+    assert failure.value.index == 0
+
+
+def test_rows_are_not_begun_without_end_ahead_of_one_that_takes_long() -> None:
+    first, begun = threading.Event(), []
+
+    def answer(row: int) -> int:
+        begun.append(row)
+        if row == 0:
+            first.wait(20)
+        return row
+
+    done: list[int] = []
+    results = _Threads(answer, range(1000), 2).results(done.append)
+    threading.Timer(0.3, first.set).start()
+    assert next(results) == 0
+    assert max(begun[: 2 * AHEAD]) < 2 * AHEAD
+    assert len(done) >= 2 * AHEAD - 1, "completions must be told before the first row is there"
+    assert list(results) == list(range(1, 1000))
+
+
+HANGING = """
+import time
+from sedna.common.class_factory import ClassFactory, ClassType
+@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+class EdgeModel:
+    def predict(self, data):
+        if data.split()[1] in "012":
+            return {"prediction": "A"}
+        print("ready", flush=True)
+        while True:
+            try:
+                time.sleep(60)
+            except BaseException:
+                pass
+    def cleanup(self):
+        print("cleaned up", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT to one process")
+def test_ctrl_c_while_all_threads_hang(job: Job) -> None:
+    job.plugin("algo/edge_model.py", HANGING)
+    job.job["concurrency"] = 4
+    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    assert process.stdout is not None
+    for _ in range(4):
+        assert "ready" in process.stdout.readline()
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "cleaned up" in out
+    assert "3 of 10 answers are kept in" in err.strip().splitlines()[-1]
+    assert "Traceback" not in err
+    assert time.monotonic() - started < 20, "the process must not wait for its threads"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"concurrency": 0}, "concurrency must be from 1 to 1024, not 0"),
+        ({"concurrency": 2.5}, "concurrency must be a whole number, got the value 2.5"),
+        ({"repeats": 0}, "repeats must be from 1 to 1000, not 0"),
+        ({"runner": "rai"}, "runner must be one of local, ray, got the string 'rai'. Did you mean 'ray'?"),
+        ({"runner": 3}, "runner must be one of local, ray, got the value 3"),
+        ({"runner": {"workers": 2}}, "the key 'name' is missing in runner"),
+        ({"runner": {"name": "local", "workers": 2}}, "workers is an option of runner ray, not of local"),
+        ({"runner": {"name": "ray", "shards": 2}}, "unknown key 'shards' in runner. Did you mean 'shard'?"),
+        ({"runner": {"name": "ray", "workers": 0}}, "workers must be 1 or more, not 0"),
+        ({"runner": {"name": "ray", "resources": {"npu": -1}}}, "resources must map the names of resources to numbers"),
+        ({"runner": {"name": "ray", "address": "ray://head:1"}}, "address must be HOST:PORT of a Ray cluster, or auto"),
+    ],
+)
+def test_keys_of_the_run_are_checked(
+    job: Job, capfd: pytest.CaptureFixture[str], keys: dict[str, Any], message: str
+) -> None:
+    job.job.update(keys)
+    assert job.run() == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert error.startswith("ianvs: job.yaml:")
+
+
+def test_without_ray_the_runner_says_how_to_get_it(
+    job: Job, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    job.job["runner"] = "ray"
+    assert job.run() == 2
+    line = job.line_of("job.yaml", "runner")
+    message = "runner ray needs the package ray, which is not installed: pip install 'ianvs-specdec-host[ray]'"
+    assert f"ianvs: job.yaml:{line}: {message}\n" == capfd.readouterr().err
+
+
+def test_the_runner_local_may_be_named(job: Job) -> None:
+    job.job["runner"] = "local"
+    assert job.run() == 0
+    job.job["runner"] = {"name": "local"}
+    assert job.run() == 0
+    assert not list(Path("workspace").rglob("*.partial.jsonl"))
