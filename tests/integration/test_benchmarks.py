@@ -125,4 +125,4 @@ def test_answers_as_predictions_of_opencompass(job: Workplace) -> None:
         assert entry["gold"] == row["answer"]
         (own,) = [a["result"] for a in answers if a["result"]["query_id"] == row["question"]["id"]]
         assert entry["prediction"] == own["turns"][0]["completion"]
-    assert "lukaemon_mmlu_anatomy.json: 3 predictions\n" in out
+    assert "lukaemon_mmlu_anatomy.json: 3 questions\n" in out

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(predictions, ensure_ascii=False, indent=4) + "\n")
             written += 1
-            print(f"{path}: {len(predictions)} predictions{_gap(predictions)}")
+            print(f"{path}: {len(predictions)} questions{_gaps(predictions)}")
     if not written:
         notes = "; ".join(note for case in workspace.cases for note in case.notes)
         raise UserError(f"{options.workspace} holds no answers{f': {notes}' if notes else ''}")
@@ -109,6 +109,11 @@ def _several_jobs(workspace: Workspace) -> bool:
     return len({case.job for case in workspace.cases}) > 1
 
 
-def _gap(predictions: dict[str, Any]) -> str:
+def _gaps(predictions: dict[str, Any]) -> str:
+    """What is not as OpenCompass wants it, in words."""
+    texts = [[one] if isinstance(one := entry["prediction"], str) else one for entry in predictions.values()]
+    failed = sum("" in answers for answers in texts)
     missing = next((number for number in range(len(predictions)) if str(number) not in predictions), None)
-    return "" if missing is None else f" (number {missing} is missing: OpenCompass scores whole sets only)"
+    return (f", {failed} without an answer" if failed else "") + (
+        "" if missing is None else f" (number {missing} is missing: OpenCompass scores whole sets only)"
+    )
