@@ -1,7 +1,8 @@
-"""A job whose answers are judged: from the data file to the leaderboard, and again from the journal."""
+"""Jobs whose answers are judged or run: from the data file to the leaderboard, and again from the journal."""
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from plugin.judge_stub import JudgeStub, judging
+
+from ianvs_specdec.cli import main
 
 from .harness import CountingAPI, Workplace
 
@@ -32,9 +35,12 @@ def rows() -> list[dict[str, Any]]:
     return [row(81, "writing", []), row(111, "math", ["one", "two"]), row(151, "humanities", [])]
 
 
-def prepare(workplace: Workplace, router: str, **hyperparameters: Any) -> None:
+def prepare(
+    workplace: Workplace, router: str, data: list[dict[str, Any]] | Path | None = None, **hyperparameters: Any
+) -> None:
+    """One router; ``data`` to answer; hyperparameters of the dataset processor."""
     workplace.algorithms(router)
-    workplace.data(rows())
+    workplace.data(rows() if data is None else data)
     grid = [{name: {"values": [value]}} for name, value in hyperparameters.items()]
     lines = "".join(f"        - {json.dumps(item)}\n" for item in grid)
     for path in workplace.routing.glob("*_*.yaml"):
@@ -134,3 +140,41 @@ def test_settings_that_cannot_work_are_found_before_anybody_is_asked(workplace: 
     assert "Did you mean 'judge_concurrency'" in line
     assert not workplace.workspace.exists()
     assert not api.asked
+
+
+def test_all_of_mt_bench(workplace: Workplace, judge: JudgeStub, api: CountingAPI, shared: Path) -> None:
+    folder = shared / "data" / "mt_bench"
+    data = workplace.root / "mt_bench.jsonl"
+    references = folder / "reference_answer" / "gpt-4.jsonl"
+    command = ["data", "prepare", "mt_bench", "--from", folder / "question.jsonl", "--references", references]
+    assert main([*map(str, command), "--out", str(data)]) == 0
+    judge.judgment = by_turn
+    workplace.on_api(api.url)
+    prepare(workplace, "EdgeOnly", data, **settings(judge))
+    outcome = workplace.ianvs(JUDGE_KEY=KEY)
+    assert outcome.code == 0, outcome.output
+    assert float(accuracy(workplace)) == 6.5
+    assert len(api.asked) == len(judge.bodies) == len(judgments(workplace)) == 160
+    assert sum("reference answer" in str(body["messages"]) for body in judge.bodies) == 60
+
+
+def test_programs_in_answers_are_run_where_that_is_permitted(workplace: Workplace, judge: JudgeStub) -> None:
+    def row(number: int) -> dict[str, Any]:
+        prompt = f'def f{number}(n: int) -> int:\n    """The double of n."""\n'
+        answer = {"prompt": prompt, "entry_point": f"f{number}", "test": "def check(f):\n    assert f(2) == 4\n"}
+        return {"question": {"turns": [prompt], "scorer": "code"}, "answer": answer}
+
+    judge.judgment = lambda prompt: f"```python\n{prompt}    return {3 if 'f1(' in prompt else 2} * n\n```"
+    workplace.on_api(judge.url)
+    prepare(workplace, "EdgeOnly", [row(number) for number in range(4)])
+    forbidden = workplace.ianvs()
+    assert forbidden.code == 0, forbidden.output
+    assert forbidden.lines("programs are run only with run_code: true")
+    assert accuracy(workplace) == ""
+    prepare(workplace, "EdgeOnly", [row(number) for number in range(4)], run_code=True)
+    permitted = workplace.ianvs()
+    assert permitted.code == 0, permitted.output
+    assert len(permitted.lines("programs that a model wrote are run on this machine")) == 1
+    with (workplace.workspace / "rank" / "all_rank.csv").open(encoding="utf-8", newline="") as file:
+        assert sorted(row["Accuracy"] for row in csv.DictReader(file)) == ["", "75.0"]
+    assert len(judge.bodies) == 4, "the answers are those of the first run"
