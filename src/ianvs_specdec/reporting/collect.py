@@ -15,8 +15,18 @@ from ianvs_specdec.metrics.columns import all_columns
 from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.reporting.details import Details
-from ianvs_specdec.reporting.figures import QUANTILES, column, described, distributions, figures, groups, safe
+from ianvs_specdec.reporting.figures import (
+    QUANTILES,
+    column,
+    described,
+    distributions,
+    figures,
+    groups,
+    safe,
+    set_scores,
+)
 from ianvs_specdec.reporting.journal import KeptAnswers
+from ianvs_specdec.reporting.judged import Judgments, judgments, score
 from ianvs_specdec.reporting.routing import Outcomes, curves, scores_of
 from ianvs_specdec.reporting.workspace import Case, Dataset, Row, Workspace, read_workspace
 
@@ -100,9 +110,12 @@ def _case(
         for row in results:
             row[1]["scorer"] = "none"
     table = Table.of(golds, results)
+    judged: dict[int, Judgments] = {}
     if dataset is not None:
+        judged = judgments(workspace, case, dataset, rows)
+        set_scores(table, {index: place for place, index in enumerate(rows)}, {i: score(j) for i, j in judged.items()})
         outcomes.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
-    entries = list(details.entries(case, dataset, rows, table, most)) if rows else []
+    entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
     return {
         "job": case.job,

@@ -14,6 +14,7 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.metrics.table import Table
+from ianvs_specdec.reporting.judged import Judgments
 from ianvs_specdec.reporting.workspace import Case, Dataset, Row, Workspace
 from ianvs_specdec.response import Response
 
@@ -52,7 +53,13 @@ class Details:
         self._tokenizers: dict[str, Any] = {}
 
     def entries(
-        self, case: Case, dataset: Dataset | None, rows: Mapping[int, Row], table: Table, most: int
+        self,
+        case: Case,
+        dataset: Dataset | None,
+        rows: Mapping[int, Row],
+        table: Table,
+        judged: Mapping[int, Judgments],
+        most: int,
     ) -> Iterator[dict[str, Any]]:
         """One entry per chosen query. ``table`` is that of ``rows``, in their order."""
         places = {index: place for place, index in enumerate(rows)}
@@ -69,6 +76,8 @@ class Details:
                 "cost": result.get("cost"),
                 **numbers,
             }
+            if index in judged:
+                entry["judgments"] = [[rating, _cut(text)] for rating, text in judged[index]]
             if result.get("error"):
                 kept = self._workspace.kept(case.job).failures(str(result.get("side")), str(result["error"]))
                 entry |= {"error": _cut(str(result["error"])), "failures": kept}

@@ -128,6 +128,12 @@ def distributions(table: Table) -> dict[str, Any]:
     return found
 
 
+def set_scores(table: Table, places: Mapping[int, int], scores: Mapping[int, float | None]) -> None:
+    """Put scores that are known from elsewhere into a table. ``places``: of each query's row in the table."""
+    for index, score in scores.items():
+        table._queries["score"][places[index]] = math.nan if score is None else score
+
+
 def _part(table: Table, queries: NDArray[np.intp]) -> Table:
     """Some of a table's queries, as a table."""
     place = np.full(len(table), -1)

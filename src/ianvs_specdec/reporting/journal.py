@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.journal import FILE_NAME, prompt_id
-from ianvs_specdec.types import Query, Sampling, messages_of
+from ianvs_specdec.types import Message, Query, Sampling, messages_of
 
 _ANSWER = re.compile(rb'\{"key":"[0-9a-f]{64}","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})",')
 
@@ -82,6 +82,14 @@ class KeptAnswers:
                 found.append(answer)
             if len(found) == len(query.turns):
                 return found
+        return None
+
+    def answer(self, model: str, messages: list[Message]) -> str | None:
+        """What the model of this name has answered to these messages, in whatever configuration."""
+        prompt = prompt_id(messages)
+        for config, record in self._records.items():
+            if record.get("model") == model and (found := self._read(self._places.get(config, {}).get(prompt))):
+                return str(found["text"])
         return None
 
     def _read(self, place: tuple[int, int] | None) -> dict[str, Any] | None:

@@ -94,9 +94,11 @@ function detail(item, entry) {
 function turn(query, entry, index) {
   const answer = entry.turns[index] && data.answers[entry.turns[index].answer];
   const reference = (query.references || [])[index];
+  const judgment = (entry.judgments || [])[index];
   return element('div', { class: 'turn' },
     query.turns && query.turns[index] && [element('div', { class: 'label' }, 'Question'), element('p', { class: 'said prompt' }, query.turns[index])],
     answer && said(answer, entry.turns[index]),
+    judgment && element('details', {}, element('summary', { class: 'label' }, `What the judge said${judgment[0] === null ? '' : ` (${short(judgment[0])})`}`), element('p', { class: 'said' }, judgment[1])),
     reference && reference.length >= 60 && element('details', {}, element('summary', { class: 'label' }, 'Reference'), element('p', { class: 'said' }, reference)));
 }
 

@@ -1,0 +1,72 @@
+"""Judgments come from the journal, and the judge is never asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ianvs_specdec.benchmarks.judge_prompts import conversations, read_prompts
+from ianvs_specdec.journal import Configuration, Journal
+from ianvs_specdec.reporting.collect import collect
+
+from .builder import Bench, Side, completion
+
+QUESTIONS = [(f"first {number}", f"second {number}") for number in range(4)]
+ANSWERS = ("an answer", "another answer")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Four questions of two turns; the judge has rated 8 and 5, of the third the first turn alone, of the last nothing
+    that is a rating.
+    """
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"question": {"turns": list(turns), "id": turns[0], "group": group, "scorer": "judge"}, "answer": {}}
+        for turns, group in zip(QUESTIONS, ("writing", "stem", "writing", "stem"), strict=True)
+    ]
+    bench = Bench(tmp_path, rows)
+    folder = bench.case("CloudOnly", [(None, Side("cloud", "specdec", [completion(a) for a in ANSWERS]))] * 4)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    processor = {"type": "dataset_processor", "name": "P", "hyperparameters": {"judge_model": "a-judge"}}
+    config["modules"].append(processor)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    journal = Journal(bench.folder / "journal.jsonl", "run")
+    judge, prompts = Configuration("a-judge", {"backend": "api"}), read_prompts()
+    said = [("[[8]]", "[[5]]"), ("[[2]]", "[[3]]"), ("[[9]]",), ("good", "[[7]]")]
+    for row, texts in zip(rows, said, strict=True):
+        question = row["question"]
+        asked = conversations(prompts, question["turns"], ANSWERS, [], question["group"])
+        for messages, text in zip(asked, texts, strict=False):
+            journal.put(judge, messages, completion(f"Rating: {text}"), side="judge", hardware={})
+    journal.close()
+    return bench
+
+
+def test_scores_are_the_means_of_the_ratings(bench: Bench) -> None:
+    document = collect(bench.folder)
+    (case,) = document["cases"]
+    assert [entry.get("score") for entry in case["entries"]] == [6.5, 2.5, None, None]
+    assert case["entries"][0]["judgments"] == [[8.0, "Rating: [[8]]"], [5.0, "Rating: [[5]]"]]
+    assert "judgments" not in case["entries"][2]
+    assert case["entries"][3]["judgments"][0] == [None, "Rating: good"]
+    assert {kind: figures["Accuracy"] for kind, figures in case["groups"].items()} == {"stem": 2.5, "writing": 6.5}
+
+
+def test_another_judges_judgments_are_not_taken(bench: Bench) -> None:
+    (path,) = bench.folder.glob("*/*/config.yaml")
+    path.write_text(path.read_text().replace("a-judge", "another-judge"))
+    assert "judgments" not in json.dumps(collect(bench.folder))
+
+
+def test_other_prompts_that_are_not_there_are_told(bench: Bench) -> None:
+    (path,) = bench.folder.glob("*/*/config.yaml")
+    path.write_text(
+        path.read_text().replace("judge_model: a-judge", "judge_model: a-judge\n    judge_prompts: absent.jsonl")
+    )
+    (note,) = collect(bench.folder)["cases"][0]["notes"]
+    assert note.startswith("single judgments are not shown: ")
+    assert "absent.jsonl" in note
