@@ -216,7 +216,7 @@ class EdgeModel:
     def predict(self, data):
         if data.split()[1] in "012":
             return {"prediction": "A"}
-        sys.stdout.write("ready\n")  # in one piece, among other threads
+        sys.stdout.write("ready\\n")  # in one piece, among other threads
         sys.stdout.flush()
         while True:
             try:
