@@ -277,6 +277,12 @@ def test_sampled_drafts_are_refused_on_the_cpu_build_before_anything_is_loaded(
     stand_in(probe='{"vllm": "9.9", "cpu": False}', speculative=SPECULATIVE).check(sampled)
 
 
+def test_what_the_engine_runs_on_counts_more_than_the_name_of_the_package(stand_in: Callable[..., VllmLLM]) -> None:
+    llm = stand_in(probe='{"vllm": "9.9", "cpu": False}', speculative=SPECULATIVE)
+    with pytest.raises(UserError, match="55005"):
+        ask(llm, temperature=0.7)
+
+
 def test_a_python_without_vllm_is_told(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no vLLM in the environment of") as error:
         stand_in(probe='{"vllm": None}').load()

@@ -148,9 +148,10 @@ class VllmLLM(LLM):
             if self._engine is not None:
                 return
             folder = model_folder(self.model)
-            python = self.python()
-            self._vllm()
-            engine = VllmProcess(python, self._arguments(folder), self.threads)
+            version, _ = self._vllm()
+            engine = VllmProcess(self.python(), self._arguments(folder), self.threads)
+            # What it runs on, rather than what the package's name says.
+            self._found = (version, bool(engine.ready["cpu"]))
             try:
                 self._chat, self._eos_ids = chat_of(folder, self.model, engine.ready["max_model_len"])
                 self._answer(engine, [{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None)
@@ -176,6 +177,7 @@ class VllmLLM(LLM):
     ) -> Completion:
         self.check(sampling)
         self.load()
+        self.check(sampling)
         assert self._engine is not None
         return self._answer(self._engine, messages, sampling, on_chunk)
 

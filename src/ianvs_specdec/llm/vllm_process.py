@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,7 @@ class VllmProcess:
         When it returns False the request is aborted; lines that were under way and a last one still come. Raises
         AnswerError for a request that vLLM does not take, and UserError when the process is gone.
         """
+        started = time.monotonic()
         number, lines = next(self._numbers), queue.SimpleQueue[Message | None]()
         with self._mutex:
             self._waiting[number] = lines
@@ -133,7 +135,8 @@ class VllmProcess:
                     raise self._dead("while it answered")
                 finished = "error" in line or line["finish"] is not None
                 if "error" in line:
-                    raise AnswerError(f"vLLM refused the request: {with_hint(line['error'])}", [(0.0, "refused")])
+                    failure = (time.monotonic() - started, "refused")
+                    raise AnswerError(f"vLLM refused the request: {with_hint(line['error'])}", [failure])
                 if not take(line) and not finished and not aborted:
                     aborted = True
                     self._send({"abort": number})
