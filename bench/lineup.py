@@ -60,13 +60,14 @@ def _vllm(
 
 
 def _llamacpp(options: argparse.Namespace, eos_ids: list[int], positions: int, peers: ExitStack) -> Contestant:
-    """llama.cpp with the weights in the type that all others have."""
-    kind = GGUF_TYPES[options.dtype]
+    """llama.cpp, with the weights in the type that all others have unless another one is asked for."""
+    kind = options.gguf_type or GGUF_TYPES[options.dtype]
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{options.model.resolve().name}-{kind}.gguf"
     export_gguf(options.model, file, kind)
     command = [options.llamacpp, str(LLAMACPP_DRIVER), "--model", str(file)]
-    return _peer(options, LLAMACPP, command, eos_ids, positions, peers)
+    name = f"{LLAMACPP} {options.gguf_type}" if options.gguf_type else LLAMACPP
+    return _peer(options, name, command, eos_ids, positions, peers)
 
 
 def _peer(
@@ -94,7 +95,8 @@ def ratios(names: list[str]) -> list[tuple[str, str]]:
     free = [f"ours {method}" for method in DRAFT_FREE]
     pairs += [(name, LOOKUP) for name in names if name.startswith(tuple(free))]
     pairs += [(f"ours eagle {name[5:]} chain", name) for name in names if name.startswith("vLLM ")]
-    pairs += [(name, LLAMACPP) for name in names if name == AUTOREGRESSIVE or name.startswith("ours eagle")]
+    gguf = next((name for name in names if name.startswith(LLAMACPP)), LLAMACPP)
+    pairs += [(name, gguf) for name in names if name == AUTOREGRESSIVE or name.startswith("ours eagle")]
     pairs += [(name, ASSISTED) for name in names if name.startswith("ours draft_model")]
     return [(method, baseline) for method, baseline in pairs if method in names and baseline in names]
 

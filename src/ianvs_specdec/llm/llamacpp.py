@@ -112,6 +112,7 @@ class LlamaCppLLM(SpecDecLLM):
         """The folder's own, so that prompts are those of every other back end to the last token."""
         import transformers
 
+        transformers.utils.logging.set_verbosity_error()
         folder = model_folder(self.model)
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
