@@ -94,7 +94,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
         [
             *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
             *("-keyout", str(key), "-out", str(certificate), "-days", "2", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:far.invalid"),
         ],
         check=True,
         capture_output=True,

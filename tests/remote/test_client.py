@@ -277,6 +277,9 @@ def test_a_proxy_of_the_environment_is_asked(start: Start, monkeypatch: pytest.M
     proxy = start(scripted(lambda head, body: response(head.encode())))
     monkeypatch.setenv("http_proxy", f"http://me:pass@127.0.0.1:{proxy.port}")
     head = ask(Client("http://far.invalid/ignored", {}, Interruption())).decode().splitlines()
+    assert ask(Client(f"http://localhost:{proxy.port}", {}, Interruption())).startswith(b"POST /v1 "), (
+        "never on the way"
+    )
     assert head[0] == "POST http://far.invalid/v1 HTTP/1.1"
     assert "Proxy-Authorization: Basic bWU6cGFzcw==" in head
     monkeypatch.setenv("no_proxy", "far.invalid")
@@ -304,10 +307,10 @@ def test_tls_goes_through_a_proxy(
     relay = Relay(server.port)
     proxy = start(serve)
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
-    assert ask(Client("https://localhost:4433", {}, Interruption())) == b"through"
-    assert asked == ["CONNECT localhost:4433 HTTP/1.1"]
+    assert ask(Client("https://far.invalid:4433", {}, Interruption())) == b"through"
+    assert asked == ["CONNECT far.invalid:4433 HTTP/1.1"]
     refusing = start(scripted(lambda head, body: response(b"", status="403 Forbidden")))
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{refusing.port}")
     with pytest.raises(OSError, match="answered 403"):
-        ask(Client("https://localhost:4433", {}, Interruption()))
+        ask(Client("https://far.invalid:4433", {}, Interruption()))
     relay.close()

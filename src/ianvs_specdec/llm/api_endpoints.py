@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.remote.client import LOOPBACK
 
 log = logging.getLogger(__name__)
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 KEYS = ("base_url", "key_env", "model", "weight")
 FAILURES_TO_REST = 5
 """Failures in a row after which an endpoint rests."""

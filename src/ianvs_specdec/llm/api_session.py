@@ -8,6 +8,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ianvs_specdec import __version__
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.llm.api_endpoints import Endpoint, Endpoints, Secrets
 from ianvs_specdec.llm.api_failures import (
@@ -70,7 +71,13 @@ class Session:
 
     def _client(self, endpoint: Endpoint) -> Client:
         authorization = endpoint.authorization()
-        headers = {"Accept": "text/event-stream", **({"Authorization": authorization} if authorization else {})}
+        headers = {
+            # Some gateways turn away who does not give a name.
+            "User-Agent": f"ianvs-specdec/{__version__}",
+            "Accept": "text/event-stream",
+            "Accept-Encoding": "identity",
+            **({"Authorization": authorization} if authorization else {}),
+        }
         return Client(endpoint.url(), headers, self._interruption)
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.remote.wire import BLOCK, Interruption, Patience, Traffic, Wire
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 KEPT_SECONDS = 4.0
 """How long an unused connection is kept. Common servers close theirs after 5 s, and a request on its way just then is
 lost.
@@ -172,7 +173,7 @@ def _response(wire: Wire, method: str) -> http.client.HTTPResponse:
 
 
 def _proxy(scheme: str, place: str) -> urllib.parse.SplitResult | None:
-    if urllib.request.proxy_bypass(place):
+    if urllib.parse.urlsplit(f"//{place}").hostname in LOOPBACK or urllib.request.proxy_bypass(place):
         return None
     proxies = urllib.request.getproxies()
     url = proxies.get(scheme) or proxies.get("all")
