@@ -162,8 +162,8 @@ def kinds(tokens: int, steps: Sequence[Sequence[int]]) -> str:
     """
     if not steps or sum(step[2] for step in steps) + 1 < tokens:
         return ""
-    letters = "p" + "".join("a" * min(step[1], step[2]) + "t" * (step[2] - min(step[1], step[2])) for step in steps)
-    return letters[:tokens]
+    # The last step may emit less than it accepted; the length of the whole tells.
+    return ("p" + "".join("a" * step[1] + "t" * (step[2] - step[1]) for step in steps))[:tokens]
 
 
 def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:

@@ -105,6 +105,7 @@ function latency() {
   const list = shown();
   const charts = names.map((name) => distribution(name, list.filter((item) => item.distributions[name]))).filter(Boolean);
   replace('latency', caption('latency', 'Distributions of times', about),
+    charts.length && element('div', { class: 'key' }, [...new Set(list.map((item) => item.router))].map((name) => element('span', {}, dash(name), name))),
     charts.length ? element('div', { class: 'multiples' }, charts) : nothing('No test case here has timings: without answers, or with answers replayed from different machines, they are undefined.'));
 }
 
@@ -121,7 +122,7 @@ function distribution(name, list) {
     const { values: own, count } = item.distributions[name];
     const points = own.map((value, i) => [Math.max(value, domain[0]), data.quantiles[i]]).sort((a, b) => a[1] - b[1]);
     const at = (percent) => own[data.quantiles.indexOf(percent)];
-    const line = graphic('path', { class: 'line', stroke: colourOf(item), 'stroke-dasharray': DASHES[routers.indexOf(item.router) % DASHES.length], d: path(points, sx, sy) });
+    const line = graphic('path', { class: 'line', stroke: colourOf(item), 'stroke-dasharray': dashOf(item.router), d: path(points, sx, sy) });
     const dots = [50, 90, 99].map((percent) => graphic('circle', { cx: sx(Math.max(at(percent), domain[0])), cy: sy(percent), r: 2.6, fill: colourOf(item) }));
     const group = graphic('g', {}, line, dots);
     const hit = tipped(graphic('path', { class: 'hit', d: path(points, sx, sy) }), item.name, [...[50, 90, 99].map((percent) => `p${percent}: ${seconds(at(percent))}`), `${short(count)} values`], visit(item));
@@ -137,6 +138,12 @@ function distribution(name, list) {
   return element('figure', {}, element('figcaption', {}, name), chart.svg);
 }
 
+function dash(router) {
+  return graphic('svg', { width: 30, height: 8, viewBox: '0 0 30 8', style: 'width:30px', 'aria-hidden': 'true' },
+    graphic('line', { x1: 0, x2: 30, y1: 4, y2: 4, stroke: 'var(--soft)', 'stroke-width': 1.9, 'stroke-dasharray': dashOf(router) }));
+}
+
+const dashOf = (router) => DASHES[routers.indexOf(router) % DASHES.length];
 const DASHES = ['none', '7 3', '2 3', '9 3 2 3', '4 2', '1 2'];
 const MOST_BARS = 8;
 
