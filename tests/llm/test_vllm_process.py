@@ -17,6 +17,7 @@ from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm import vllm_process
 from ianvs_specdec.llm.vllm import VllmLLM, steps_of
+from ianvs_specdec.settings import Settings
 from ianvs_specdec.types import Sampling, Step
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding" / "models"
@@ -272,6 +273,10 @@ def test_sampled_drafts_are_refused_on_the_cpu_build_before_anything_is_loaded(
         with pytest.raises(UserError, match=r"55005.*temperature 0") as error:
             refuse()
         assert error.value.key == "temperature"
+    chosen = {"backend": "vllm", "model": str(MODELS / "edge"), "vllm_python": sys.executable}
+    with pytest.raises(UserError, match="55005"):
+        Settings.parse({**chosen, "speculative": SPECULATIVE, "temperature": 0.7})
+    Settings.parse({**chosen, "speculative": SPECULATIVE})
     llm.check(Sampling())
     stand_in().check(sampled)
     stand_in(probe='{"vllm": "9.9", "cpu": False}', speculative=SPECULATIVE).check(sampled)
@@ -281,6 +286,14 @@ def test_what_the_engine_runs_on_counts_more_than_the_name_of_the_package(stand_
     llm = stand_in(probe='{"vllm": "9.9", "cpu": False}', speculative=SPECULATIVE)
     with pytest.raises(UserError, match="55005"):
         ask(llm, temperature=0.7)
+
+
+def test_a_worker_gets_its_own_packages_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert "PYTHONPATH" not in vllm_process.environment(None)
+    assert vllm_process.environment(None)["OMP_NUM_THREADS"] == "7"
+    assert vllm_process.environment(2)["OMP_NUM_THREADS"] == "2"
 
 
 def test_a_python_without_vllm_is_told(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
