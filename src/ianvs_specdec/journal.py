@@ -90,6 +90,14 @@ def current_run() -> tuple[str, bool]:
     return re.sub(r"[^A-Za-z0-9._-]", "_", run)[:64], os.environ.get("IANVS_FRESH", "") not in ("", "0")
 
 
+def current_repeat() -> int:
+    """Which repeat of the test case is running, counted from 0 (``repeats`` in the job file). A further repeat has
+    answers of its own: its number is the entry ``repeat`` of a configuration's value.
+    """
+    text = os.environ.get("IANVS_REPEAT", "")
+    return int(text) if text.isdigit() else 0
+
+
 def job_folder() -> Path:
     """The folder of the running job: the parent of ``RESULT_SAVED_URL``, which Ianvs sets before a test case's first
     row.
@@ -344,7 +352,8 @@ class Journal:
         answers it has, and which keys differ.
         """
         with self._mutex:
-            if configuration.id in self._explained:
+            # Of a further repeat nothing else is to be expected.
+            if configuration.id in self._explained or configuration.value.get("repeat"):
                 return None
             self._explained.add(configuration.id)
             self._scan()

@@ -240,6 +240,37 @@ def test_a_change_of_configuration_is_explained_once(tmp_path: Path) -> None:
     assert journal.explain_miss(configuration(backend="huggingface"), messages(99)) is None
 
 
+def test_of_a_further_repeat_nothing_is_explained(tmp_path: Path) -> None:
+    fill(tmp_path, 5)
+    journal = open_journal(tmp_path, run="run-2")
+    assert journal.explain_miss(configuration(repeat=1), messages(0)) is None
+    assert journal.explain_miss(configuration(repeat=0), messages(0)) is not None
+
+
+@pytest.mark.parametrize(("text", "repeat"), [("", 0), ("0", 0), ("3", 3), ("-1", 0), ("three", 0)])
+def test_the_repeat_comes_from_the_host(monkeypatch: pytest.MonkeyPatch, text: str, repeat: int) -> None:
+    monkeypatch.setenv("IANVS_REPEAT", text)
+    assert journal_module.current_repeat() == repeat
+    monkeypatch.delenv("IANVS_REPEAT")
+    assert journal_module.current_repeat() == 0
+
+
+def test_whether_answers_can_be_kept_is_tried_again_only_after_a_write_has_failed(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    journal.put(configuration(), messages(0), completion(), side="edge", hardware=HARDWARE)
+    lock = Path(f"{journal.path}.lock")
+    lock.unlink(missing_ok=True)
+    journal.ensure_writable()
+    assert not lock.exists(), "it was tried again"
+    journal.path.rename(tmp_path / "away")
+    journal.path.mkdir()
+    for _ in range(2):
+        with pytest.raises(UserError, match="cannot write the journal"):
+            journal.put(configuration(), messages(1), completion(), side="edge", hardware=HARDWARE)
+    with pytest.raises(UserError, match="cannot write the journal"):
+        journal.ensure_writable()
+
+
 def test_no_explanation_within_a_run_or_for_a_half_answered_configuration(tmp_path: Path) -> None:
     fill(tmp_path, 5)
     assert open_journal(tmp_path).explain_miss(configuration(backend="PromptLookup"), messages(0)) is None

@@ -20,6 +20,8 @@ class OracleRouter(Router):
     """
 
     timed: ClassVar[bool] = False
+    concurrent: ClassVar[bool] = True
+    """Several threads may ask it at once: it keeps nothing, and what it waits for are answers."""
 
     def __init__(self, edgemodel: Any = None, cloudmodel: Any = None) -> None:
         super().__init__()
