@@ -25,7 +25,11 @@ $(VENV)/installed: requirements.txt pyproject.toml host/pyproject.toml
 demo: setup
 	$(BIN)/ianvs -f $(EXAMPLE)/benchmarkingjob.yaml
 
-test: setup
+$(VENV)/tests: $(VENV)/installed requirements-test.txt
+	$(BIN)/python -m pip install --quiet -r requirements-test.txt
+	@touch $@
+
+test: $(VENV)/tests
 	$(BIN)/python -m pytest
 
 # Its pins are complete; what its packages declare does not fit together.
