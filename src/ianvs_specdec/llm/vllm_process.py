@@ -151,19 +151,20 @@ class VllmProcess:
         """End the process and everything that it started. Does nothing when that has happened."""
         with contextlib.suppress(OSError):
             self._input.close()
-        try:
-            self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self._kill()
-        # Ended by itself or not: with several accelerators it has children.
-        self._kill()
+        deadline = time.monotonic() + GRACE
+        # With several accelerators it has children, in its group. The group is killed before its leader is waited for:
+        # until then the number is nobody else's.
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            while not self._ended() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         if self._process.returncode == 0:
             self.log.unlink(missing_ok=True)
 
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+    def _ended(self) -> bool:
+        """Whether the process has ended, without taking note of it. Raises ChildProcessError once that was done."""
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
