@@ -23,7 +23,7 @@ pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs
 
 CYCLE = "é€😀a\n"
 """What the endless model says again and again: characters of one to four bytes, no byte twice."""
-LONGEST = 120.0
+LONGEST = 300.0
 """Seconds after which a test gives up; no test depends on how long anything takes."""
 
 
@@ -162,4 +162,12 @@ def serving(folder: Path, *arguments: str, **environment: str) -> Iterator[Serve
 def server(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The model whose answer depends on the prompt."""
     with serving(tmp_path_factory.mktemp("server"), "--model", str(tiny), "--set", "max_tokens=24") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def narrow(endless: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The endless model, drafted from predictions: one place to work at, two to wait at."""
+    arguments = ["--model", str(endless), "--backend", "PredictedOutput", "--queue", "2"]
+    with serving(tmp_path_factory.mktemp("narrow"), *arguments) as running:
         yield running

@@ -6,15 +6,19 @@ import http.client
 import json
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import CYCLE, Server, serving, wait_until
+from .conftest import CYCLE, LONGEST, Server, serving, wait_until
 
 OUTCOMES = ("completed", "rejected", "queue_full", "deadline", "disconnected", "shutdown", "failed")
+HALF = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 200\r\nExpect: 100-continue\r\n\r\n"
+)
+"""A request whose body follows when the server asks for it."""
 FOR_EVER = 90_000
 """Tokens that take far longer than any test."""
 
@@ -32,13 +36,6 @@ def start(server: Server, request: dict[str, Any]) -> http.client.HTTPConnection
 
 def events(text: str) -> list[Any]:
     return [json.loads(line.removeprefix("data: ")) for line in text.split("\n") if line.startswith("data: {")]
-
-
-@pytest.fixture(scope="module")
-def narrow(endless: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One place to work at, two to wait at."""
-    with serving(tmp_path_factory.mktemp("narrow"), "--model", str(endless), "--queue", "2") as running:
-        yield running
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -138,7 +135,7 @@ def test_stopped_without_grace_clients_are_told(endless: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tmp_path: Path) -> None:
-    tokens = len(CYCLE.encode()) * 40
+    tokens = len(CYCLE.encode()) * 60
     with serving(tmp_path, "--model", str(endless)) as server:
         idle = server.connect()
         idle.request("GET", "/health")
@@ -148,8 +145,11 @@ def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tm
         response.readline()
         waiting = start(server, body(tokens))
         server.wait_for(queue_length=1)
-        server.process.send_signal(signal.SIGTERM)
         host, _, port = server.address.partition(":")
+        late = socket.create_connection((host, int(port)), LONGEST)
+        late.sendall(HALF)
+        assert late.recv(100).startswith(b"HTTP/1.1 100 ")
+        server.process.send_signal(signal.SIGTERM)
 
         def refused() -> bool:
             try:
@@ -159,10 +159,14 @@ def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tm
             return False
 
         wait_until(refused)
+        late.sendall(json.dumps(body(1)).encode().ljust(200))
+        answer = late.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"shutting_down" in answer
         text = response.read().decode()
         assert text.endswith("data: [DONE]\n\n")
         said = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in events(text))
-        assert said == CYCLE * 40
-        assert json.loads(waiting.getresponse().read())["choices"][0]["message"]["content"] == CYCLE * 40
+        assert said == CYCLE * 60
+        assert json.loads(waiting.getresponse().read())["choices"][0]["message"]["content"] == CYCLE * 60
         assert server.process.wait(60) == 0
         assert "Traceback" not in server.output

@@ -159,26 +159,28 @@ def test_clients_that_do_not_speak_http_or_leave_in_mid_sentence(server: Server)
 def test_a_key_a_body_limit_and_no_secret_anywhere(tiny: Path, tmp_path: Path) -> None:
     import openai
 
-    arguments = ["--model", str(tiny), "--api-key-env", "SERVED_KEY", "--max-body", "2000"]
+    arguments = ["--model", str(tiny), "--api-key-env", "SERVED_KEY", "--max-body", "2000", "--name", "org/tiny"]
     with serving(tmp_path, *arguments, SERVED_KEY=KEY) as server:
         seen = ""
         for given in ("", "Bearer wrong", KEY, f"Bearer {KEY}x", "Bearer \u00e9", f"bearer {KEY}"):
-            status, headers, body = server.chat({"model": "tiny", "messages": HELLO}, Authorization=given)
+            status, headers, body = server.chat({"model": "org/tiny", "messages": HELLO}, Authorization=given)
             assert (status, body["error"]["code"]) == (401, "invalid_api_key"), given
             seen += json.dumps([headers, body])
         assert server.request("GET", "/v1/models")[0] == 401
         with pytest.raises(openai.AuthenticationError):
             server.client(api_key="wrong").models.list()
         client = server.client(api_key=KEY)
-        assert client.chat.completions.create(model="tiny", messages=HELLO, max_tokens=2).usage.completion_tokens == 2
+        assert (
+            client.chat.completions.create(model="org/tiny", messages=HELLO, max_tokens=2).usage.completion_tokens == 2
+        )
         # Health and figures are for machines that have no key.
         assert server.request("GET", "/health")[0] == 200
-        long = {"model": "tiny", "messages": [{"role": "user", "content": "x" * 3000}]}
+        long = {"model": "org/tiny", "messages": [{"role": "user", "content": "x" * 3000}]}
         status, _, body = server.chat(long, Authorization=f"Bearer {KEY}")
         assert (status, body["error"]["code"]) == (413, "body_too_long")
         status, _, text = chunked(server, [b"x" * 1500] * 2)
         assert (status, json.loads(text)["error"]["code"]) == (413, "body_too_long")
-        assert client.models.list().data[0].id == "tiny"
+        assert client.models.list().data[0].id == client.models.retrieve("org/tiny").id == "org/tiny"
         seen += json.dumps([body, *map(str, server.metrics())])
         assert server.metrics()["requests_total.rejected"] == 8
         assert server.stop() == 0

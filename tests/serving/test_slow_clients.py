@@ -1,0 +1,83 @@
+"""Clients that do not send or do not read do not stay for ever. Their connections are played: no test waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.serving import app
+from ianvs_specdec.serving.app import ChatEndpoint, Service
+from ianvs_specdec.serving.engine import Engine
+from ianvs_specdec.serving.metrics import Metrics
+from ianvs_specdec.types import Completion, Sampling, Trace
+
+BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
+SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "path": "/v1/chat/completions",
+    "headers": [(b"content-type", b"application/json")],
+}
+
+
+class _Instant(LLM):
+    backend, local = "instant", True
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return ()
+
+    def load(self) -> None: ...
+
+    def identity(self, digests: Any) -> dict[str, Any]:
+        return {}
+
+    def generate(self, messages: Any, sampling: Any, on_chunk: Any = None, hints: Any = None) -> Completion:
+        return Completion("yes", [1], 1, 1, "stop", Trace([(0.0, 1)]))
+
+
+async def never(*_: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+def outcomes(receive: Any, send: Any) -> tuple[str, ...]:
+    """Serve one request, with a deadline of no time to speak of; the outcomes that were counted."""
+    metrics = Metrics("m", "instant")
+
+    async def serve() -> None:
+        engine = Engine(_Instant("m"), 0, metrics)
+        await ChatEndpoint(Service("m", Sampling(), "", 0.02, 1000), engine, metrics)(dict(SCOPE), receive, send)
+        while b"specdec_in_flight 0.0" not in metrics.text():
+            await asyncio.sleep(0.001)
+        engine.close()
+
+    asyncio.run(asyncio.wait_for(serve(), 60))
+    lines = metrics.text().decode().splitlines()
+    counted = [line.split() for line in lines if line.startswith("specdec_requests_total{")]
+    return tuple(name.partition('"')[2].partition('"')[0] for name, value in counted if float(value))
+
+
+def test_who_does_not_send_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BODY_SECONDS", 0.02)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    assert outcomes(never, send) == ("rejected",)
+    assert sent[0]["status"] == 408
+    assert json.loads(sent[1]["body"])["error"]["code"] == "body_too_slow"
+
+
+def test_who_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "STALLED_SECONDS", 0.02)
+    events = [{"type": "http.request", "body": BODY, "more_body": False}]
+
+    async def receive() -> Any:
+        return events.pop(0) if events else await never()
+
+    assert outcomes(receive, never) in (("completed",), ("deadline",))
