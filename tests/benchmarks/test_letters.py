@@ -42,6 +42,7 @@ def test_recorded_answers_score_as_by_hand() -> None:
         ("option A would be wrong", "A"),
         ("Ｂ", "B"),  # noqa: RUF001 - full width
         ("\n\n(C)\nbecause", "C"),
+        ("应选C，不选A。", "C"),  # noqa: RUF001
         ("K", None),
         ("ABC", None),
         ("B2B", None),

@@ -104,6 +104,8 @@ def test_worked_examples_come_from_the_subject(
     (row,) = prepare(*arguments, "--shots", "2")
     assert row["question"]["turns"] == [f"{heading}\n\n{worked[0]}{worked[1]}{question}"]
     length = len(row["question"]["turns"][0])
+    (first,) = prepare(*arguments, "--shots", "1")
+    assert first["question"]["turns"] == [f"{heading}\n\n{worked[0]}{question}"]
     for limit, shown in ((length, worked), (length - 1, worked[:1]), (1, [])):
         (row,) = prepare(*arguments, "--shots", "2", "--max-characters", str(limit))
         assert row["question"]["turns"] == [f"{heading}\n\n{''.join(shown)}{question}"]

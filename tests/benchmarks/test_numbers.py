@@ -79,6 +79,11 @@ def test_the_score_compares_values(answer: str, gold: str, score: float | None) 
     assert scorer("number")(["the first turn: 18", answer], gold) == score
 
 
+def test_a_division_by_zero_is_no_number() -> None:
+    assert extract_number("1/0") is None
+    assert extract_number("It was 5, then 1/0.") == 5
+
+
 @pytest.mark.parametrize(("text", "shown"), [("It is $1,234.50.", "1234.5"), ("a third: 1/3", "1/3"), ("none", None)])
 def test_the_prediction_is_the_number(text: str, shown: str | None) -> None:
     assert prediction("number", [text]) == shown

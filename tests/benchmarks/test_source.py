@@ -76,7 +76,7 @@ def test_what_is_not_on_the_hub_says_where_it_is(refused: Callable[..., str]) ->
 def test_a_folder_with_several_copies_gives_one(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
     folder = write("mmlu_test.jsonl", ITEM).parent
     write("test/anatomy_test.csv", "?,1,2,3,4,A", "!,1,2,3,4,B")
-    write(".cache/mmlu_test.jsonl", "not read")
+    write(".cache/test/anatomy_test.csv", "not read")
     assert len(prepare("mmlu", "--from", folder)) == 2
 
 
