@@ -1,0 +1,183 @@
+"""The runner ray on this machine alone: failures of rows and of workers, Ctrl-C, and a cluster that is not there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from host_job import Job
+
+from core.common.errors import WorkspaceError
+from core.runner import journal
+from core.runner.journal import Journal
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install ray")
+
+EDGE = """
+import os, sys, time
+from pathlib import Path
+from sedna.common.class_factory import ClassFactory, ClassType
+
+@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+class EdgeModel:
+    loads = 0
+    def __init__(self, how):
+        self.how, self.journal = how, Path(os.environ["RESULT_SAVED_URL"]).parent / "journal.jsonl"
+        if how == "unbuilt":
+            raise OSError("no such model")
+    def load(self):
+        self.loads += 1
+    def predict(self, data):
+        number = int(data.split()[1])
+        if number == 7 and self.how == "raise":
+            raise RuntimeError("out of memory")
+        if number == 7 and self.how == "die":
+            os._exit(1)
+        if number >= 2 and self.how == "hang":
+            Path("hanging").touch()
+            time.sleep(3600)
+        with self.journal.open("a") as file:
+            file.write(f"{self.how} {number}\\n")
+        known = len(self.journal.read_text().splitlines())
+        return {"prediction": data[-1], "pid": os.getpid(), "loads": self.loads, "known": known}
+    def cleanup(self):
+        if self.how == "answer":
+            raise ValueError("already closed")
+"""
+
+
+def prepared(job: Job, *how: str) -> list[str]:
+    """A job with one test case for each way to behave, and the command that runs it."""
+    job.plugin("algo/edge_model.py", EDGE)
+    job.hyperparameters(0, how=list(how))
+    job.job["runner"] = {"name": "ray", "workers": 2, "shard": 3, "retries": 1}
+    return [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
+
+
+def ray_processes() -> set[int]:
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"raylet" in (folder / "cmdline").read_bytes().split(b"\0")[0]:
+                found.add(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+@needs_ray
+@pytest.mark.slow
+def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -> None:
+    command = prepared(job, "answer", "raise", "die", "unbuilt")
+    outcome = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300)
+    error = outcome.stderr.replace("\\", "/")
+    assert outcome.returncode == 1, error
+    assert "Traceback" not in error
+    assert "cleanup of edgemodel EdgeModel: ValueError: already closed (algo/edge_model.py:" in error
+    assert "how=raise failed: row 8 of 10: RuntimeError: out of memory (algo/edge_model.py:" in error
+    assert "how=unbuilt failed: building edgemodel EdgeModel on " in error
+    assert "OSError: no such model (algo/edge_model.py:" in error
+    assert "row 8 to" not in error
+    assert "rows 8 to 9 go to another, try 1 of 1" in error
+    (died,) = [line for line in error.splitlines() if "how=die failed: rows 8 to 9: a worker was lost" in line]
+    assert died.endswith("for the 2 times with these rows; retries permit no more")
+
+    (row,) = job.leaderboard()
+    assert (row["edgemodel-how"], row["Accuracy"]) == ("answer", "50.0")
+    answers = [json.loads(line) for line in (job.case_folder() / "answers.jsonl").read_text().splitlines()]
+    assert [answer["index"] for answer in answers] == list(range(10))
+    assert {answer["result"]["loads"] for answer in answers} == {1}, "the modules were not kept between shards"
+    lines = (job.folder / "workspace" / "job" / "journal.jsonl").read_text().splitlines()
+    assert sorted(line for line in lines if line.startswith("answer")) == [f"answer {i}" for i in range(10)]
+    assert {f"die {i}" for i in range(7)} <= set(lines), "what a lost worker had answered before was not kept"
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
+def test_ctrl_c_leaves_no_process_behind(job: Job) -> None:
+    before = ray_processes()
+    command = prepared(job, "hang")
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    deadline = time.monotonic() + 300
+    while not (job.folder / "hanging").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert ray_processes() - before, "this test does not see Ray's processes"
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert error.strip().splitlines()[-1].startswith("ianvs: interrupted; 0 of 1 test cases"), error
+    assert "Traceback" not in error
+    deadline = time.monotonic() + 60
+    while ray_processes() - before and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not ray_processes() - before
+
+
+@needs_ray
+def test_a_cluster_that_is_not_there(job: Job) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = prepared(job, "answer")
+    job.job["runner"]["address"] = address
+    job.save()
+    outcome = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    assert outcome.returncode == 1
+    assert f"failed: runner ray: no Ray cluster at {address}: " in outcome.stderr
+    assert "Connection refused" in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+
+
+def test_a_journal_goes_to_workers_and_comes_back(tmp_path: Path) -> None:
+    here, there = Journal(str(tmp_path / "here")), Journal(str(tmp_path / "there"))
+    assert here.news() == []
+    (tmp_path / "here").mkdir()
+    Path(here.path).write_bytes(b"one\ntwo\nthr")
+    there.extend(tuple(here.news()))
+    assert Path(there.path).read_bytes() == b"one\ntwo\n", "a line that is still being written must wait"
+    assert here.news() == []
+    assert there.added() == b""
+    with open(there.path, "ab") as file:
+        file.write(b"four\nfi")
+    assert there.added() == b"four\n"
+    here.take(b"four\n")
+    here.take(b"four\nsix\n")
+    assert Path(here.path).read_bytes() == b"one\ntwo\nthr\nfour\nsix\n"
+    there.extend(tuple(here.news()))
+    assert Path(there.path).read_bytes().splitlines()[-3:] == [b"thr", b"four", b"six"]
+
+
+def test_a_journal_of_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "BLOCK", 10)
+    lines = b"".join(b"x" * length + b"\n" for length in (3, 25, 0, 9, 10, 11, 40, 1))
+    here, there = Journal(str(tmp_path)), Journal(str(tmp_path / "there"))
+    Path(here.path).write_bytes(lines)
+    pieces = here.news()
+    assert len(pieces) > 3
+    there.extend(tuple(pieces))
+    assert Path(there.path).read_bytes() == lines
+
+
+def test_a_journal_too_large_to_be_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "LARGEST", 5)
+    Path(tmp_path / "journal.jsonl").write_bytes(b"too long\n")
+    with pytest.raises(WorkspaceError, match="that are carried to workers; move it away, or take the runner local"):
+        Journal(str(tmp_path)).news()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="locks files")
+def test_a_journal_that_another_run_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from filelock import FileLock
+
+    monkeypatch.setattr(journal, "LOCK_SECONDS", 0.05)
+    with FileLock(str(tmp_path / "journal.jsonl.lock")), pytest.raises(WorkspaceError, match="is held by another run"):
+        Journal(str(tmp_path)).take(b"line\n")
