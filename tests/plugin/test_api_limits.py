@@ -9,7 +9,6 @@ import pytest
 
 from ianvs_specdec.llm.api_endpoints import FAILURES_TO_REST, Endpoint, Endpoints
 from ianvs_specdec.llm.api_limits import FREE_REPEATS, Budget, Places, Rate
-from ianvs_specdec.remote.wire import InterruptedRequest
 
 SOON, LATE = 0.05, 60.0
 
@@ -45,28 +44,6 @@ def test_places_without_a_number_are_endless() -> None:
     places = Places(None)
     assert all(places.take(0.0) for _ in range(1000))
     places.give_back()
-
-
-def test_waiting_for_a_place_can_be_interrupted() -> None:
-    places = Places(1)
-    places.take(0.0)
-    outcome: list[type[BaseException]] = []
-
-    def wait() -> None:
-        try:
-            places.take(time.perf_counter() + LATE)
-        except InterruptedRequest as error:
-            outcome.append(type(error))
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    while not places._waiting:
-        time.sleep(0.001)
-    places.interrupt()
-    thread.join(LATE)
-    assert outcome == [InterruptedRequest]
-    with pytest.raises(InterruptedRequest):
-        places.take(0.0)
 
 
 def test_a_rate_spreads_requests() -> None:

@@ -76,6 +76,15 @@ def test_what_one_endpoint_fails_to_answer_another_answers(serve: Serve, caplog:
     assert "failed 5 times in a row" in caplog.text
 
 
+def test_another_endpoint_is_asked_without_a_pause(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", LONG)
+    bad, good = serve(lambda prompt, number: BAD), serve(lambda prompt, number: answer(prompt))
+    with llm(bad, good) as model:
+        started = time.monotonic()
+        assert ask(model).text == "hello"
+        assert time.monotonic() - started < LONG / 2
+
+
 def test_an_endpoint_that_comes_back_is_used_again(serve: Serve) -> None:
     first = serve(lambda prompt, number: BAD if number < 5 else answer(prompt))
     second = serve(lambda prompt, number: answer(prompt))

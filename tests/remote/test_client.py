@@ -157,6 +157,23 @@ def test_a_reply_left_unread_closes_its_connection(start: Start) -> None:
     assert listener.accepted == 2
 
 
+def test_a_connection_that_the_server_will_close_is_not_used_again(start: Start) -> None:
+    listener = start(scripted(lambda head, body: response(b"ok", headers="Connection: close\r\n")))
+    client = Client(f"http://127.0.0.1:{listener.port}", {}, Interruption())
+    assert [ask(client), ask(client)] == [b"ok", b"ok"]
+    assert listener.accepted == 2
+
+
+def test_a_connection_with_an_unfinished_answer_is_not_used_again(start: Start) -> None:
+    answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", response(b"ok")]
+    listener = start(scripted(lambda head, body: answers.pop(0)))
+    client = Client(f"http://127.0.0.1:{listener.port}", {}, Interruption())
+    with client.post("/v1", b"{}", patience(), Traffic()) as reply:
+        assert reply.read() == b"abc"
+    assert ask(client) == b"ok"
+    assert listener.accepted == 2
+
+
 @pytest.mark.parametrize("where", ["before the head", "in the middle"])
 @pytest.mark.parametrize("end", ["no sign of life", "deadline"])
 def test_silence_ends(start: Start, where: str, end: str) -> None:

@@ -6,8 +6,6 @@ import threading
 import time
 from collections import deque
 
-from ianvs_specdec.remote.wire import InterruptedRequest
-
 FREE_REPEATS = 10
 """Repeated attempts that are permitted from the start, whatever the budget: a share of few requests is nothing."""
 BURST_SECONDS = 1.0
@@ -20,13 +18,10 @@ class Places:
         self._free = number
         self._waiting: deque[threading.Event] = deque()
         self._lock = threading.Lock()
-        self._interrupted = False
 
     def take(self, until: float) -> bool:
         """Wait for a place until ``until`` (``time.perf_counter``); whether there was one."""
         with self._lock:
-            if self._interrupted:
-                raise InterruptedRequest("the request was interrupted")
             if self._free is None:
                 return True
             if self._free and not self._waiting:
@@ -36,8 +31,6 @@ class Places:
             self._waiting.append(mine)
         mine.wait(max(0.0, until - time.perf_counter()))
         with self._lock:
-            if self._interrupted:
-                raise InterruptedRequest("the request was interrupted")
             if not mine.is_set():
                 self._waiting.remove(mine)
         return mine.is_set()
@@ -50,12 +43,6 @@ class Places:
                 self._waiting.popleft().set()
             else:
                 self._free += 1
-
-    def interrupt(self) -> None:
-        with self._lock:
-            self._interrupted = True
-            for waiting in self._waiting:
-                waiting.set()
 
 
 class Rate:

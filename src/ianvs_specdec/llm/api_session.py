@@ -81,8 +81,8 @@ class Session:
         return Client(endpoint.url(), headers, self._interruption)
 
     def close(self) -> None:
+        # Those in flight give their places to those who wait, and these find the interruption in turn.
         self._interruption.set()
-        self._places.interrupt()
         for client in self._clients.values():
             client.close()
 
@@ -121,11 +121,8 @@ class Session:
             )
         self._sleep(call, begin)
         while True:
-            try:
-                if not self._places.take(call.deadline):
-                    self._give_up(call, "deadline", "no place became free (api_concurrency) before the deadline")
-            except InterruptedRequest as error:
-                self._give_up(call, "interrupted", str(error))
+            if not self._places.take(call.deadline):
+                self._give_up(call, "deadline", "no place became free (api_concurrency) before the deadline")
             endpoint, again = self._endpoints.choose(time.perf_counter(), call, call.last)
             if endpoint is not None:
                 return endpoint
