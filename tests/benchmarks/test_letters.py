@@ -36,6 +36,44 @@ def test_recorded_answers_score_as_by_hand() -> None:
 @pytest.mark.parametrize(
     ("text", "letter"),
     [
+        ("B", "B"),
+        (" b ", "B"),
+        ("(B)", "B"),
+        ("B.", "B"),
+        ("**B**", "B"),
+        ("[C]", "C"),
+        ("The answer is B.", "B"),
+        ("The correct answer is (C), because A is wrong.", "C"),
+        ("Answer: D", "D"),
+        ("answer:\nD", "D"),
+        ("I think the answer is **A**.", "A"),
+        ("The answer should be option B", "B"),
+        ("Option C is right.", "C"),
+        ("A. a dog", "A"),
+        ("B) because it rains", "B"),
+        ("First I thought the answer is A. But the answer is C.", "C"),
+        (r"So \boxed{D}", "D"),
+        (r"\boxed{\text{(B)}} is it", "B"),
+        ("It must be C", "C"),
+        ("It is J", "J"),
+        ("", None),
+        ("no idea", None),
+        ("A dog runs", None),
+        ("I am sure", None),
+        ("Either B or C", None),
+        ("The answer is a secret", None),
+        ("The answer is A dog", None),
+        ("It's D'Artagnan", None),
+        ("K", None),
+    ],
+)
+def test_the_letter(text: str, letter: str | None) -> None:
+    assert extract_choice(text) == letter
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
         ("It's D'Artagnan", None),
         ("The answer is I.", "I"),
         ("The answer is I think unclear", None),

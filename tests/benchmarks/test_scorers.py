@@ -1,49 +1,11 @@
-"""Which letter an answer chooses, and how good a text is."""
+"""What an answer's score is."""
 
 from __future__ import annotations
 
 import pytest
 
-from ianvs_specdec.benchmarks.scorers import extract_choice, references_of, scorer
+from ianvs_specdec.benchmarks.scorers import references_of, scorer
 from ianvs_specdec.errors import UserError
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        ("B", "B"),
-        (" b ", "B"),
-        ("(B)", "B"),
-        ("B.", "B"),
-        ("**B**", "B"),
-        ("[C]", "C"),
-        ("The answer is B.", "B"),
-        ("The correct answer is (C), because A is wrong.", "C"),
-        ("Answer: D", "D"),
-        ("answer:\nD", "D"),
-        ("I think the answer is **A**.", "A"),
-        ("The answer should be option B", "B"),
-        ("Option C is right.", "C"),
-        ("A. a dog", "A"),
-        ("B) because it rains", "B"),
-        ("First I thought the answer is A. But the answer is C.", "C"),
-        (r"So \boxed{D}", "D"),
-        (r"\boxed{\text{(B)}} is it", "B"),
-        ("It must be C", "C"),
-        ("It is J", "J"),
-        ("", None),
-        ("no idea", None),
-        ("A dog runs", None),
-        ("I am sure", None),
-        ("Either B or C", None),
-        ("The answer is a secret", None),
-        ("The answer is A dog", None),
-        ("It's D'Artagnan", None),
-        ("K", None),
-    ],
-)
-def test_the_letter(text: str, letter: str | None) -> None:
-    assert extract_choice(text) == letter
 
 
 def test_choice_looks_at_the_last_turn() -> None:

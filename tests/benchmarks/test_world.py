@@ -29,11 +29,6 @@ def test_the_shipped_files_are_what_the_command_writes(name: str, file: str, tmp
     assert out.read_text(encoding="utf-8") == (EXAMPLE / "dataset" / file).read_text(encoding="utf-8")
 
 
-def test_the_world_is_generated_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "prepare", "world", "--from", str(tmp_path), "--out", str(tmp_path / "o.jsonl")]) == 2
-    assert "leave out --from" in capsys.readouterr().err
-
-
 def test_the_knowledge_set_has_the_shape_of_mmlu() -> None:
     rows = [json.loads(line) for line in (EXAMPLE / "dataset" / KNOWLEDGE).open(encoding="utf-8")]
     assert len(rows) >= 300

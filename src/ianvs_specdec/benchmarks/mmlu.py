@@ -5,8 +5,9 @@ or Parquet with `question`, `choices`, `answer` and `subject`. Options stand in 
 original program shows the option "None" as "nan", a slip of its CSV reader that is not repeated.
 
 The original leaves out worked examples, the last first, while a prompt is longer than 2,048 tokens of GPT-2. How long a
-model's prompt may be is the model's affair: none is left out here unless --max-characters says so (2,048 tokens of
-GPT-2 are about 9,000 characters).
+model's prompt may be is the model's affair: none is left out here unless --max-characters says so. The original
+compares the probabilities that a model gives to the four letters; here the letter that its answer chooses counts, so
+that it works for every back end.
 """
 
 from __future__ import annotations

@@ -29,15 +29,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             description=text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        sub.add_argument(
-            "--from",
-            dest="given",
-            type=Path,
-            nargs="+",
-            default=[],
-            metavar="FILE",
-            help=f"files, folder or zip archive of the benchmark, as from {benchmark.SOURCE.home}; default: the hub",
-        )
+        if benchmark.SOURCE.parts:
+            place = benchmark.SOURCE.repository
+            sub.add_argument(
+                "--from",
+                dest="given",
+                type=Path,
+                nargs="+",
+                default=[],
+                metavar="FILE",
+                help=f"files, folder or zip archive with what {benchmark.SOURCE.home} has"
+                + (f"; without it {place} on the Hugging Face hub" if place else " (needed: it is not on the hub)"),
+            )
         sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="data file to write (.jsonl)")
         sub.add_argument("--limit", type=positive, metavar="N", help="take N questions, spread evenly over all")
         benchmark.add_arguments(sub)
@@ -59,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 def _prepare(options: argparse.Namespace) -> int:
     benchmark: Benchmark = BENCHMARKS[options.benchmark]
     named = {part: getattr(options, part) for part in benchmark.SOURCE.parts if part != QUESTIONS}
-    rows = benchmark.rows(Inputs(benchmark.SOURCE, options.given, named), options)
+    rows = benchmark.rows(Inputs(benchmark.SOURCE, getattr(options, "given", ()), named), options)
     queries = [query_of(row["question"], row["answer"], index) for index, row in enumerate(rows)]
     if len({query.id for query in queries}) < len(queries):
         twice = next(query.id for query in queries if sum(other.id == query.id for other in queries) > 1)

@@ -13,7 +13,6 @@ from typing import Any
 from ianvs_specdec.benchmarks.files import Row
 from ianvs_specdec.benchmarks.source import Inputs, Source
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions
-from ianvs_specdec.errors import UserError
 
 NAME = "world"
 
@@ -78,6 +77,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
-    if inputs.given:
-        raise UserError("the embedded world is generated, not read: leave out --from")
     return SETS[options.set]()
