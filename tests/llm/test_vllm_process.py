@@ -17,6 +17,7 @@ from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm import vllm_process
 from ianvs_specdec.llm.vllm import VllmLLM, steps_of
+from ianvs_specdec.models import EdgeModel
 from ianvs_specdec.settings import Settings
 from ianvs_specdec.types import Sampling, Step
 
@@ -72,6 +73,7 @@ for line in sys.stdin:
             print("aborted", message["abort"], file=sys.stderr, flush=True)
             write(id=message["abort"], time=time.monotonic(), tokens=[], finish="abort", drafts=[[3, 2], [3, 1]])
         continue
+    print("asked for", message["sampling"]["max_tokens"], file=sys.stderr, flush=True)
     if message["sampling"]["max_tokens"] == 8:
         waiting.append(message)
     elif behaviour == "refuse":
@@ -197,6 +199,8 @@ def test_the_token_limit_leaves_room_in_the_window(stand_in: Callable[..., VllmL
     assert answer.prompt_tokens == 35
     assert answer.truncated > 200
     assert llm.generate(messages, Sampling(max_tokens=400)).prompt_tokens == 20
+    assert llm._engine is not None
+    assert "asked for 20\n" in llm._engine.log.read_text()
 
 
 def test_requests_of_many_threads_are_under_way_together(stand_in: Callable[..., VllmLLM]) -> None:
@@ -323,6 +327,26 @@ def test_what_an_answer_depends_on(stand_in: Callable[..., VllmLLM], tmp_path: P
     assert len(set(seen)) == len(seen)
     assert plain.method == "none"
     assert eagle.method == "eagle"
+
+
+def test_test_cases_with_and_without_speculation_are_compared_within_vllm(
+    stand_in: Callable[..., VllmLLM], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESULT_SAVED_URL", str(tmp_path / "job" / "algorithm"))
+    stand_in()
+    baselines = []
+    for speculative in (None, SPECULATIVE):
+        model = EdgeModel(
+            model=str(MODELS / "edge"), backend="vllm", vllm_python=sys.executable, speculative=speculative
+        )
+        response = model.predict({"query": "hello", "gold": "B", "index": 0})
+        model.cleanup()
+        baselines.append(response["turns"][0]["baseline"])
+    plain, eagle = baselines
+    assert plain["key"] == eagle["key"]
+    assert plain["identical"]
+    assert eagle["identical"]
+    assert eagle["latency"] is not None, "taken on the same hardware"
 
 
 @pytest.mark.parametrize(
