@@ -88,7 +88,7 @@ def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -
     assert "row 8 to" not in error
     assert "rows 8 to 9 go to another, try 1 of 1" in error
     (died,) = [line for line in error.splitlines() if "how=die failed: rows 8 to 9: a worker was lost" in line]
-    assert died.endswith("for the 2 times with these rows; retries permit no more")
+    assert died.endswith(", the last of 2 with these rows; retries is 1")
 
     (row,) = job.leaderboard()
     assert (row["edgemodel-how"], row["Accuracy"]) == ("answer", "50.0")

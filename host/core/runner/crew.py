@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ from core.runner.config import RayConfig
 from core.runner.journal import Journal
 from core.runner.local import LAST_WAIT
 from core.runner.worker import Setup, Worker
+
+remote: Any = ray.remote  # whose annotations lack concurrency groups
 
 PATIENCE = 15.0
 """Seconds without any news after which it is said what is waited for."""
@@ -119,8 +122,8 @@ class Crew:
             opening += 1
             config = self._config
             options = {"num_cpus": config.cpus, "num_gpus": config.gpus, "resources": config.resources}
-            actor = ray.remote(concurrency_groups={ASIDE: 1})(Worker).options(**options).remote(self._setup)
-            self._members.append(_Member(actor))
+            hired = remote(concurrency_groups={ASIDE: 1})(Worker).options(**options)
+            self._members.append(_Member(hired.remote(self._setup)))
             self._open(self._members[-1])
 
     def _open(self, member: _Member) -> None:
@@ -180,15 +183,18 @@ class Crew:
         if shard.first == shard.last:
             return
         if shard.losses > self._config.retries:
-            times = f"{shard.losses} time{'s' if shard.losses > 1 else ''}"
-            raise Failed(Failure(str(shard), f"{reason}, for the {times} with these rows; retries permit no more", ""))
+            message = f"{reason}, the last of {shard.losses} with these rows; retries is {self._config.retries}"
+            raise Failed(Failure(str(shard), message, str(error)))
         if self._stopped is None:
             LOGGER.warning("%s: %s go to another, try %d of %d", reason, shard, shard.losses, self._config.retries)
             self._shards.appendleft(shard)
 
     def release(self) -> list[Failure]:
-        """Have all workers clean up their modules: what went wrong."""
+        """Have all workers clean up their modules: what went wrong. Those that are still to be placed are given up."""
         failures: list[Failure] = []
+        for member in [member for member in self._members if not member.node]:
+            self._members.remove(member)
+            ray.kill(member.actor)
         waiting = {member.actor.release.remote(): member for member in self._members}
         ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=GOODBYE) if waiting else ([], [])
         for handle in ready:
@@ -221,5 +227,5 @@ class Crew:
 
 def _reason(error: RayError) -> str:
     """The kind of the error and the first line of what Ray says about it."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    first = textwrap.shorten(next(iter(str(error).strip().splitlines()), ""), 120, placeholder=" ...")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
