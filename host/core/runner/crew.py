@@ -28,6 +28,8 @@ ASIDE = "aside"
 """Calls that do not wait for the one in progress: all others are done one after the other."""
 GOODBYE = 60.0
 """Seconds that workers have to clean up their modules."""
+MOMENT = 0.5
+"""Seconds that workers have to remove their files."""
 
 
 @dataclass
@@ -143,6 +145,9 @@ class Crew:
                 return None
             kind, value, lines = ray.get(next(handle))
         except StopIteration:
+            if shard is not None and shard.first < shard.last and self._stopped is None:
+                message = f"a worker on {member.node} ended before it had answered them"
+                raise Failed(Failure(str(shard), message, message)) from None
             self._free(handle, member)
             return None
         except RayTaskError as error:
@@ -212,17 +217,17 @@ class Crew:
         return failures
 
     def dismiss(self) -> None:
-        """End all workers at once."""
+        """End all workers at once; each has a moment to remove what it has written on its node."""
+        farewells = [
+            member.actor.close.options(concurrency_group=ASIDE).remote() for member in self._members if member.node
+        ]
+        with suppress(RayError):
+            if farewells:
+                ray.wait(farewells, num_returns=len(farewells), timeout=MOMENT)
         for member in self._members:
             with suppress(RayError, ValueError):
                 ray.kill(member.actor)
         self._members.clear()
-
-    def close(self) -> None:
-        """Have all workers remove what they have written on their nodes."""
-        farewells = [member.actor.close.remote() for member in self._members]
-        with suppress(RayError):
-            ray.wait(farewells, num_returns=len(farewells), timeout=GOODBYE) if farewells else None
 
 
 def _reason(error: RayError) -> str:

@@ -86,7 +86,7 @@ class RayRunner(Runner):
 
     def close(self) -> None:
         if self._crew is not None:
-            self._crew.close()
+            self._crew.dismiss()
             import ray
 
             ray.shutdown()
@@ -113,6 +113,7 @@ class RayRunner(Runner):
             raise Failed(_failure(f"no Ray cluster {where}: {str(error).strip().splitlines()[0]}")) from error
         self._workers = config.workers or self._room(ray.cluster_resources())
         if not self._workers:
+            ray.shutdown()
             raise Failed(
                 _failure(f"the cluster has no room for a worker of {_demand(config)}; workers: N waits for it")
             )
