@@ -94,7 +94,8 @@ def _refused(refusal: Refusal) -> Response:
 
 def _authorize(request: Request, key: str) -> None:
     given = request.headers.get("authorization", "")
-    if key and not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
+    # Headers are bytes, which Starlette shows as Latin-1.
+    if key and not hmac.compare_digest(given.encode("latin-1"), f"Bearer {key}".encode()):
         message = "this server wants its key in the header Authorization: Bearer KEY"
         raise Refusal(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
@@ -194,12 +195,11 @@ class _Reply:
                     data += event(happened.body)
                 elif self._chat.stream:
                     data += b"" if self._started or data else self._answer.first()
-                    over = isinstance(happened, Completion)
-                    data += (
-                        self._answer.last(happened)
-                        if isinstance(happened, Completion)
-                        else self._answer.piece(happened)
-                    )
+                    if isinstance(happened, Completion):
+                        over = True
+                        data += self._answer.last(happened)
+                    else:
+                        data += self._answer.piece(happened)
                 elif isinstance(happened, Completion):
                     await self._whole(200, self._answer.body(happened), {})
                     return

@@ -1,6 +1,6 @@
 """What the server counts, in the text format of Prometheus.
 
-Every request has one outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx); ``queue_full``;
+Every chat request has one outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx); ``queue_full``;
 ``deadline``; ``disconnected`` (the client left); ``shutdown``; ``failed``. Tokens are counted by the engine, those of
 unfinished answers included; times and steps are those of completed answers.
 """
