@@ -24,6 +24,7 @@ _IS = r"(?i:\s+(?:is|was|are|would\s+(?:then\s+)?be|should\s+be|must\s+be|has\s+
 _STATED = (
     rf"(?i:\banswer\b)(?i:\s+(?:to\s+(?:the|this)\s+question|here|key))?{_IS}?(?i:\s+(?:clearly|therefore|thus|definitely))?"
     rf"(?i:\s+(?:most\s+likely|probably))?{_OPEN}{_NAMED}{_LETTER}",
+    rf"(?i:\banswer\b){_IS}(?!{_OPEN}{_NAMED}{_UPPER}{_ALONE})[^\n()]{{1,80}}\(({_UPPER})\)",
     rf"(?i:\b(?:correct|right|best|final|true)\s+(?:option|choice|letter|one|response|alternative|statement)){_IS}?"
     rf"{_OPEN}{_NAMED}{_LETTER}",
     rf"(?i:\b(?:choose|chose|select|pick|go\s+with|going\s+with|opt\s+for|choice\s+is)\b)(?i:\s+the)?{_OPEN}{_NAMED}{_LETTER}",
