@@ -27,4 +27,8 @@ log.push(document.querySelector('#detail h3').textContent);
 document.getElementById('case').value = [...document.getElementById('case').options].find((option) => option.text.startsWith('EdgeOnly')).value;
 document.getElementById('case').dispatchEvent(new Event('change'));
 log.push(document.querySelector('#detail .badge').textContent, location.hash.includes('query=3'));
+const kind = document.querySelector('#queries select[aria-label=Kind]');
+kind.value = 'even';
+kind.dispatchEvent(new Event('change'));
+log.push(document.querySelectorAll('#queries .list li').length);
 document.title = JSON.stringify(log);

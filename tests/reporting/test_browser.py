@@ -131,4 +131,4 @@ def test_clicks_and_keys(page: Path, browse: Browse) -> None:
     assert log[2:5] == ["CloudOnly · specdec|CloudOnly · EagleSpecDec", True, 9]
     assert log[5] == "CloudOnly · EagleSpecDec"
     assert log[6:10] == [1, False, True, "OddRouter · specdec"]
-    assert log[10:] == ["odd · q3cloud✓ right", "edge", True]
+    assert log[10:] == ["odd · q3cloud✓ right", "edge", True, 4]
