@@ -87,13 +87,14 @@ class RoutedModel:
             try:
                 completion, turn = self._turn(messages, sampling, query.hints(index))
             except AnswerError as reason:
-                error = self._forgive(query, reason)
+                self._forgive(query, reason)
+                error = reason
                 break
             completions.append(completion)
             turns.append(turn)
         response = self._response(query, completions, turns, sampling, data if isinstance(data, dict) else {})
         if error is not None:
-            response["error"] = error
+            response["error"], response["failures"] = str(error), error.failures
         response.row = data
         return response
 
@@ -188,8 +189,8 @@ class RoutedModel:
         # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
         return Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)
 
-    def _forgive(self, query: Query, reason: AnswerError) -> str:
-        """The reason as the response tells it. Raises UserError if more queries have failed than may."""
+    def _forgive(self, query: Query, reason: AnswerError) -> None:
+        """Raise UserError if more queries have failed than may."""
         with self._mutex:
             self._failed += 1
             failed = self._failed
@@ -199,7 +200,6 @@ class RoutedModel:
                 raise reason
             raise UserError(f"{failed} queries got no answer, max_failures permits {permitted}; the last: {reason}")
         log.warning("%s model: query %s got no answer: %s", self.side, query.id, reason)
-        return str(reason)
 
     def _response(
         self,

@@ -13,7 +13,8 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
   and, at the first difference, ``near_tie``;
 - ``replayed``: an answer of an earlier run is in it; ``cached``: one that another test case of this run had asked for;
 - ``greedy``: there is one right output; ``lossy``: the back end is set to trade the model's own output for speed;
-- ``error``: why the query got no answer, or no whole one; ``turns`` holds those that were answered;
+- ``error``: why the query got no answer, or no whole one, and ``failures``, the attempts at it, as in a trace;
+  ``turns`` holds those that were answered;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
   ``slo``.
 

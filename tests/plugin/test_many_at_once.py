@@ -104,6 +104,7 @@ def test_a_query_without_an_answer_is_told_kept_and_asked_again(cloud: Any, new_
     responses = ask(model, QUESTIONS)
     assert [bool(response.get("error")) for response in responses] == [False, True, False, False, True, False]
     assert responses[1]["error"] == "the server is gone"
+    assert responses[1]["failures"] == ((0.5, "timeout"), (1.0, "status 503"))
     assert responses[1]["turns"] == []
     rows = [[True, response, None, response] for response in responses]
     gold = ["B"] * len(rows)
