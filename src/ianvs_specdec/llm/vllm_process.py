@@ -24,6 +24,7 @@ PROBE_SECONDS = 120.0
 TAIL_LINES = 3
 HINTS = {
     "max seq len": "set kv_cache_memory_bytes higher or max_model_len lower",
+    "memory for the cache blocks": "set kv_cache_memory_bytes higher or max_model_len lower",
     "out of memory": "set gpu_memory_utilization, max_num_seqs or max_model_len lower, or quantization",
     "arctic_inference": "suffix decoding needs the package arctic-inference beside vLLM",
 }
@@ -105,7 +106,7 @@ class VllmProcess:
             raise self._dead("while it loaded the model")
         message: Message = json.loads(line)
         if "failed" in message:
-            raise UserError(f"vLLM cannot load the model: {with_hint(message['failed'])}")
+            raise UserError(f"vLLM cannot load the model: {with_hint(message['failed'])} (its log: {self.log})")
         self.ready = message["ready"]
         threading.Thread(target=self._dispatch, name="vllm-answers", daemon=True).start()
 
