@@ -1,0 +1,44 @@
+"""Our own client on our own server: what the engine knows of an answer arrives, from 64 streams at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.llm import APIBasedLLM, PromptLookupLLM
+from ianvs_specdec.types import Completion, Sampling
+
+from .conftest import serving
+
+STREAMS = 64
+
+
+@pytest.mark.slow
+def test_64_streams_bring_what_the_engine_says(tiny: Path, tmp_path: Path) -> None:
+    queries = range(STREAMS + 16)
+
+    def ask(model: APIBasedLLM | PromptLookupLLM, number: int) -> Completion:
+        messages = [{"role": "user", "content": f"again and again and again, number {number}"}]
+        return model.generate(messages, Sampling(max_tokens=6, temperature=1.0, seed=number))
+
+    with PromptLookupLLM(str(tiny), dtype="float32", threads=1) as engine:
+        home = [ask(engine, number) for number in queries]
+    settings = ["--backend", "PromptLookup", "--model", str(tiny), "--set", "dtype=float32", "--set", "threads=1"]
+    with (
+        serving(tmp_path, *settings) as server,
+        APIBasedLLM("tiny", api_base_url=server.url, api_extra_body={"specdec": True}) as model,
+        ThreadPoolExecutor(STREAMS) as threads,
+    ):
+        far = list(threads.map(lambda number: ask(model, number), queries))
+        metrics = server.metrics()
+    for here, there in zip(home, far, strict=True):
+        assert (there.text, there.token_ids, there.finish_reason) == (here.text, here.token_ids, here.finish_reason)
+        assert (there.prompt_tokens, there.completion_tokens) == (here.prompt_tokens, here.completion_tokens)
+        assert there.trace.steps == here.trace.steps
+        assert there.trace.tokens == here.trace.tokens
+        assert there.trace.failures == []
+        assert min(there.trace.bytes_up or 0, there.trace.bytes_down or 0) > 0
+    assert len({answer.text for answer in far}) > STREAMS // 2, "answers tell the queries apart"
+    assert metrics["requests_total.completed"] == len(queries)
