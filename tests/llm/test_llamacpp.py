@@ -227,8 +227,15 @@ def texts() -> list[str]:
         "</s> <s> t",
         "\x00\x01 control",
         "a_b-c=d;{}[]()!?...",
+        "un caf\u00e9 cr\u00e8me<tool> <tool>x",
     ]
     return fixed + ["".join(drawn.choices(alphabet, k=drawn.randint(1, 30))) for _ in range(150)]
+
+
+def with_added(tokenizer: Any) -> Any:
+    """Two more tokens, which are no control tokens: they are part of the text."""
+    tokenizer.add_tokens(["<tool>", "caf\u00e9 cr\u00e8me"])
+    return tokenizer
 
 
 PATTERNS = {name: rules[0].removeprefix("split ") for rules, name in PRE_TOKENIZERS.items()}
@@ -242,6 +249,7 @@ TOKENIZERS = {
     "tekken": lambda: byte_level(split_then_bytes(PATTERNS["tekken"]), ignore_merges=True),
     "sentencepiece": lambda: sentencepiece(prefix=True),
     "sentencepiece without prefix": lambda: sentencepiece(prefix=False),
+    "tokens of the user": lambda: with_added(byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))),
     "embedded": lambda: transformers.AutoTokenizer.from_pretrained(CLOUD),
 }
 
