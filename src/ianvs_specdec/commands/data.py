@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from pathlib import Path
 
 from ianvs_specdec.benchmarks.files import positive, spread, write_rows
 from ianvs_specdec.benchmarks.registry import BENCHMARKS, Benchmark
 from ianvs_specdec.benchmarks.rows import query_of
-from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs
+from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Source
 from ianvs_specdec.commands import opencompass
 from ianvs_specdec.errors import UserError
 
@@ -29,25 +30,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             description=text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if benchmark.SOURCE.parts:
-            place = benchmark.SOURCE.repository
-            sub.add_argument(
-                "--from",
-                dest="given",
-                type=Path,
-                nargs="+",
-                default=[],
-                metavar="FILE",
-                help=f"files, folder or zip archive with what {benchmark.SOURCE.home} has"
-                + (f"; without it {place} on the Hugging Face hub" if place else " (needed: it is not on the hub)"),
-            )
-        sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="data file to write (.jsonl)")
-        sub.add_argument("--limit", type=positive, metavar="N", help="take N questions, spread evenly over all")
+        _add_files(sub, benchmark.SOURCE)
         benchmark.add_arguments(sub)
         _finish(sub, _prepare)
-    export = actions.add_parser("opencompass", help="write a job's answers as predictions of OpenCompass")
+    export = actions.add_parser(
+        "opencompass",
+        help="write a job's answers as predictions of OpenCompass",
+        description=opencompass.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     opencompass.add_arguments(export)
     _finish(export, opencompass.run)
+
+
+def _add_files(parser: argparse.ArgumentParser, source: Source) -> None:
+    if source.parts:
+        hub = f"; without it {source.repository} on the Hugging Face hub"
+        parser.add_argument(
+            "--from",
+            dest="given",
+            type=Path,
+            nargs="+",
+            default=[],
+            metavar="FILE",
+            help=f"files, folder or zip archive with what {source.home} has"
+            + (hub if source.repository else " (needed: it is not on the hub)"),
+        )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="data file to write (.jsonl)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="take N questions, spread evenly over all")
 
 
 def _finish(parser: argparse.ArgumentParser, act: object) -> None:
@@ -64,9 +74,8 @@ def _prepare(options: argparse.Namespace) -> int:
     named = {part: getattr(options, part) for part in benchmark.SOURCE.parts if part != QUESTIONS}
     rows = benchmark.rows(Inputs(benchmark.SOURCE, getattr(options, "given", ()), named), options)
     queries = [query_of(row["question"], row["answer"], index) for index, row in enumerate(rows)]
-    if len({query.id for query in queries}) < len(queries):
-        twice = next(query.id for query in queries if sum(other.id == query.id for other in queries) > 1)
-        raise UserError(f"the question {twice} is there twice: name one copy of the benchmark only")
+    if twice := [name for name, times in Counter(query.id for query in queries).items() if times > 1]:
+        raise UserError(f"the question {twice[0]} is there twice: name one copy of the benchmark only")
     chosen = spread(rows, options.limit)
     write_rows(options.out, chosen)
     groups = len({query.group for query in queries})
