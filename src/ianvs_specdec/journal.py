@@ -126,6 +126,8 @@ class Journal:
         self._writable = False
         self._reader: BinaryIO | None = None
         self._mutex = threading.RLock()
+        # Made once: that takes as long as writing an answer.
+        self._lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS, poll_interval=LOCK_PAUSE)
 
     @classmethod
     def of_job(cls) -> Journal:
@@ -315,8 +317,7 @@ class Journal:
         try:
             if not self._scanned:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, poll_interval=LOCK_PAUSE)
-            with lock, open(self.path, "a+b", buffering=0) as file:
+            with self._lock, open(self.path, "a+b", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)
                 if size and data:
                     file.seek(size - 1)
