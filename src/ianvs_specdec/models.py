@@ -34,11 +34,10 @@ class RoutedModel:
       ``llm.BACKENDS``;
     - sampling: ``max_tokens``, ``temperature`` (0 = greedy), ``top_p``, ``top_k``, ``repetition_penalty``, ``seed``,
       ``stop``;
-    - local back ends: ``dtype``, ``device``, ``threads``; back end api: ``api_base_url``, ``api_key_env``,
-      ``api_timeout``, ``api_deadline``, ``api_retries``; the options of the back end's drafting method. Options of
-      other back ends are accepted and without effect, since a grid crosses them;
+    - the options of the back end (see its class), of its drafting method among them. Options of other back ends are
+      accepted and without effect, since a grid crosses them;
     - ``use_cache``: take answers from the journal (they are written there in any case);
-    - ``price_prompt``, ``price_completion``: per million tokens;
+    - ``price_prompt``, ``price_cached``, ``price_completion``: per million tokens;
     - ``max_failures``: how many queries may remain without an answer, where the back end can tell that others may have
       one. Such a query is told in its response and in the journal.
 
@@ -217,7 +216,8 @@ class RoutedModel:
         coupled = self.settings.options.get("acceptance") == "coupled"
         response["greedy"] = sampling.greedy or coupled
         response["lossy"] = self._llm is not None and self._llm.lossy(sampling)
-        response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"])
+        cached = sum(completion.cached_tokens for completion in completions)
+        response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"], cached)
         response["routing"] = data.get("routing")
         response["slo"] = data.get("slo")
         return response

@@ -15,7 +15,7 @@ from ianvs_specdec.types import Sampling
 SAME_AS_EDGE = "same-as-edge"
 """Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""
 
-PRICES = ("price_prompt", "price_completion")
+PRICES = ("price_prompt", "price_cached", "price_completion")
 _NUMBERS = ("temperature", "top_p", "repetition_penalty", *PRICES)
 _WHOLE = ("max_tokens", "top_k", "seed", "max_failures")
 
@@ -34,8 +34,8 @@ def mapping_names() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked hyperparameters. Prices are per million tokens, None where there is none; ``max_failures`` is the number
-    of queries that may remain without an answer before the test case is given up.
+    """Checked hyperparameters. Prices are per million tokens, None where there is none (cached tokens of a prompt then
+    cost what the others do); ``max_failures`` is the number of queries that may remain without an answer before the test case is given up.
     """
 
     model: str
@@ -45,6 +45,7 @@ class Settings:
     use_cache: bool = True
     price_prompt: float | None = None
     price_completion: float | None = None
+    price_cached: float | None = None
     max_failures: int = 0
 
     @classmethod
@@ -74,6 +75,7 @@ class Settings:
             use_cache=given.get("use_cache", True),
             price_prompt=given.get("price_prompt"),
             price_completion=given.get("price_completion"),
+            price_cached=given.get("price_cached"),
             max_failures=given.get("max_failures", 0),
         )
         if not (follows_edge and settings.backend == SAME_AS_EDGE):
@@ -94,11 +96,13 @@ class Settings:
             self.model, **{key: own[key] for key in chosen.option_names() if key in own and own[key] is not None}
         )
 
-    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """Price of one answer; None without a price."""
+    def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float | None:
+        """Price of one answer; None without a price. ``cached_tokens`` are some of ``prompt_tokens``."""
         if self.price_prompt is None and self.price_completion is None:
             return None
-        spent = prompt_tokens * (self.price_prompt or 0.0) + completion_tokens * (self.price_completion or 0.0)
+        prompt = self.price_prompt or 0.0
+        spent = (prompt_tokens - cached_tokens) * prompt + completion_tokens * (self.price_completion or 0.0)
+        spent += cached_tokens * (prompt if self.price_cached is None else self.price_cached)
         return float(spent / 1e6)
 
 

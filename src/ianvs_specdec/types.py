@@ -148,7 +148,7 @@ class Completion:
 
     ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
     ``truncated`` counts the tokens left out at the front of a prompt that was too long for the model; they are not
-    among ``prompt_tokens``.
+    among ``prompt_tokens``. ``cached_tokens`` of the prompt's were had from a server's cache, as it says.
     """
 
     text: str
@@ -158,12 +158,12 @@ class Completion:
     finish_reason: str
     trace: Trace
     truncated: int = 0
+    cached_tokens: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "trace"},
-            "trace": self.trace.to_json(),
-        }
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("trace", "cached_tokens")}
+        cached = {"cached_tokens": self.cached_tokens} if self.cached_tokens else {}
+        return {**plain, **cached, "trace": self.trace.to_json()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Completion:

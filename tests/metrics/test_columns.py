@@ -286,12 +286,16 @@ def test_requests_that_overlap_share_the_time_that_they_have_in_common() -> None
 
 
 def test_throughput_counts_overlapping_time_once() -> None:
-    def row(issued: float) -> list[Any]:
+    keys = iter("abcdefghijklmnop")
+
+    def row(issued: float, key: str = "") -> list[Any]:
         answer = completion([(1.0, 2), (2.0, 2)])
         answer.trace.issued = issued
-        return edge_row(answer, baseline=baseline(8.0, 4, issued=issued))
+        own = key or next(keys)
+        return edge_row(answer, key=own, baseline=baseline(8.0, 4, issued=issued) | {"key": f"{own} baseline"})
 
     assert value("Throughput", [row(100.0), row(102.0)]) == 2.0
     assert value("Throughput", [row(100.0), row(100.0)]) == 4.0
+    assert value("Throughput", [row(100.0, "same"), row(100.0, "same")]) == 2.0
     assert value("Latency", [row(100.0), row(100.0)]) == 2.0
     assert value("Speedup", [row(100.0), row(100.0)]) == 4.0

@@ -18,6 +18,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.journal import Journal
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.models import CloudModel, EdgeModel
+from ianvs_specdec.settings import Settings
 from ianvs_specdec.types import Trace
 
 from .conftest import StubServer, build_model
@@ -233,6 +234,9 @@ def test_cost_comes_from_the_prices(job: Path, tiny_model: Path) -> None:
     usage = (response := edge(tiny_model, price_prompt=2.0, price_completion=10).predict(row("x")))["usage"]
     assert response["cost"] == pytest.approx((usage["prompt_tokens"] * 2 + usage["completion_tokens"] * 10) / 1e6)
     assert edge(tiny_model).predict(row("x"))["cost"] is None
+    prices = {"model": str(tiny_model), "price_prompt": 2, "price_completion": 10}
+    assert Settings.parse(prices).cost(100, 10, cached_tokens=60) == pytest.approx(300 / 1e6)
+    assert Settings.parse({**prices, "price_cached": 0.5}).cost(100, 10, cached_tokens=60) == pytest.approx(210 / 1e6)
 
 
 def test_a_deep_copy_is_equal_and_independent(job: Path, tiny_model: Path) -> None:

@@ -74,12 +74,17 @@ def nearest(name: object, known: Iterable[str]) -> str | None:
     return lowered[close[0]] if close else None
 
 
+LISTED = 80
+"""How many names a message lists."""
+
+
 def hint(name: object, known: Iterable[str], list_all: str = "Known") -> str:
     """`` Did you mean 'x'? Known: a, b, x`` - the tail of a message about an unknown name."""
     names = list(known)
     close = nearest(name, names)
     meant = f" Did you mean {close!r}?" if close else ""
-    return f"{meant} {list_all}: {', '.join(names)}" if names else meant
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"{meant} {list_all}: {', '.join(names[:LISTED])}{more}" if names else meant
 
 
 def explain(error: BaseException) -> str:

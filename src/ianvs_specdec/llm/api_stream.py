@@ -112,7 +112,10 @@ class StreamedAnswer:
             counts = [tokens - sum(emitted), *emitted]
             trace.chunks = [(piece[0], count) for piece, count in zip(self._pieces, counts, strict=True)]
         reason = "length" if self._finish_reason == "length" else "stop"
-        return Completion(text, ids, prompt, tokens, reason, trace, truncated)
+        details = (self._usage or {}).get("prompt_tokens_details")
+        cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+        cached = min(cached, prompt) if isinstance(cached, int) and cached > 0 else 0
+        return Completion(text, ids, prompt, tokens, reason, trace, truncated, cached)
 
     def _count(self, name: str) -> int | None:
         value = (self._usage or {}).get(name)

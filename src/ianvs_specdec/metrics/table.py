@@ -34,7 +34,7 @@ class Table:
 
     ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a
     ``n``-th of the time that they have in common, so that the sum is the time in which there was any work at all. One
-    after the other, it is the latency.
+    after the other, it is the latency. An answer that several queries share counts for each as if it had been alone.
 
     In a cascade the user waits for the edge's answer before the cloud is asked; that time is in ``ttft`` and
     ``latency`` of the cloud's first turn. Timings count if every answer was made in the running run or, with replayed
@@ -61,10 +61,11 @@ class Table:
         queries: list[tuple[float, ...]] = []
         gaps: list[float] = []
         hardware: dict[Any, set[Any]] = {}
+        asked: set[tuple[str, Any]] = set()
         for index, (hard, result, edge, cloud) in enumerate(y_pred):
             waited = _waited(edge, cloud)
             for turn in result.get("turns", ()):
-                turns.append((index, *_turn(turn, result, waited)))
+                turns.append((index, *_turn(turn, result, waited, asked)))
                 times = [chunk[0] for chunk in turn["trace"]["chunks"]]
                 gaps += [after - before for before, after in itertools.pairwise(times)]
                 hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
@@ -153,7 +154,8 @@ def _waited(edge: Response | None, cloud: Response | None) -> float:
     return float(edge.get("perf", {}).get("latency") or 0.0)
 
 
-def _turn(turn: Response, result: Response, waited: float) -> tuple[float, ...]:
+def _turn(turn: Response, result: Response, waited: float, asked: set[tuple[str, Any]]) -> tuple[float, ...]:
+    """``asked`` holds the answers of the turns before, so that the time span of none is taken for another's."""
     trace, baseline = turn["trace"], turn.get("baseline") or {}
     chunks, steps = trace["chunks"], trace["steps"]
     identical = baseline.get("identical") if result.get("greedy") else None
@@ -170,13 +172,21 @@ def _turn(turn: Response, result: Response, waited: float) -> tuple[float, ...]:
         _nan(trace.get("bytes_down")),
         _nan(trace.get("memory")),
         len(trace.get("failures", ())),
-        _nan(trace.get("issued")) - waited,
+        _once(turn.get("key"), "own", trace, asked) - waited,
         _nan(baseline.get("latency")),
-        _nan(baseline.get("issued")),
+        _once(baseline.get("key"), "baseline", baseline, asked),
         _nan(baseline.get("completion_tokens")),
         _nan(identical),
         NAN if identical is None else float(baseline.get("near_tie", False)),
     )
+
+
+def _once(key: Any, kind: str, answer: Response, asked: set[tuple[str, Any]]) -> float:
+    """When the answer was asked for; NaN if that has been told of an earlier turn."""
+    if key is not None and (kind, key) in asked:
+        return NAN
+    asked.add((kind, key))
+    return _nan(answer.get("issued"))
 
 
 def _query(result: Response, edge: Response | None, cloud: Response | None) -> tuple[float, ...]:
