@@ -27,6 +27,8 @@ SPECULATIVE = {"method": "eagle", "model": str(MODELS / "cloud-eagle"), "num_spe
 STAND_IN = '''
 import json, os, signal, sys, time
 
+# A test that waits for ever ends.
+signal.alarm(120)
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 print("vLLM says hello on standard output")
