@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -24,100 +25,20 @@ from ianvs_specdec.types import Sampling, Step
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding" / "models"
 SPECULATIVE = {"method": "eagle", "model": str(MODELS / "cloud-eagle"), "num_speculative_tokens": 3}
 
-STAND_IN = '''
-import json, os, signal, sys, time
-
-# A test that waits for ever ends.
-signal.alarm(120)
-answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
-print("vLLM says hello on standard output")
-
-
-def write(**message):
-    print(json.dumps(message), file=answers, flush=True)
-
-
-if "--probe" in sys.argv:
-    write(**PROBE)
-    sys.exit()
-engine = json.loads(sys.stdin.readline())["engine"]
-behaviour = engine.get("behaviour", "")
-if behaviour == "no":
-    write(failed="there is no such head. Out of memory, too")
-    sys.exit(1)
-if behaviour == "crash":
-    print("the last words", file=sys.stderr)
-    sys.exit(3)
-write(ready={"vllm": "9.9", "cpu": True, "device": "stub", "threads": 1, "torch": "0", "memory": 77,
-             "max_model_len": engine.get("window", 512), "engine": engine})
-running, waiting = {}, []
-
-
-def run(message):
-    """Three, then two tokens, then what is left; the first from the prefill."""
-    id, most = message["id"], message["sampling"]["max_tokens"]
-    text = [int(i) for i in os.environ["STAND_IN_IDS"].split()][:most]
-    chunks = [text[:1], text[1:4], text[4:6], *([t] for t in text[6:])]
-    chunks = [chunk for chunk in chunks if chunk]
-    drafts = [[3, 2], [3, 1]][: max(0, len(chunks) - 1)] if "speculative_config" in engine else None
-    for number, chunk in enumerate(chunks):
-        last = number == len(chunks) - 1
-        reason = ("length" if len(text) == most else "stop") if last else None
-        yield dict(id=id, time=time.monotonic(), tokens=chunk, finish=reason, drafts=drafts if last else None)
-
-
-for line in sys.stdin:
-    message = json.loads(line)
-    if "abort" in message:
-        if message["abort"] in running:
-            running.pop(message["abort"])
-            print("aborted", message["abort"], file=sys.stderr, flush=True)
-            write(id=message["abort"], time=time.monotonic(), tokens=[], finish="abort", drafts=[[3, 2], [3, 1]])
-        continue
-    print("asked for", message["sampling"]["max_tokens"], file=sys.stderr, flush=True)
-    if message["sampling"]["max_tokens"] == 8:
-        waiting.append(message)
-    elif behaviour == "refuse":
-        write(id=message["id"], error="VLLMValidationError: the prompt is odd")
-    elif behaviour == "die":
-        write(id=message["id"], time=time.monotonic(), tokens=[5], finish=None, drafts=None)
-        print("about to go", file=sys.stderr, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif behaviour == "slow":
-        # Never comes to an end by itself.
-        running[message["id"]] = True
-        for answer in list(run(message))[:-1]:
-            write(**answer)
-    elif behaviour == "together":
-        waiting.append(message)
-        if len(waiting) < 4:
-            continue
-    else:
-        waiting.append(message)
-    steps = [run(message) for message in waiting]
-    waiting.clear()
-    while steps:
-        for step in list(steps):
-            answer = next(step, None)
-            write(**answer) if answer else steps.remove(step)
-'''
-
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., VllmLLM]]:
     """Makes a back end whose worker is the stand-in; ``behaviour`` says what goes wrong."""
     made: list[VllmLLM] = []
 
-    def start(behaviour: str = "", probe: str = '{"vllm": "9.9", "cpu": True}', **options: Any) -> VllmLLM:
-        worker = tmp_path / "worker.py"
-        worker.write_text(STAND_IN.replace("PROBE", probe))
-        monkeypatch.setattr(vllm_process, "WORKER", worker)
+    def start(behaviour: str = "", vllm: str | None = "9.9", cpu: bool = True, **options: Any) -> VllmLLM:
+        monkeypatch.setenv("STAND_IN_PROBE", json.dumps({"vllm": vllm, "cpu": cpu}))
         chosen = {**options.pop("engine_args", {}), **({"behaviour": behaviour} if behaviour else {})}
         llm = VllmLLM(str(MODELS / "edge"), vllm_python=sys.executable, engine_args=chosen, **options)
         made.append(llm)
         return llm
 
+    monkeypatch.setattr(vllm_process, "WORKER", Path(__file__).with_name("vllm_stand_in.py"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setenv("STAND_IN_IDS", "65 66 67 68 69 70 71 72 73")
@@ -285,11 +206,11 @@ def test_sampled_drafts_are_refused_on_the_cpu_build_before_anything_is_loaded(
     Settings.parse({**chosen, "speculative": SPECULATIVE})
     llm.check(Sampling())
     stand_in().check(sampled)
-    stand_in(probe='{"vllm": "9.9", "cpu": False}', speculative=SPECULATIVE).check(sampled)
+    stand_in(cpu=False, speculative=SPECULATIVE).check(sampled)
 
 
 def test_what_the_engine_runs_on_counts_more_than_the_name_of_the_package(stand_in: Callable[..., VllmLLM]) -> None:
-    llm = stand_in(probe='{"vllm": "9.9", "cpu": False}', speculative=SPECULATIVE)
+    llm = stand_in(cpu=False, speculative=SPECULATIVE)
     with pytest.raises(UserError, match="55005"):
         ask(llm, temperature=0.7)
 
@@ -304,7 +225,7 @@ def test_a_worker_gets_its_own_packages_and_threads(monkeypatch: pytest.MonkeyPa
 
 def test_a_python_without_vllm_is_told(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no vLLM in the environment of") as error:
-        stand_in(probe='{"vllm": None}').load()
+        stand_in(vllm=None).load()
     assert error.value.key == "vllm_python"
 
 
@@ -321,7 +242,7 @@ def test_what_an_answer_depends_on(stand_in: Callable[..., VllmLLM], tmp_path: P
         {"max_num_seqs": 4},
         {"engine_args": {"block_size": 64}},
         {"threads": 2},
-        {"probe": '{"vllm": "10.0", "cpu": True}'},
+        {"vllm": "10.0"},
         {"speculative": {**SPECULATIVE, "num_speculative_tokens": 4}},
     ]
     others = [str(stand_in(**{"dtype": "float32", **change}).identity(digests)) for change in changes]
