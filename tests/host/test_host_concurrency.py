@@ -190,21 +190,64 @@ def test_the_first_of_several_failures_is_told() -> None:
 
 
 def test_rows_are_not_begun_without_end_ahead_of_one_that_takes_long() -> None:
-    first, begun = threading.Event(), []
+    begun: list[int] = []
+    ahead: list[int] = []
 
     def answer(row: int) -> int:
         begun.append(row)
         if row == 0:
-            first.wait(20)
+            while len(begun) < 2 * AHEAD:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            ahead.append(len(begun))
         return row
 
     done: list[int] = []
     results = _Threads(answer, range(1000), 2).results(done.append)
-    threading.Timer(0.3, first.set).start()
     assert next(results) == 0
-    assert max(begun[: 2 * AHEAD]) < 2 * AHEAD
+    assert ahead == [2 * AHEAD]
     assert len(done) >= 2 * AHEAD - 1, "completions must be told before the first row is there"
     assert list(results) == list(range(1, 1000))
+
+
+def test_no_row_is_begun_after_a_failure() -> None:
+    begun: list[int] = []
+
+    def answer(row: int) -> int:
+        begun.append(row)
+        time.sleep(0.01)
+        if row == 0:
+            raise ValueError("no answer")
+        return row
+
+    threads = _Threads(answer, range(100), 2)
+    with pytest.raises(RowFailed):
+        list(threads.results(lambda _: None))
+    for thread in threads._threads:
+        thread.join(30)
+    assert len(begun) < 100
+
+
+def test_a_row_that_hangs_does_not_keep_the_process_from_ending(job: Job) -> None:
+    job.plugin(
+        "algo/edge_model.py",
+        """
+        import time
+        from sedna.common.class_factory import ClassFactory, ClassType
+        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+        class EdgeModel:
+            def predict(self, data):
+                if data.split()[1] == "0":
+                    time.sleep(3600)
+                raise RuntimeError("no answer")
+        """,
+    )
+    job.job["concurrency"] = 2
+    code = "import core.runner.local as local; local.LAST_WAIT = 0.1; from core.cmd.start import main; exit(main())"
+    command = [sys.executable, "-c", code, "-f", job.save()]
+    outcome = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    assert outcome.returncode == 1
+    assert "failed: row 2 of 10: RuntimeError: no answer" in outcome.stderr
 
 
 HANGING = """

@@ -14,6 +14,7 @@ DISTRIBUTIONS = (
     "ianvs-specdec-host",
     "ianvs-specdec",
     "numpy",
+    "ray",
     "torch",
     "transformers",
     "tokenizers",
