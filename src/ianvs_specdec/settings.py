@@ -34,8 +34,10 @@ def mapping_names() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked hyperparameters. Prices are per million tokens, None where there is none (cached tokens of a prompt then
-    cost what the others do); ``max_failures`` is the number of queries that may remain without an answer before the test case is given up.
+    """Checked hyperparameters.
+
+    Prices are per million tokens, None where there is none; cached tokens of a prompt then cost what the others do.
+    ``max_failures`` is the number of queries that may remain without an answer before the test case is given up.
     """
 
     model: str
@@ -109,9 +111,13 @@ class Settings:
 def _for_backend(key: str, value: Any, name: str) -> Any:
     """The value of an option for the back end ``name``: an option may be a mapping from back ends to values.
 
-    Where the value is itself a mapping, it is one from back ends only if all its keys are names of back ends.
+    Where the value is itself a mapping, it is one from back ends only if all its keys are names of back ends, and what
+    they lead to are mappings.
     """
-    if not isinstance(value, Mapping) or (key in mapping_names() and not value.keys() <= BACKENDS.keys()):
+    if not isinstance(value, Mapping):
+        return value
+    whole = all(known in BACKENDS and (item is None or isinstance(item, Mapping)) for known, item in value.items())
+    if key in mapping_names() and not whole:
         return value
     for known in value:
         if known not in BACKENDS:

@@ -434,3 +434,11 @@ def test_the_contents_of_a_head_are_part_of_an_answers_identity(tmp_path):
         identities.append(llm.identity(digests))
         assert llm.baseline_identity(digests)["options"] == {}
     assert identities[0] != identities[1] == identities[2]
+
+
+@pytest.mark.parametrize(
+    "value", [{"specdec": True}, {"api": {"specdec": True}}, {"specdec": None, "api": {"specdec": True}}]
+)
+def test_a_mapping_may_have_keys_that_are_names_of_back_ends(value: dict[str, Any]) -> None:
+    given = {"model": "m", "backend": "api", "api_base_url": "http://127.0.0.1:1/v1", "api_extra_body": value}
+    assert Settings.parse(given).llm("api").extra_body == {"specdec": True}
