@@ -50,7 +50,7 @@ $(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt pyproject.toml
 	@touch $@
 
 test-llamacpp: $(LLAMACPP)/installed
-	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pytest tests/export tests/llm/test_llamacpp.py
+	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pytest tests/export tests/llm/test_llamacpp*.py
 
 check: setup
 	$(BIN)/ruff check .
