@@ -114,7 +114,8 @@ def test_official_files(kind: str, shapes: dict, target: Path, data: Path, tmp_p
     assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     if kind == "medusa":
-        assert config == {"medusa_num_heads": 3, "medusa_num_layers": 1, "base_model_name_or_path": "target"}
+        official = {"medusa_num_heads": 3, "medusa_num_layers": 1, "base_model_name_or_path": "target"}
+        assert config == official | {"model_type": "medusa", "hidden_size": HIDDEN, "vocab_size": VOCABULARY}
     else:
         assert config["architectures"] == ["LlamaForCausalLM"]
         assert config["num_hidden_layers"] == 1

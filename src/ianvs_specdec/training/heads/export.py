@@ -69,7 +69,7 @@ def write(head: Head, config: Any, base: str, out: Path) -> None:
         }
         if isinstance(head, Medusa):
             torch.save(tensors, temporary / MEDUSA_FILE)
-            settings = _medusa(head, base)
+            settings = _medusa(head, config, base)
         else:
             save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
             settings = _eagle(head, config)
@@ -85,11 +85,15 @@ def write(head: Head, config: Any, base: str, out: Path) -> None:
         raise
 
 
-def _medusa(head: Medusa, base: str) -> dict[str, Any]:
+def _medusa(head: Medusa, config: Any, base: str) -> dict[str, Any]:
+    """The keys of the official file, and the ones that vLLM wants."""
     return {
         "medusa_num_heads": head.heads,
         "medusa_num_layers": head.blocks,
         "base_model_name_or_path": base,
+        "model_type": "medusa",
+        "hidden_size": config.hidden_size,
+        "vocab_size": config.vocab_size,
     }
 
 
