@@ -19,14 +19,12 @@ for.
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
 import re
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,8 +33,10 @@ from typing import Any, BinaryIO, ClassVar
 
 from filelock import FileLock, Timeout
 
+from ianvs_specdec.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import digest
+from ianvs_specdec.run import current_run, job_folder
 from ianvs_specdec.types import Completion, Message
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 FILE_NAME = "journal.jsonl"
 LOCK_SECONDS = 60
 LOCK_PAUSE = 0.005
-ID_DIGITS = 16
 
 _ANSWER = re.compile(
     rb'\{"key":"([0-9a-f]{64})","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})","run":"([^"\\]*)",'
@@ -52,27 +51,6 @@ _ANSWER = re.compile(
 )
 _FAILED = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
 _RECORD = re.compile(rb'\{"(config|hardware)_id":"([0-9a-f]{16})",')
-_PROCESS_RUN = uuid.uuid4().hex
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """Everything that determines an answer apart from the messages, and the name by which people know the model."""
-
-    model: str
-    value: Mapping[str, Any]
-
-    @functools.cached_property
-    def digest(self) -> str:
-        return digest(self.value)
-
-    @property
-    def id(self) -> str:
-        return self.digest[:ID_DIGITS]
-
-    def key(self, messages: list[Message], prediction: str = "") -> str:
-        """SHA-256 of everything that determines the answer to ``messages`` and, with ``prediction``, its times."""
-        return digest([self.digest, messages, *([prediction] if prediction else [])])
 
 
 @dataclass(frozen=True)
@@ -82,30 +60,6 @@ class Entry:
     completion: Completion
     hardware: str
     replayed: bool
-
-
-def current_run() -> tuple[str, bool]:
-    """The id of the run in progress, and whether answers of earlier runs are to be ignored (``ianvs --fresh``)."""
-    run = os.environ.get("IANVS_RUN_ID") or _PROCESS_RUN
-    return re.sub(r"[^A-Za-z0-9._-]", "_", run)[:64], os.environ.get("IANVS_FRESH", "") not in ("", "0")
-
-
-def current_repeat() -> int:
-    """Which repeat of the test case is running, counted from 0 (``repeats`` in the job file). A further repeat has
-    answers of its own: its number is the entry ``repeat`` of a configuration's value.
-    """
-    text = os.environ.get("IANVS_REPEAT", "")
-    return int(text) if text.isdigit() else 0
-
-
-def job_folder() -> Path:
-    """The folder of the running job: the parent of ``RESULT_SAVED_URL``, which Ianvs sets before a test case's first
-    row.
-    """
-    result = os.environ.get("RESULT_SAVED_URL")
-    if not result:
-        raise UserError("RESULT_SAVED_URL is not set: models answer only inside a running Ianvs test case")
-    return Path(result).absolute().parent
 
 
 class Journal:
@@ -366,7 +320,7 @@ class Journal:
                 record = self.record(config)
                 if prompt not in prompts or record is None:
                     continue
-                changes = _changes(record, configuration)
+                changes = changes_of(record, configuration)
                 candidate = (len(changes), -len(prompts), ", ".join(changes))
                 nearest = min(nearest, candidate) if nearest else candidate
         if nearest is None:
@@ -374,32 +328,5 @@ class Journal:
         return f"{-nearest[1]} earlier answers in {self.path} do not match and are asked for again: {nearest[2]}"
 
 
-def prompt_id(messages: list[Message]) -> str:
-    return digest(messages)[:ID_DIGITS]
-
-
 def _line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
-
-
-def _changes(record: Mapping[str, Any], configuration: Configuration) -> list[str]:
-    old, new = _flat(record["value"]), _flat(configuration.value)
-    changes = []
-    for key in sorted(old.keys() | new.keys()):
-        before, after = old.get(key), new.get(key)
-        if before == after:
-            continue
-        if key == "model" and record.get("model") == configuration.model:
-            changes.append(f"the files of model {configuration.model} changed")
-        elif key == "model":
-            changes.append(f"model {record.get('model')} -> {configuration.model}")
-        else:
-            changes.append(f"{key} {json.dumps(before)} -> {json.dumps(after)}")
-    return changes
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {prefix + key: item}
-    return flat

@@ -12,11 +12,13 @@ from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.journal import Configuration, Entry, Journal, job_folder
+from ianvs_specdec.journal import Entry, Journal
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.response import Response, response_of, turn_of
+from ianvs_specdec.run import current_repeat, job_folder
 from ianvs_specdec.settings import SAME_AS_EDGE, Settings
 from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, messages_of
 
@@ -77,7 +79,8 @@ class RoutedModel:
         self._open()
         completions: list[Completion] = []
         turns: list[dict[str, Any]] = []
-        sampling = self.settings.sampling
+        # Another repeat draws other samples; greedy answers are asked for again all the same.
+        sampling = dataclasses.replace(self.settings.sampling, seed=self.settings.sampling.seed + current_repeat())
         if query.temperature is not None:
             sampling = dataclasses.replace(sampling, temperature=float(query.temperature))
         error = None
@@ -120,11 +123,12 @@ class RoutedModel:
             if sampling not in self._configurations:
                 assert self._llm is not None
                 assert self._digests is not None
-                settings = {**dataclasses.asdict(sampling), "stop": list(sampling.stop)}
+                settings: dict[str, Any] = {"sampling": {**dataclasses.asdict(sampling), "stop": list(sampling.stop)}}
+                if repeat := current_repeat():
+                    settings["repeat"] = repeat
                 values = [self._llm.identity(self._digests), self._llm.baseline_identity(self._digests)]
                 own, baseline = (
-                    Configuration(self.settings.model, {**value, "sampling": settings}) if value else None
-                    for value in values
+                    Configuration(self.settings.model, {**value, **settings}) if value else None for value in values
                 )
                 assert own is not None
                 self._configurations[sampling] = own, baseline

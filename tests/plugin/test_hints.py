@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.journal import Configuration
 from ianvs_specdec.models import EdgeModel
 
 TURNS = ["ab ab ab", "and again"]

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from ianvs_specdec import journal as journal_module
+from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.journal import Configuration, Journal
+from ianvs_specdec.journal import Journal
+from ianvs_specdec.run import current_repeat
 from ianvs_specdec.types import Completion, Message, Step, Trace
 
 HARDWARE = {"processor": "test"}
@@ -250,9 +252,9 @@ def test_of_a_further_repeat_nothing_is_explained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "repeat"), [("", 0), ("0", 0), ("3", 3), ("-1", 0), ("three", 0)])
 def test_the_repeat_comes_from_the_host(monkeypatch: pytest.MonkeyPatch, text: str, repeat: int) -> None:
     monkeypatch.setenv("IANVS_REPEAT", text)
-    assert journal_module.current_repeat() == repeat
+    assert current_repeat() == repeat
     monkeypatch.delenv("IANVS_REPEAT")
-    assert journal_module.current_repeat() == 0
+    assert current_repeat() == 0
 
 
 def test_whether_answers_can_be_kept_is_tried_again_only_after_a_write_has_failed(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from ianvs_specdec.benchmarks.judge_prompts import conversations, read_prompts
-from ianvs_specdec.journal import Configuration, Journal
+from ianvs_specdec.configuration import Configuration
+from ianvs_specdec.journal import Journal
 from ianvs_specdec.reporting.collect import collect
 
 from .builder import Bench, Side, completion

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts
+from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests, digest
-from ianvs_specdec.journal import Configuration, Journal
+from ianvs_specdec.journal import Journal
 from ianvs_specdec.llm.api import APIBasedLLM
 from ianvs_specdec.types import Message, Sampling
 

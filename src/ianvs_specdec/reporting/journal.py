@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.journal import FILE_NAME, prompt_id
+from ianvs_specdec.configuration import prompt_id
+from ianvs_specdec.journal import FILE_NAME
 from ianvs_specdec.types import Message, Query, Sampling, messages_of
 
 _ANSWER = re.compile(rb'\{"key":"[0-9a-f]{64}","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})",')
