@@ -48,6 +48,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--vllm", metavar="PYTHON", help="Python of an environment that has vLLM, to measure it as well")
     add("--llamacpp", metavar="PYTHON", help="the same of llama-cpp-python")
     add("--gguf-type", choices=("f32", "f16", "bf16", "q8_0"), help="weights of llama.cpp (as --dtype)")
+    add(
+        "--int8",
+        action="store_true",
+        help="our engine with the weights in 8-bit integers as well, alone and with EAGLE",
+    )
     add("--methods", type=lambda text: text.split(","), metavar="A,B", help="only these of our methods")
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
     add("--prompts", type=Path, action="append", metavar="FILE", help="questions; repeatable (the embedded sets)")

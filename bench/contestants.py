@@ -52,10 +52,17 @@ class Contestant:
 
 
 def ours(
-    model: Any, target: Target, name: str, settings: Mapping[str, Any], eos_ids: list[int], max_tokens: int
+    model: Any,
+    target: Target,
+    name: str,
+    settings: Mapping[str, Any],
+    eos_ids: list[int],
+    max_tokens: int,
+    *,
+    suffix: str = "",
 ) -> Contestant:
     """One of our methods on the ``target`` of a model; ``settings`` are its options, ``length`` among them. It keeps
-    what it learns."""
+    what it learns. ``suffix`` tells its row from that of the same method on another target."""
     method = name.partition(" ")[0]
     drafter = drafters.create(method, settings)
     length = lengths.create(str(settings.get("length", drafters.default_length(method))))
@@ -72,7 +79,7 @@ def ours(
         # The model itself takes part too, with weights of its own, which this target has copied.
         return held(target, drafter, apart=[model])
 
-    return Contestant(AUTOREGRESSIVE if method == "none" else f"ours {name}", run, memory)
+    return Contestant((AUTOREGRESSIVE if method == "none" else f"ours {name}") + suffix, run, memory)
 
 
 def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **settings: Any) -> Contestant:

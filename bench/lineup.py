@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 from collections.abc import Iterator
@@ -38,6 +39,13 @@ def lineup(
         transformers_generate(model, "generate", eos_ids, limit),
         *(ours(model, target, name, settings, eos_ids, limit) for name, settings in _methods(options)),
     ]
+    if options.int8:
+        small = target_of(copy.deepcopy(model), consume=True, int8=True)
+        entries += [
+            ours(model, small, name, settings, eos_ids, limit, suffix=" int8")
+            for name, settings in _methods(options)
+            if name == "none" or settings.get("tree") == "chain"
+        ]
     draft = int(drafters.default_length("prompt_lookup").partition(":")[2])
     entries.append(transformers_generate(model, "prompt lookup", eos_ids, limit, prompt_lookup_num_tokens=draft))
     if options.draft:

@@ -84,15 +84,22 @@ def test_a_bad_prompt_file_is_named(tmp_path):
         read_prompts(path, None, 5, 10)
 
 
-def test_a_run_prints_and_writes_everything(tmp_path, capsys):
+def random_model(folder):
     import torch
-    from bench.__main__ import main
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = LlamaConfig(vocab_size=48, max_position_embeddings=64, initializer_range=0.3, eos_token_id=47, **shape)
-    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return config
+
+
+def test_a_run_prints_and_writes_everything(tmp_path, capsys):
+    from bench.__main__ import main
+    from transformers import LlamaForCausalLM
+
+    config = random_model(tmp_path / "model")
     prompts = tmp_path / "prompts.jsonl"
     rows = [{"prompt": [3, 4, 5, 3, 4, 5 + i], "category": f"kind {i % 2}"} for i in range(3)]
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -140,6 +147,20 @@ def test_a_run_prints_and_writes_everything(tmp_path, capsys):
     assert "ours autoregressive / transformers generate: " in printed
     assert "TTFT ms" in printed
     assert main(["--model", str(tmp_path / "nowhere")]) == 2
+
+
+def test_int8_has_rows_of_its_own_in_less_memory(tmp_path):
+    from bench.__main__ import main
+
+    random_model(tmp_path / "model")
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": [3, 4, 5, 3, 4, 5]}')
+    arguments = ["--model", str(tmp_path / "model"), "--prompts", str(tmp_path / "prompts.jsonl")]
+    arguments += ["--out", str(tmp_path / "out"), "--methods", "none", "--int8", "--max-new-tokens", "4"]
+    assert main([*arguments, "--repeats", "1", "--threads", "1"]) == 0
+    memory = {
+        row["name"]: row["memory"] for row in json.loads((tmp_path / "out" / "bench.json").read_text())["methods"]
+    }
+    assert memory["ours autoregressive int8"] < memory["ours autoregressive"]
 
 
 def test_importing_the_harness_is_light():
