@@ -51,7 +51,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add(
         "--int8",
         action="store_true",
-        help="our engine with the weights in 8-bit integers as well, alone and with EAGLE",
+        help="our engine in 8-bit integers as well, alone and with EAGLE",
     )
     add("--methods", type=lambda text: text.split(","), metavar="A,B", help="only these of our methods")
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
