@@ -57,6 +57,7 @@ class RoutedModel:
         self._digests: FileDigests | None = None
         self._configurations: dict[Sampling, tuple[Configuration, Configuration | None]] = {}
         self._failed = 0
+        self._ended = False
         self._mutex = threading.RLock()
         self._turnstile = threading.Lock()
 
@@ -101,7 +102,9 @@ class RoutedModel:
         return response
 
     def cleanup(self) -> None:
-        """Release the model. What was answered is in the journal already."""
+        """Release the model. What was answered is in the journal already; nothing is asked any more."""
+        with self._mutex:
+            self._ended = True
         if self._llm is not None:
             self._llm.close()
         if self._journal is not None:
@@ -139,10 +142,9 @@ class RoutedModel:
         journal = self._journal
         configuration, baseline = self._configured(sampling)
         key = configuration.key(messages, hints.prediction)
-        issued = time.time(), time.perf_counter()
         with journal.asking(key):
             found = journal.get(key) if self.settings.use_cache else None
-            entry = found or self._ask(configuration, messages, sampling, hints, issued)
+            entry = found or self._ask(configuration, messages, sampling, hints)
         baseline_key = baseline.key(messages, hints.prediction) if baseline else None
         return entry.completion, turn_of(
             entry.completion,
@@ -153,33 +155,29 @@ class RoutedModel:
             baseline=baseline_key and _compare(journal, baseline_key, key, entry),
         )
 
-    def _ask(
-        self,
-        configuration: Configuration,
-        messages: list[Message],
-        sampling: Sampling,
-        hints: Hints,
-        issued: tuple[float, float],
-    ) -> Entry:
+    def _ask(self, configuration: Configuration, messages: list[Message], sampling: Sampling, hints: Hints) -> Entry:
         assert self._llm is not None
         assert self._journal is not None
         llm, journal = self._llm, self._journal
         if self.settings.use_cache and (why := journal.explain_miss(configuration, messages)):
             log.warning("%s model: %s", self.side, why)
         journal.ensure_writable()
-        loading = time.perf_counter()
         with self._mutex:
+            # A thread that was given up may come here with its next turn after the model has been released.
+            if self._ended:
+                raise UserError("the test case has ended")
             llm.load()
-        loaded = time.perf_counter() - loading
+        # What the journal and loading take is no request's time: a long journal is read before the first one.
+        issued = time.time(), time.perf_counter()
         try:
             with nullcontext() if llm.concurrent else self._turnstile:
-                waited = time.perf_counter() - issued[1] - loaded
+                waited = time.perf_counter() - issued[1]
                 completion = llm.generate(messages, sampling, hints=hints)
         except AnswerError as error:
             journal.put_failure(configuration.key(messages, hints.prediction), error, side=self.side)
             raise
         trace = completion.trace
-        trace.issued, trace.memory = round(issued[0] + loaded, 6), llm.memory()
+        trace.issued, trace.memory = round(issued[0], 6), llm.memory()
         trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
         hardware = journal.put(
             configuration,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.journal import Journal
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.models import CloudModel
@@ -130,6 +132,44 @@ def test_more_failures_than_permitted_end_the_test_case(cloud: Any) -> None:
     llm.broken = set(QUESTIONS)
     with pytest.raises(AnswerError, match="the server is gone"):
         model.inference("q0")
+
+
+def test_a_thread_that_was_given_up_does_not_load_the_model_again(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, llm = cloud()
+    loads: list[str] = []
+    answering, given_up = threading.Event(), threading.Event()
+    generate = llm.generate
+
+    def first_turn_hangs(messages: Any, *arguments: Any, **keywords: Any) -> Completion:
+        answering.set()
+        assert given_up.wait(60)
+        return generate(messages, *arguments, **keywords)
+
+    monkeypatch.setattr(llm, "load", lambda: loads.append("loaded"))
+    monkeypatch.setattr(llm, "generate", first_turn_hangs)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(model.inference, {"query": {"turns": ["one", "two"], "scorer": "none"}})
+        assert answering.wait(60)
+        model.cleanup()
+        given_up.set()
+        with pytest.raises(UserError, match="the test case has ended"):
+            answer.result(60)
+    assert (loads, llm.asked) == (["loaded"], {"one": 1})
+
+
+def test_what_the_journal_takes_is_no_time_of_a_request(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long journal is read when the first answer is looked for, and tried before a model is loaded."""
+    clock = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    for name, method in ((n, getattr(Journal, n)) for n in ("get", "explain_miss", "ensure_writable")):
+
+        def slow(journal: Journal, *arguments: Any, original: Any = method) -> Any:
+            clock[0] += 5.0
+            return original(journal, *arguments)
+
+        monkeypatch.setattr(Journal, name, slow)
+    model, _ = cloud()
+    assert model.inference("q0")["perf"]["latency"] == pytest.approx(0.1)
 
 
 def test_a_querys_own_temperature_replaces_the_models(job: Path, tiny_model: Path) -> None:
