@@ -17,6 +17,7 @@ from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.journal import Entry, Journal
 from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.overlap import REQUESTS
 from ianvs_specdec.response import Response, response_of, turn_of
 from ianvs_specdec.run import current_repeat, job_folder
 from ianvs_specdec.settings import SAME_AS_EDGE, Settings
@@ -25,6 +26,8 @@ from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, mes
 log = logging.getLogger(__name__)
 
 DIGESTS = "model_files.json"
+ALONE = 0.99
+"""A request whose share of its time is at least this had no other one beside it."""
 
 
 class RoutedModel:
@@ -168,7 +171,7 @@ class RoutedModel:
                 raise UserError("the test case has ended")
             llm.load()
         # What the journal and loading take is no request's time: a long journal is read before the first one.
-        issued = time.time(), time.perf_counter()
+        issued, begun = (time.time(), time.perf_counter()), REQUESTS.begin()
         try:
             with nullcontext() if llm.concurrent else self._turnstile:
                 waited = time.perf_counter() - issued[1]
@@ -176,7 +179,10 @@ class RoutedModel:
         except AnswerError as error:
             journal.put_failure(configuration.key(messages, hints.prediction), error, side=self.side)
             raise
+        finally:
+            busy = REQUESTS.end(begun)
         trace = completion.trace
+        trace.busy = round(busy, 6) if busy < ALONE * (time.perf_counter() - issued[1]) else None
         trace.issued, trace.memory = round(issued[0], 6), llm.memory()
         trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
         hardware = journal.put(
@@ -235,6 +241,7 @@ def _compare(journal: Journal, baseline_key: str, key: str, entry: Entry) -> dic
         "key": baseline_key,
         "latency": theirs.trace.latency if baseline.hardware == entry.hardware else None,
         "issued": theirs.trace.issued,
+        "busy": theirs.trace.busy,
         "completion_tokens": theirs.completion_tokens,
         "identical": ours.token_ids == theirs.token_ids,
     }

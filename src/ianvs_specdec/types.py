@@ -90,11 +90,11 @@ class Trace:
     ``rejected`` holds, for each step, the draft's own continuation from the first token that was not accepted (at most
     ``REJECTED_SHOWN`` ids); empty for back ends that do not tell. ``failures`` lists the attempts that failed before
     this one: seconds since the request was issued, and what went wrong in a word or two. ``issued`` is the clock time
-    (Unix seconds) of the request, by which overlapping requests are told; ``memory`` the bytes that the model's weights
-    and caches held.
+    (Unix seconds) of the request, by which overlapping requests are told, and ``busy``, where others were under way
+    with it, its share of the time (see ``overlap``); ``memory`` the bytes that the model's weights and caches held.
     """
 
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "memory")
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "busy", "memory")
 
     chunks: list[tuple[float, int]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -104,6 +104,7 @@ class Trace:
     rejected: list[tuple[int, ...]] = field(default_factory=list)
     failures: list[tuple[float, str]] = field(default_factory=list)
     issued: float | None = None
+    busy: float | None = None
     memory: int | None = None
 
     @property

@@ -58,9 +58,7 @@ def speedup_sums(table: Table) -> tuple[Column, Column]:
     Both are NaN throughout unless every request has a baseline, taken on the same hardware. Requests whose context
     changed because an earlier turn of theirs was not lossless cannot have one and are left out.
     """
-    tokens, seconds = table.turn("tokens"), table.turn("busy")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        theirs = table.turn("base_busy") / table.turn("base_tokens") * tokens
+    theirs, seconds = table.turn("base_busy"), table.turn("busy")
     after_difference = _after_difference(table)
     if not np.isfinite(theirs[~after_difference]).all():
         return np.full(len(table), NAN), np.full(len(table), NAN)

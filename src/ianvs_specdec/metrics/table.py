@@ -26,19 +26,22 @@ class Table:
     ``ttft`` and ``latency`` (seconds), ``steps``, ``drafted``, ``accepted``, ``emitted``, ``verified`` (sums over
     verification steps), ``bytes_up``, ``bytes_down``, ``memory`` (bytes), ``retries`` (failed attempts), ``issued``
     (Unix seconds), ``busy`` (seconds) and of the autoregressive baseline ``base_latency``, ``base_issued``,
-    ``base_busy``, ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN without baseline, or when sampling, but 0
-    where the back end is lossy on purpose). Per query: ``hard``, ``replayed``, ``failed`` (1 = it has no whole answer),
-    ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not demanded, NaN = no
-    objective), ``cloud_cost``, ``edge_prompt``, ``edge_completion``, ``cloud_prompt``, ``cloud_completion`` (tokens).
+    ``base_busy`` (for as many tokens), ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN without baseline, or
+    when sampling, but 0 where the back end is lossy on purpose). Per query: ``hard``, ``replayed``, ``failed`` (1 = it
+    has no whole answer), ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not
+    demanded, NaN = no objective), ``cloud_cost``, ``edge_prompt``, ``edge_completion``, ``cloud_prompt``,
+    ``cloud_completion`` (tokens).
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
     ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a
     ``n``-th of the time that they have in common, so that the sum is the time in which there was any work at all. One
     after the other, it is the latency. An answer that several queries share counts for each as if it had been alone.
+    Where the answers are some of those that were under way together, the share that was taken then counts.
 
     In a cascade the user waits for the edge's answer before the cloud is asked; that time is in ``ttft`` and
-    ``latency`` of the cloud's first turn. Timings count if every answer was made in the running run or, with replayed
-    answers among them, if the answers of each side were made on one hardware; else they are NaN.
+    ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. Timings count if every
+    answer was made in the running run or, with replayed answers among them, if the answers of each side were made on
+    one hardware; else they are NaN.
     """
 
     TURN: ClassVar[tuple[str, ...]] = (
@@ -58,14 +61,19 @@ class Table:
         if len(y_true) != len(y_pred):
             raise UserError(f"{len(y_pred)} results for {len(y_true)} answers: the dataset changed while the job ran")
         turns: list[tuple[float, ...]] = []
+        requests: list[tuple[float, ...]] = []
         queries: list[tuple[float, ...]] = []
         gaps: list[float] = []
         hardware: dict[Any, set[Any]] = {}
         asked: set[tuple[str, Any]] = set()
         for index, (hard, result, edge, cloud) in enumerate(y_pred):
             waited = _waited(edge, cloud)
+            if waited and result.get("turns"):
+                before = [turn for turn in edge.get("turns", ()) if turn["trace"]["chunks"]]
+                requests += [(len(turns), *_request(turn, asked)) for turn in before]
             for turn in result.get("turns", ()):
-                turns.append((index, *_turn(turn, result, waited, asked)))
+                requests.append((len(turns), *_request(turn, asked)))
+                turns.append((index, *_turn(turn, result, waited)))
                 times = [chunk[0] for chunk in turn["trace"]["chunks"]]
                 gaps += [after - before for before, after in itertools.pairwise(times)]
                 hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
@@ -82,9 +90,7 @@ class Table:
             self._unscored, scored = error, [None] * len(y_pred)
         self._queries["score"] = np.array([_nan(score) for score in scored], dtype=np.float64)
         self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
-        for prefix in ("", "base_"):
-            spans = self._turns[f"{prefix}issued"], self._turns[f"{prefix}latency"]
-            self._turns[f"{prefix}busy"] = shared_time(*spans)
+        self._turns["busy"], self._turns["base_busy"] = _busy(requests, len(turns))
         if self._queries["replayed"].any() and any(len(machines) > 1 for machines in hardware.values()):
             for name in self.TIMINGS:
                 self._turns[name] = np.full_like(self._turns[name], NAN)
@@ -154,8 +160,33 @@ def _waited(edge: Response | None, cloud: Response | None) -> float:
     return float(edge.get("perf", {}).get("latency") or 0.0)
 
 
-def _turn(turn: Response, result: Response, waited: float, asked: set[tuple[str, Any]]) -> tuple[float, ...]:
-    """``asked`` holds the answers of the turns before, so that the time span of none is taken for another's."""
+def _request(turn: Response, asked: set[tuple[str, Any]]) -> tuple[float, ...]:
+    """Issued, latency, share of the time, tokens; the same of the baseline. ``asked`` holds the answers of the requests
+    before, so that the time span of none is taken for another's.
+    """
+    trace, baseline = turn["trace"], turn.get("baseline") or {}
+    chunks = trace["chunks"]
+    own = (_once(turn.get("key"), "own", trace, asked), chunks[-1][0] if chunks else NAN, _nan(trace.get("busy")))
+    theirs = (_once(baseline.get("key"), "baseline", baseline, asked), _nan(baseline.get("latency")))
+    tokens, their_tokens = sum(chunk[1] for chunk in chunks), _nan(baseline.get("completion_tokens"))
+    return (*own, tokens, *theirs, _nan(baseline.get("busy")), their_tokens)
+
+
+def _busy(requests: list[tuple[float, ...]], turns: int) -> tuple[Column, Column]:
+    """``busy`` and ``base_busy`` of each turn from its requests."""
+    turn, *columns = _columns(requests, 9)
+    shares = []
+    for issued, latency, told, _ in (columns[:4], columns[4:]):
+        share = shared_time(issued, latency)
+        shares.append(np.where(told < share, told, share))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares[1] = shares[1] / columns[7] * columns[3]
+    index = turn.astype(np.intp)
+    own, theirs = (np.bincount(index, share, turns).astype(np.float64, copy=False) for share in shares)
+    return own, theirs
+
+
+def _turn(turn: Response, result: Response, waited: float) -> tuple[float, ...]:
     trace, baseline = turn["trace"], turn.get("baseline") or {}
     chunks, steps = trace["chunks"], trace["steps"]
     identical = baseline.get("identical") if result.get("greedy") else None
@@ -172,9 +203,9 @@ def _turn(turn: Response, result: Response, waited: float, asked: set[tuple[str,
         _nan(trace.get("bytes_down")),
         _nan(trace.get("memory")),
         len(trace.get("failures", ())),
-        _once(turn.get("key"), "own", trace, asked) - waited,
+        _nan(trace.get("issued")),
         _nan(baseline.get("latency")),
-        _once(baseline.get("key"), "baseline", baseline, asked),
+        _nan(baseline.get("issued")),
         _nan(baseline.get("completion_tokens")),
         _nan(identical),
         NAN if identical is None else float(baseline.get("near_tie", False)),
