@@ -19,7 +19,7 @@ from ianvs_specdec.journal import Entry, Journal
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.overlap import REQUESTS
 from ianvs_specdec.response import Response, response_of, turn_of
-from ianvs_specdec.run import current_repeat, job_folder
+from ianvs_specdec.run import current_concurrency, current_repeat, job_folder
 from ianvs_specdec.settings import SAME_AS_EDGE, Settings
 from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, messages_of
 
@@ -190,7 +190,7 @@ class RoutedModel:
             messages,
             completion,
             side=self.side,
-            hardware=llm.hardware(),
+            hardware=_circumstances(llm),
             prediction=hints.prediction,
         )
         # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
@@ -229,6 +229,12 @@ class RoutedModel:
         response["routing"] = data.get("routing")
         response["slo"] = data.get("slo")
         return response
+
+
+def _circumstances(llm: LLM) -> dict[str, Any]:
+    """What the timings depend on. With other rows beside it, an answer takes another time than alone."""
+    concurrency = current_concurrency()
+    return {**llm.hardware(), **({"concurrency": concurrency} if concurrency > 1 else {})}
 
 
 def _compare(journal: Journal, baseline_key: str, key: str, entry: Entry) -> dict[str, Any] | None:

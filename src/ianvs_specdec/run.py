@@ -26,6 +26,12 @@ def current_repeat() -> int:
     return int(text) if text.isdigit() else 0
 
 
+def current_concurrency() -> int:
+    """How many rows are answered at the same time (``concurrency`` in the job file, of all workers together)."""
+    text = os.environ.get("IANVS_CONCURRENCY", "")
+    return int(text) if text.isdigit() else 1
+
+
 def job_folder() -> Path:
     """The folder of the running job: the parent of ``RESULT_SAVED_URL``, which Ianvs sets before a test case's first
     row.

@@ -70,6 +70,27 @@ def test_how_a_job_is_run_is_not_what_is_tested(job: Job) -> None:
     assert len(job.leaderboard()) == 1
 
 
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_plugins_are_told_how_many_rows_are_answered_at_once(job: Job, concurrency: int) -> None:
+    job.plugin(
+        "algo/edge_model.py",
+        """
+import os
+from sedna.common.class_factory import ClassFactory, ClassType
+
+@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+class EdgeModel:
+    def __init__(self, size=4): ...
+    def predict(self, data):
+        return {"completion": data, "prediction": "A", "told": os.environ["IANVS_CONCURRENCY"]}
+""",
+    )
+    job.job["concurrency"] = concurrency
+    assert job.run() == 0
+    assert {row["result"]["told"] for row in rows_of(job)} == {str(concurrency)}
+    assert "IANVS_CONCURRENCY" not in os.environ
+
+
 ROUTERS = """
 import threading, time
 from sedna.common.class_factory import ClassFactory, ClassType

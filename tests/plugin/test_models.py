@@ -84,6 +84,19 @@ def test_all_back_ends_give_the_same_tokens_and_the_second_turn_sees_the_first_a
             assert turn["baseline"]["latency"] > 0
 
 
+def test_times_at_another_concurrency_are_not_compared(
+    job: Path, tiny_model: Path, new_run: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge(tiny_model).predict(row("x"))
+    for concurrency, known in (("1", True), ("8", False)):
+        new_run(fresh=False)
+        monkeypatch.setenv("IANVS_CONCURRENCY", concurrency)
+        answer = edge(tiny_model, backend="PromptLookup", use_cache=False).predict(row("x"))
+        baseline = answer["turns"][0]["baseline"]
+        assert baseline["identical"] is True
+        assert (baseline["latency"] is not None) is known
+
+
 def test_a_baseline_is_known_only_once_it_has_been_run(job: Path, tiny_model: Path) -> None:
     first = edge(tiny_model, backend="PromptLookup").predict(row("x"))
     assert first["turns"][0]["baseline"] is None

@@ -55,6 +55,7 @@ class RayRunner(Runner):
     ) -> Generator[Any, None, None]:
         crew = self._crew = self._crew or self._join(case)
         variables = {name: os.environ[name] for name in CARRIED if name in os.environ}
+        variables["IANVS_CONCURRENCY"] = str(self._concurrency * self._workers)
         crew.begin(case.id, variables, rows)
         early: dict[int, Any] = {}
         failed: dict[int, Failure] = {}

@@ -82,6 +82,7 @@ class TestCase:
             make_folder(result_folder)
             os.environ["RESULT_SAVED_URL"] = result_folder
             os.environ["IANVS_REPEAT"] = str(story.repeat)
+            os.environ["IANVS_CONCURRENCY"] = str(runner.describe()["concurrency"])
             paradigm = JointInference(self.modules, self.env.mining_mode, self.env.dataset.fresh, stage)
             try:
                 labels, results = self._answer(paradigm, story, runner)
