@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -270,6 +272,23 @@ def test_a_judge_that_is_not_there_is_not_waited_for(stub: JudgeStub) -> None:
     with pytest.raises(UserError, match="the judge: ") as error:
         scores(results, [None] * 40)
     assert stub.url in str(error.value)
+
+
+def test_ctrl_c_does_not_wait_for_a_judge_that_hangs(stub: JudgeStub) -> None:
+    ended = threading.Event()
+    waited: list[str] = []
+    stub.meeting = threading.Barrier(2, action=lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    def hang(prompt: str) -> int:
+        if not ended.wait(20):
+            waited.append(prompt)
+        return 500
+
+    stub.judgment = hang
+    with pytest.raises(KeyboardInterrupt):
+        scores(case(stub, 1), [None])
+    ended.set()
+    assert not waited
 
 
 def test_some_failures_cost_the_queries_their_score_and_are_asked_again(

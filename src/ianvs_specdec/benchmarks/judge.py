@@ -223,6 +223,11 @@ class _Panel:
                         pool.shutdown(wait=False, cancel_futures=True)
                         self._llm.close()
                         raise
+        except KeyboardInterrupt:
+            # Who wants an end does not wait for the deadline of a judge that hangs.
+            pool.shutdown(wait=False, cancel_futures=True)
+            self._llm.close()
+            raise
         finally:
             # Other judgments under way are waited for: they are paid for, and the journal keeps them.
             pool.shutdown(cancel_futures=True)
