@@ -13,6 +13,7 @@ import pytest
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.llm import APIBasedLLM
 from ianvs_specdec.llm.api_endpoints import Secrets
+from ianvs_specdec.llm.api_failures import of_status
 from ianvs_specdec.types import Sampling
 
 from .api_server import Reply, ScriptedAPI, answer, error, refusal
@@ -217,3 +218,11 @@ def test_a_password_of_the_url_is_a_secret_too(serve: Serve) -> None:
         assert secret not in str(caught.value)
     assert "token=***" in str(caught.value)
     assert server.url in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "wait"), [("3", 3.0), ("-1", 0.0), ("", None), ("inf", None), ("nan", None), ("x", None)]
+)
+def test_a_pause_is_a_number_of_seconds(value: str, wait: float | None) -> None:
+    """A server that asks for an endless one would never be asked again."""
+    assert of_status(429, {"retry-after": value}, b"").wait == wait

@@ -6,6 +6,7 @@ import email.utils
 import html
 import http
 import json
+import math
 import re
 import ssl
 import time
@@ -129,7 +130,8 @@ def _wait(headers: Mapping[str, str]) -> float | None:
     """Seconds that the server asks to wait (``Retry-After``: seconds or a date)."""
     value = headers.get("retry-after", "").strip()
     try:
-        return max(0.0, float(value)) if value else None
+        seconds = float(value) if value else math.inf
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
         try:
             return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
