@@ -63,6 +63,9 @@ def test_memory_is_limited(source: str) -> None:
         "import os, signal\nos.killpg(os.getpgid(os.getppid()), signal.SIGTERM)",
         "import multiprocessing\nmultiprocessing.Process(target=print).start()",
         "import ctypes\nctypes.CDLL(None).fork()",
+        "import _posixsubprocess\n_posixsubprocess.fork_exec()",
+        "import os\nopen(f'/proc/{os.getppid()}/environ').read()",
+        "import os\nos.chdir('/')\nos.open(b'proc/self/environ', os.O_RDONLY)",
         "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (99, 99))",
         "import socket\nsocket.socket()",
         "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:1')",
@@ -174,6 +177,6 @@ def test_nothing_is_left_behind() -> None:
     for source in ("", "raise ValueError", "import os\nos._exit(1)"):
         run(source, LIMITS)
     run("import time\ntime.sleep(99)", Limits(seconds=0.1))
-    left = {name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("specdec-")}
+    left = {name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("specdec-program-")}
     assert not left
     assert len(os.listdir("/dev/fd")) == descriptors

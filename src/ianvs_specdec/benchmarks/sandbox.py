@@ -52,7 +52,7 @@ def run(source: str, limits: Limits) -> str:
     seconds = WALL * limits.seconds
     reader, writer = os.pipe()
     try:
-        with tempfile.TemporaryDirectory(prefix="specdec-", ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(prefix="specdec-program-", ignore_cleanup_errors=True) as folder:
             try:
                 status = _status(order, writer, folder, seconds)
             finally:

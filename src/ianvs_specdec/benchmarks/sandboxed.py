@@ -67,10 +67,23 @@ def guard(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open":
         path, _, flags = arguments
         allowed = path == os.devnull or not isinstance(flags, int) or not flags & WRITES
+        # Other processes' environment variables, keys among them, are files there.
+        allowed = allowed and (isinstance(path, int) or not os.path.realpath(os.fsdecode(path)).startswith("/proc/"))
     else:
         allowed = event not in DENIED and not event.startswith(DENIED_MODULES)
     if not allowed:
         raise PermissionError(f"a program under test must not do this: {event}")
+
+
+def forbid_programs() -> None:
+    """Root is bound by no limit on processes, and the function beneath ``subprocess`` tells no audit hook."""
+    import _posixsubprocess
+
+    def fork_exec(*_: Any) -> None:
+        raise PermissionError("a program under test must not do this: fork_exec")
+
+    beneath: Any = _posixsubprocess
+    beneath.fork_exec = fork_exec
 
 
 def main() -> None:
@@ -83,6 +96,7 @@ def main() -> None:
     leave_network()
     limit(order["seconds"], order["memory"])
     become_nobody()
+    forbid_programs()
     # What the program may replace is taken before it runs.
     write, leave, dumps = os.write, os._exit, json.dumps
     sys.addaudithook(guard)
