@@ -102,8 +102,9 @@ class RayRunner(Runner):
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "ianvs"}
         try:
             if config.address is None:
+                # Left out, the address would be that of whatever cluster there is, of another user's job perhaps.
                 ray.init(
-                    include_dashboard=False, object_store_memory=OBJECT_STORE, _node_ip_address=LOOPBACK,
+                    address="local", include_dashboard=False, object_store_memory=OBJECT_STORE, _node_ip_address=LOOPBACK,
                     **self._machine(), **quiet,
                 )  # fmt: skip
             else:

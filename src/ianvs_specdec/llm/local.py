@@ -174,6 +174,8 @@ class LocalLLM(LLM):
 
     def memory(self) -> int | None:
         """Bytes of the weights as they lie in memory, and of the files that options name."""
+        if self._model is None:
+            return None
         files = [Path(value) for key, value in self.options.items() if key in self.FILES]
         parts = [part for path in files for part in (path.rglob("*") if path.is_dir() else [path])]
         return self._weights_memory() + sum(part.stat().st_size for part in parts if part.is_file())
