@@ -104,8 +104,8 @@ class RayRunner(Runner):
             if config.address is None:
                 # Left out, the address would be that of whatever cluster there is, of another user's job perhaps.
                 ray.init(
-                    address="local", include_dashboard=False, object_store_memory=OBJECT_STORE, _node_ip_address=LOOPBACK,
-                    **self._machine(), **quiet,
+                    address="local", _node_ip_address=LOOPBACK, include_dashboard=False,
+                    object_store_memory=OBJECT_STORE, **self._machine(), **quiet,
                 )  # fmt: skip
             else:
                 _reach(config.address)
