@@ -8,6 +8,7 @@ from typing import Any
 
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm import BACKENDS, backend
+from ianvs_specdec.llm.api_endpoints import check_no_secrets
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.llm.prompts import check_model
 from ianvs_specdec.types import Sampling
@@ -57,6 +58,7 @@ class Settings:
         for key in hyperparameters:
             if key not in own and key not in option_names():
                 raise unknown("hyperparameter", key, (*own, *option_names()), key=key)
+        check_no_secrets(hyperparameters)
         given = {key: value for key, value in hyperparameters.items() if value is not None}
         # EAGLE, too, has a top_k: a plain number is the sampling's, a mapping from back ends is for these.
         sampled = {key: given[key] for key in Sampling.names() if key in given and not isinstance(given[key], Mapping)}

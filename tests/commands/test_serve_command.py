@@ -50,6 +50,7 @@ def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str])
         (["--model", model, "--max-body", "0"], "--max-body must be at least 1"),
         (["--model", model, "--grace", "-1"], "--grace must be 0 or more"),
         (["--model", model, "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY (--api-key-env) holds no key"),
+        (["--model", model, "--api-key-env", "sk-1"], "must be the name of an environment variable"),
         (["--model", model, "--host", "no.such.host.invalid"], "--host no.such.host.invalid:"),
         (["--model", model, "--settings", "none.yaml"], "--settings none.yaml: No such file"),
     ):

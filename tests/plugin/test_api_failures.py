@@ -206,12 +206,13 @@ def test_secrets_are_found_in_every_disguise() -> None:
     assert Secrets([]).out_of("x") == Secrets([]).out_of_answer("x") == "x"
 
 
-def test_a_password_of_the_url_is_a_secret_too(serve: Serve) -> None:
+def test_a_password_of_the_url_is_a_secret_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve(lambda prompt, number: refusal("403 No", error(server.heads[-1].split("Authorization: ")[1][:60])))
     url = server.url.replace("://", "://me:pa55-word-long@").replace("/v1", "/v1?token=query-secret-1")
     server.reply = lambda prompt, number: refusal("403 No", error(server.heads[-1]))
+    monkeypatch.setenv("STUB_URL", url)
     with pytest.raises(UserError) as caught:
-        ask(llm(server, api_base_url=url))
+        ask(llm(server, api_base_url="STUB_URL"))
     assert "POST /v1/chat/completions?token=query-secret-1 HTTP/1.1" in server.heads[-1]
     assert "Authorization: Basic bWU6cGE1NS13b3JkLWxvbmc=" in server.heads[-1]
     for secret in ("bWU6", "pa55", "query-secret"):

@@ -325,6 +325,12 @@ def test_no_key(stub: JudgeStub, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"judge_model": "m", "judge_deadline": "soon"}, "judge_deadline", "judge_deadline must be"),
         ({"judge_model": "m", "judge_key_env": ""}, "judge_key_env", "judge_key_env must be"),
         ({"judge_model": "m", "judge_prompts": "nowhere.jsonl"}, "judge_prompts", "no file nowhere.jsonl"),
+        ({"judge_model": "m", "judge_key_env": "sk-1"}, "judge_key_env", "judge_key_env must be the name of an"),
+        (
+            {"judge_model": "m", "judge_base_url": "http://a:b@c"},
+            "judge_base_url",
+            "URL under judge_base_url must hold",
+        ),
         ({"judge_modle": "m"}, "judge_modle", "Did you mean 'judge_model'"),
         ({"run_code": "yes"}, "run_code", "true or false"),
         ({"code_timeout": 0}, "code_timeout", "above 0"),

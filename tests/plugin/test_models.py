@@ -357,6 +357,39 @@ def test_wrong_hyperparameters_name_their_key_before_anything_is_loaded(
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("backend", ["api", "specdec", "same-as-edge"])
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"api_key_env": "sk-1234secret"}, "name of an environment variable"),
+        ({"api_key_env": {"api": "sk-1234secret"}}, "name of an environment variable"),
+        ({"api_key_env": ["sk_1234secret"]}, "name of an environment variable"),
+        ({"api_key_env": "1234secret"}, "name of an environment variable"),
+        ({"api_base_url": "http://me:1234secret@host/v1"}, "no user name, password or key"),
+        ({"api_base_url": "http://me:1234/secret@host/v1"}, "no user name, password or key"),
+        ({"api_base_url": "me:1234secret@host/v1"}, "begins with http"),
+        ({"api_base_url": "https://host/v1?v=1&api-key=1234secret"}, "no user name, password or key"),
+        ({"api_endpoints": [{"base_url": "URL", "key_env": "sk-1234secret"}]}, "key_env in api_endpoints must be"),
+        ({"api_endpoints": [{"base_url": "http://1234secret@host/v1"}]}, "no user name, password or key"),
+        ({"api_endpoints": {"api": [{"base_url": "http://1234secret@host"}]}}, "no user name, password or key"),
+    ],
+)
+def test_secrets_are_refused_before_they_are_published_whatever_the_back_end(
+    tiny_model: Path, options: dict[str, Any], what: str, backend: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        CloudModel.check_hyperparameters({"model": str(tiny_model), "backend": backend, **options})
+    assert error.value.key == next(iter(options))
+    assert what in str(error.value)
+    assert "environment variable" in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_names_of_variables_and_urls_without_secrets_are_accepted() -> None:
+    for options in ({"api_key_env": "_Key9"}, {"api_base_url": "https://host:8000/v1?api-version=1"}):
+        CloudModel.check_hyperparameters({"model": "m", "backend": "api", **options})
+
+
 def test_a_missing_model_is_told() -> None:
     with pytest.raises(UserError, match="model is missing"):
         CloudModel.check_hyperparameters({"backend": "api"})

@@ -12,6 +12,7 @@ import yaml
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import BACKENDS
+from ianvs_specdec.llm.api_endpoints import check_no_secrets
 from ianvs_specdec.settings import Settings
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -78,6 +79,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _key(variable: str | None) -> str:
+    check_no_secrets({"api_key_env": variable})
     key = os.environ.get(variable, "").strip() if variable else ""
     if variable and not key:
         raise UserError(f"the environment variable {variable} (--api-key-env) holds no key")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import FileDigests, machine
-from ianvs_specdec.llm.api_endpoints import Endpoint
+from ianvs_specdec.llm.api_endpoints import Endpoint, check_no_secrets
 from ianvs_specdec.llm.api_session import Call, Session
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.specdec import SpecDecLLM
@@ -21,8 +21,9 @@ from ianvs_specdec.types import Completion, Hints, Message, Sampling
 class APIBasedLLM(LLM):
     """A model behind an API, asked from many threads at once.
 
-    - ``api_base_url`` is a URL, or the name of an environment variable that holds it; ``api_key_env`` names the one
-      that holds the key, which is never written or logged. A server on this machine may do without a key.
+    - ``api_base_url`` is a URL, or the name of an environment variable that holds it, which a URL with a password
+      must; ``api_key_env`` names the one that holds the key, which is never written or logged. A server on this
+      machine may do without a key.
     - ``api_endpoints``: several servers in place of one, a list of ``{base_url, key_env, weight, model}`` of which only
       ``base_url`` is needed. What one fails to answer goes to another; see ``Endpoints``.
     - ``api_timeout``: seconds without any sign of life after which an attempt is given up; ``api_deadline``: seconds
@@ -77,11 +78,9 @@ class APIBasedLLM(LLM):
         _check_number("api_concurrency", api_concurrency, 1, whole=True, optional=True)
         _check_number("api_rate", api_rate, 0.001, optional=True)
         _check_number("api_token_rate", api_token_rate, 0.001, optional=True)
-        for name, text in (("api_base_url", api_base_url), ("api_key_env", api_key_env)):
-            if not isinstance(text, str) or not text:
-                raise UserError(f"{name} must be a name or URL, not {text!r}", key=name)
         if api_endpoints is not None and (not isinstance(api_endpoints, list) or not api_endpoints):
-            raise UserError(f"api_endpoints must be a list of servers, not {api_endpoints!r}", key="api_endpoints")
+            raise UserError("api_endpoints must be a list of servers", key="api_endpoints")
+        check_no_secrets({"api_base_url": api_base_url, "api_key_env": api_key_env, "api_endpoints": api_endpoints})
         for name, mapping in (("api_extra_body", api_extra_body), ("api_baseline", api_baseline)):
             if mapping is not None and not isinstance(mapping, Mapping):
                 raise UserError(f"{name} must be a mapping, not {mapping!r}", key=name)

@@ -25,6 +25,46 @@ FIRST_REST, LONGEST_REST = 1.0, 60.0
 SHORTEST_TOLD, SHORTEST_ANSWERED = 4, 8
 """Shorter keys are placeholders ("-", "none", "EMPTY"), which a message, or an answer, may well contain."""
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SECRET = re.compile(r"@|%40|[?&][^=&]*(?:key|token|secret|passw|sig)[^=&]*=", re.IGNORECASE)
+
+
+def check_no_secrets(options: Mapping[str, Any]) -> None:
+    """Raise UserError where a key or a password stands in place of the environment variable that is to hold it.
+
+    Leaderboard, configuration and report publish every option, those of other back ends among them, and so the message
+    does not repeat what it found. A value may be a mapping from back ends to values.
+    """
+    for name, check in (("api_key_env", _check_variable), ("api_base_url", _check_address)):
+        for value in _by_backend(options.get(name)):
+            check(value, name, name)
+    for entries in _by_backend(options.get("api_endpoints")):
+        for entry in entries if isinstance(entries, list) else ():
+            given = entry if isinstance(entry, Mapping) else {}
+            for name, check in (("key_env", _check_variable), ("base_url", _check_address)):
+                if isinstance(given.get(name), str):
+                    check(given[name], f"{name} in api_endpoints", "api_endpoints")
+
+
+def _by_backend(value: Any) -> list[Any]:
+    return [item for item in (value.values() if isinstance(value, Mapping) else [value]) if item is not None]
+
+
+def _check_variable(text: Any, what: str, option: str) -> None:
+    if not isinstance(text, str) or not _VARIABLE.fullmatch(text):
+        advice = "put the key into a variable (export MY_KEY=...) and write the variable's name here"
+        rule = f"{what} must be the name of an environment variable: letters, digits and _"
+        raise UserError(f"{rule}; a key itself must never stand there: {advice}", key=option)
+
+
+def _check_address(text: Any, what: str, option: str) -> None:
+    if not isinstance(text, str) or not ("://" in text or _VARIABLE.fullmatch(text)):
+        rule = "a URL that begins with http:// or https://, or the name of an environment variable that holds one"
+        raise UserError(f"{what} must be {rule}", key=option)
+    if _SECRET.search(text):
+        advice = "put the URL into an environment variable and write the variable's name here"
+        raise UserError(f"the URL under {what} must hold no user name, password or key: {advice}", key=option)
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -41,7 +81,7 @@ class Endpoint:
         """An entry of ``api_endpoints``. Raises UserError."""
         option = "api_endpoints"
         if not isinstance(value, Mapping) or "base_url" not in value:
-            raise UserError(f"{option} must be a list of mappings with base_url, not {value!r}", key=option)
+            raise UserError(f"{option} must be a list of mappings with base_url", key=option)
         for key in value:
             if key not in KEYS:
                 raise unknown(f"key in {option}", str(key), KEYS, key=option)
