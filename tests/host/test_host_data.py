@@ -47,6 +47,21 @@ def test_or_is_left_out_and_counted(job: Job, capfd: pytest.CaptureFixture[str],
     assert (environment["run"]["queries"], environment["run"]["malformed_rows_left_out"]) == (3, 2)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [json.dumps([GOOD]), json.dumps([GOOD], indent=1), "question,answer\nq,A\n", b"\x1f\x8b\x08\xff\n"],
+    ids=["array", "array in lines", "CSV", "binary"],
+)
+def test_a_file_of_another_format(job: Job, capfd: pytest.CaptureFixture[str], content: str | bytes) -> None:
+    data = content if isinstance(content, bytes) else content.encode()
+    (job.folder / "data.jsonl").write_bytes(data)
+    assert job.run() == 2
+    error = capfd.readouterr().err
+    assert "data.jsonl:1: " in error
+    assert "one JSON object per line" in error
+    assert "on_malformed_row" not in error
+
+
 def test_blank_lines_at_the_end_are_none_of_a_fault(job: Job) -> None:
     (job.folder / "data.jsonl").write_text(json.dumps(GOOD) + "\n\n  \n")
     assert job.run() == 0

@@ -19,11 +19,13 @@ __all__ = ("BaseDataSource", "JSONMetaDataParse", "JsonlDataParse", "MalformedRo
 
 
 class MalformedRow(ValueError):
-    """A row that cannot be used: ``place`` is its ``file:line``, ``reason`` what is wrong with it."""
+    """A row that cannot be used: ``place`` is its ``file:line``, ``reason`` what is wrong with it. ``first``: no row
+    before it could, and it is no JSON object, so that the file is probably not of this format at all.
+    """
 
-    def __init__(self, place: str, reason: str) -> None:
+    def __init__(self, place: str, reason: str, first: bool = False) -> None:
         super().__init__(f"{place}: {reason}")
-        self.place, self.reason = place, reason
+        self.place, self.reason, self.first = place, reason, first
 
 
 def object_array(values: Any) -> np.ndarray:
@@ -68,8 +70,8 @@ class _LinesParse(BaseDataSource):
         self.malformed: list[str] = []
 
     def _rows(self, file: str, on_malformed_row: str) -> Iterator[dict[str, Any]]:
-        def fault(number: int, reason: str) -> None:
-            row_fault = MalformedRow(f"{file}:{number}", reason)
+        def fault(number: int, reason: str, first: bool = False) -> None:
+            row_fault = MalformedRow(f"{file}:{number}", reason, first)
             if on_malformed_row != "skip":
                 raise row_fault
             self.malformed.append(str(row_fault))
@@ -84,6 +86,7 @@ class _LinesParse(BaseDataSource):
                 for earlier in blank:
                     fault(earlier, "blank line")
                 blank.clear()
+                row: Any = None
                 try:
                     row = json.loads(line.decode("utf-8"))
                     reason = self._fault(row)
@@ -94,7 +97,7 @@ class _LinesParse(BaseDataSource):
                 except RecursionError:
                     reason = "not usable JSON: nested too deeply"
                 if reason:
-                    fault(number, reason)
+                    fault(number, reason, number == 1 and not isinstance(row, dict))
                 else:
                     yield row
 

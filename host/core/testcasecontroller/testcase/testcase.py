@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.common.errors import PLUGIN_ERRORS, Failure, WorkspaceError
+from core.common.errors import PLUGIN_ERRORS, Failure, WorkspaceError, explain
 from core.common.files import make_folder
 from core.runner import Runner
 from core.storymanager.story import CaseStory
@@ -21,10 +21,14 @@ from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
 from core.testenvmanager.dataset.dataset import aligned_labels
 from core.testenvmanager.testenv import TestEnv
 
+NAMED = 6
+"""How many of the metrics that failed with the same message are named."""
+
 
 @dataclass
 class TestCase:
-    """``id`` depends on what is tested and nothing else, so the same test case has the same folder in every run.
+    """``id`` depends on what is tested, the data file's content included, and nothing else: the same test case has the
+    same folder in every run.
 
     ``varied`` names the hyperparameters (``<module type>-<name>``) in which the algorithm's test cases differ.
     ``values`` and ``failures`` are filled by ``run()``.
@@ -64,6 +68,7 @@ class TestCase:
             "paradigm_type": self.paradigm,
             "hard_example_mining_mode": self.env.mining_mode,
             "dataset": self.env.dataset.url,
+            "dataset_digest": self.env.dataset.digest,
             "on_malformed_row": self.env.on_malformed_row,
             "modules": [
                 {"type": m.type, "name": m.name, "url": m.url, "hyperparameters": m.hyperparameters}
@@ -112,12 +117,17 @@ class TestCase:
         return labels, results
 
     def _compute_metrics(self, labels: Any, results: list[Any]) -> None:
+        failed: dict[str, tuple[list[str], BaseException]] = {}
         for metric in self.env.metrics:
             try:
                 self.values[metric.name] = metric.compute(labels, results)
             except PLUGIN_ERRORS as error:
                 self.values[metric.name] = None
-                self.failures.append(Failure.of(f"metric {metric.name}", error))
+                failed.setdefault(explain(error), ([], error))[0].append(metric.name)
+        for names, reason in failed.values():
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            noun = "metrics" if len(names) > 1 else "metric"
+            self.failures.append(Failure.of(f"{noun} {', '.join(names[:NAMED])}{more}", reason))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +26,15 @@ _SUPPORTED = (
 
 @dataclass
 class Dataset:
-    """``url`` is the test file as written in the YAML, ``file`` where it was found."""
+    """``url`` is the test file as written in the YAML, ``file`` where it was found, ``digest`` tells its content from
+    others once it has been read.
+    """
 
     doc: Document
     key: str = ""
     url: str = ""
     file: str = ""
+    digest: str = ""
     _source: Any = None
 
     @classmethod
@@ -70,10 +74,12 @@ class Dataset:
         source = (JsonlDataParse if self.key == "test_data" else JSONMetaDataParse)("test")
         try:
             source.parse(self.file, on_malformed_row=on_malformed_row)
+            self.digest = self._digest()
         except MalformedRow as error:
-            problems.add(
-                error.place, f"{error.reason} (on_malformed_row: skip in {self.doc.file} leaves such rows out)"
-            )
+            advice = f"on_malformed_row: skip in {self.doc.file} leaves such rows out"
+            if error.first:
+                advice = "a .jsonl file has one JSON object per line"
+            problems.add(error.place, f"{error.reason} ({advice})")
             return
         except OSError as error:
             problems.add(self.file, f"cannot be read: {error.strerror}")
@@ -86,6 +92,17 @@ class Dataset:
         if not len(source.x):
             problems.add(self.file, "the dataset has no rows" + ", all are malformed" * bool(source.malformed))
         self._source = source
+
+    def _digest(self) -> str:
+        files = [self.file]
+        if self.key == "test_data_info":
+            files.append(os.path.join(os.path.dirname(self.file), "data.jsonl"))
+        digest = hashlib.sha256()
+        for file in files:
+            with open(file, "rb") as stream:
+                while piece := stream.read(1 << 20):
+                    digest.update(piece)
+        return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
         return len(self._source)
