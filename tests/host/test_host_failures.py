@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from host_job import Job
 
+from core.cmd.benchmarking import main
 from core.common import files
 
 
@@ -90,6 +91,29 @@ def test_a_metric_that_fails_leaves_its_cell_empty(
     assert message in capfd.readouterr().err.replace("\\", "/")
 
 
+def test_metrics_that_fail_alike_are_told_in_one_line(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    names = [f"M{i}" for i in range(9)]
+    job.plugin(
+        "env/judged.py",
+        f"""
+        from sedna.common.class_factory import ClassFactory, ClassType
+        class UserError(Exception):
+            key = None
+        def metric(y_true, y_pred):
+            raise UserError("the judge is silent")
+        for name in {names}:
+            ClassFactory.register(ClassType.GENERAL, alias=name)(metric)
+        """,
+    )
+    job.env["metrics"] += [{"name": name, "url": "env/judged.py"} for name in names]
+    job.env["metrics"].append({"name": "Broken", "url": "env/metrics.py"})
+    assert job.run() == 1
+    told = [line.partition("failed: ")[2] for line in capfd.readouterr().err.splitlines() if "failed: metric" in line]
+    assert told[0] == "metrics M0, M1, M2, M3, M4, M5 and 3 more: the judge is silent"
+    assert told[1].startswith("metric Broken: ZeroDivisionError")
+    assert len(told) == 2
+
+
 def test_the_original_error_of_a_chain_is_told(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.plugin(
         "algo/cloud_model.py",
@@ -161,6 +185,24 @@ def test_a_workspace_that_cannot_be_made(job: Job, capfd: pytest.CaptureFixture[
     assert "ianvs: cannot write workspace" in error
     assert "name another workspace in the job file" in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("place", ["workspace", "workspace/job/rank", "workspace/job/routing"])
+def test_a_workspace_that_cannot_be_written_is_told_before_anything_runs(
+    job: Job, capfd: pytest.CaptureFixture[str], place: str
+) -> None:
+    assert main(["check", "-f", job.save()]) == 0
+    assert not (job.folder / "workspace").exists(), "checking makes nothing"
+    (job.folder / place).parent.mkdir(parents=True, exist_ok=True)
+    (job.folder / place).write_text("a file is in the way")
+    for command in (["check"], []):
+        capfd.readouterr()
+        assert main([*command, "-f", job.save()]) == 1
+        screen = capfd.readouterr()
+        assert "ianvs: cannot write workspace" in screen.err
+        assert "name another workspace in the job file" in screen.err
+        assert "[1/1]" not in screen.err
+        assert "in order" not in screen.out
 
 
 @pytest.mark.skipif(

@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from host_job import Job
+from host_job import EDGE, Job
 
 from core.storymanager.visualization import print_table
 
@@ -144,6 +144,70 @@ def test_of_rows_that_look_alike_the_selected_leaderboard_shows_one(job: Job) ->
     assert len(job.leaderboard("selected")) == 2
 
 
+def test_a_swept_option_that_the_table_does_not_show_is_told(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    job.hyperparameters(0, tag=["a", "b"], size=[1, 2])
+    job.job["rank"]["selected_dataitem"] = {"hyperparameters": ["edgemodel-tag"], "metrics": ["Accuracy"]}
+    assert job.run() == 0
+    assert "rows differ in edgemodel-size: selected_dataitem.hyperparameters" in capsys.readouterr().err
+    job.job["rank"]["selected_dataitem"]["hyperparameters"].append("edgemodel-size")
+    assert job.run() == 0
+    assert "rows differ" not in capsys.readouterr().err
+
+
+def test_the_table_holds_rows_of_this_jobs_test_cases_only(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    job.hyperparameters(0, tag=["old"])
+    assert job.run() == 0
+    assert "not shown" not in capsys.readouterr().err
+    job.hyperparameters(0, tag=["new"])
+    assert job.run() == 0
+    screen = capsys.readouterr()
+    assert [row["edgemodel-tag"] for row in job.leaderboard("selected")] == ["new"]
+    assert {row["edgemodel-tag"] for row in job.leaderboard()} == {"old", "new"}
+    assert "new" in screen.out
+    assert "old" not in screen.out
+    told = [line for line in screen.err.splitlines() if "not shown" in line]
+    assert told == [
+        f"1 row of other configurations or data is kept in {os.path.join('workspace', 'job', 'rank', 'all_rank.csv')} "
+        f"and not shown; delete {os.path.join('workspace', 'job')}, or move it away, to start anew"
+    ]
+
+
+def test_another_content_of_the_data_file_is_another_configuration(job: Job) -> None:
+    assert job.run() == 0
+    rows = [json.loads(line) for line in (job.folder / "data.jsonl").read_text().splitlines()]
+    job.rows(rows[:4])
+    assert job.run() == 0
+    assert [len((job.case_folder(i) / "answers.jsonl").read_text().splitlines()) for i in (0, 1)] in ([4, 10], [10, 4])
+    (shown,) = job.leaderboard("selected")
+    assert len((job.folder / shown["url"] / "answers.jsonl").read_text().splitlines()) == 4
+    job.rows([{**row, "answer": "B"} for row in rows[:4]])
+    assert job.run() == 0
+    assert len(job.leaderboard()) == 3, "as many rows, other labels"
+
+
+def test_an_earlier_row_of_a_test_case_that_fails_now_is_not_shown(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = job.folder / "broken"
+    job.plugin("algo/edge_model.py", EDGE.replace('self.fail == "predict"', "self.tag in open('broken').read()"))
+    job.hyperparameters(0, tag=["good", "bad"])
+    broken.touch()
+    assert job.run() == 0
+    broken.write_text("bad")
+    capsys.readouterr()
+    assert job.run("--fresh") == 1
+    screen = capsys.readouterr()
+    assert "good" in screen.out
+    assert "bad" not in screen.out
+    assert "not in the table: 1 test case that failed now" in screen.err
+    assert len(job.leaderboard()) == 2, "what was measured is kept"
+    broken.write_text("good bad")
+    assert job.run() == 1
+    screen = capsys.readouterr()
+    assert screen.out == ""
+    assert "not in the table: 2 test cases that failed now" in screen.err
+
+
 def test_paradigms_can_be_selected(job: Job) -> None:
     job.job["rank"]["selected_dataitem"] = {"paradigms": ["singletasklearning"]}
     assert job.run() == 0
@@ -203,11 +267,11 @@ def test_a_narrow_screen_drops_what_matters_least(
 ) -> None:
     assert job.run() == 0
     capsys.readouterr()
-    file = "workspace/job/rank/selected_rank.csv"
+    text = (job.folder / "workspace/job/rank/selected_rank.csv").read_text(encoding="utf-8")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     for columns, present, absent in ((200, "url", "-"), (120, "time", "url"), (80, "Accuracy", "time")):
         monkeypatch.setenv("COLUMNS", str(columns))
-        print_table(file)
+        print_table(text)
         table = capsys.readouterr().out
         assert present in table
         assert f"  {absent}  " not in table

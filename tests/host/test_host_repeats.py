@@ -78,7 +78,7 @@ def test_one_row_of_means_and_students_intervals(repeated: Job, capfd: pytest.Ca
         assert {answer["result"]["repeat"] for answer in answers} == {number}
     assert json.loads((folder / "environment.repeat-3.json").read_text())["run"]["repeat"] == 3
     error = capfd.readouterr().err
-    assert "1 test cases, 3 repeats, 10 rows" in error
+    assert "1 test case, 3 repeats, 10 rows" in error
     assert "[1/1] routing (repeat 2 of 3): 10 queries" in error
 
 

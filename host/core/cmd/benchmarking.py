@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_surroundings()
         job = BenchmarkingJob(options.benchmarking_config_file)
+        job.check_workspace()
         if options.command == "check":
             print(f"{job.file} is in order: {job.describe()}")
             return OK
@@ -80,7 +81,8 @@ def run(job: BenchmarkingJob, fresh: bool, debug: bool) -> int:
         except KeyboardInterrupt:
             interrupt.say()
             return EXIT_CODE
-    job.rank.plot()
+    for note in job.rank.plot([case.output_dir for case in job.test_cases]):
+        print(note, file=sys.stderr)
     if failed:
         print(f"{failed} of {len(job.test_cases)} test cases failed; the reasons stand above", file=sys.stderr)
     return FAILED if failed else OK

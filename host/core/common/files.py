@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -41,6 +42,15 @@ def make_folder(path: str) -> None:
     """Create a folder and its parents. WorkspaceError if that fails."""
     with writing(path):
         os.makedirs(path, exist_ok=True)
+
+
+def check_writable(folder: str) -> None:
+    """WorkspaceError if files could not be made in a folder, or the folder itself not, if it is not there yet."""
+    there = os.path.abspath(folder)
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    with writing(folder), tempfile.TemporaryFile(dir=there):
+        pass
 
 
 def write_atomic(path: str, text: str) -> None:

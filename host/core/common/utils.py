@@ -29,6 +29,11 @@ def get_local_time() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def plural(count: int, noun: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
 def yaml2dict(url: str) -> Any:
     """The content of a YAML file. ConfigError with file and line if it is not one."""
     return Document(url).data

@@ -9,6 +9,8 @@ from typing import Any
 from core.common.constant import TestObjectType, words
 from core.common.document import Document, find_file, missing_file
 from core.common.errors import ConfigError, Problems
+from core.common.files import check_writable
+from core.common.utils import plural
 from core.runner import RunConfig
 from core.storymanager.rank import Rank
 from core.storymanager.rank.config import RankConfig
@@ -115,9 +117,15 @@ class BenchmarkingJob:
         """One line: how much there is to run."""
         assert self.env is not None
         dataset = self.env.dataset
-        rows = f"{len(dataset)} rows" + (f" ({dataset.skipped} malformed ones left out)" if dataset.skipped else "")
+        left_out = f" ({dataset.skipped} malformed ones left out)" if dataset.skipped else ""
         again = f", {self.run_config.repeats} repeats" if self.run_config.repeats > 1 else ""
-        return f"{len(self.test_cases)} test cases{again}, {rows}, {len(self.env.metrics)} metrics"
+        cases, metrics = plural(len(self.test_cases), "test case"), plural(len(self.env.metrics), "metric")
+        return f"{cases}{again}, {plural(len(dataset), 'row')}{left_out}, {metrics}"
+
+    def check_workspace(self) -> None:
+        """WorkspaceError if results could not be written. Nothing is made for it."""
+        for name in ("", LEADERBOARD_FOLDER, *(algorithm.name for algorithm in self.algorithms)):
+            check_writable(os.path.join(self.workspace, name))
 
     def controller(self, run_id: str, debug: bool) -> TestCaseController:
         """Ready to run the test cases; the leaderboard grows with each that finishes."""

@@ -1,7 +1,8 @@
 """The leaderboards ``rank/all_rank.csv`` and ``rank/selected_rank.csv``, in the layout of Ianvs.
 
-They are written after every finished test case. A test case that is run again replaces its row; all other rows, of
-earlier runs too, are kept, sorted in with the new ones and renumbered.
+They are written after every finished test case. A test case that is run again replaces its row in the former; all
+other rows, of earlier runs too, are kept there, sorted in with the new ones and renumbered. The latter, and the screen,
+show what this run has finished: a row that another configuration or another data file made stands beside none of it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from filelock import FileLock, Timeout
 from core.common.constant import FIXED_COLUMNS, ModuleType, words
 from core.common.errors import WorkspaceError
 from core.common.files import make_folder, write_atomic, writing
+from core.common.utils import plural
 from core.storymanager.visualization import print_table
 
 if TYPE_CHECKING:
@@ -66,9 +68,11 @@ class Rank:
 
     def __init__(self, config: RankConfig, workspace: str, columns: Columns) -> None:
         self.config, self.columns = config, columns
-        self.folder = os.path.join(workspace, "rank")
+        self.workspace, self.folder = workspace, os.path.join(workspace, "rank")
         self.all_rank_file = os.path.join(self.folder, "all_rank.csv")
         self.selected_rank_file = os.path.join(self.folder, "selected_rank.csv")
+        self._keep_all = config.save_mode != "selected_only"
+        self._finished: dict[str, Row] = {}  # this run's, by url
 
     def save(self, case: TestCase, time: str) -> None:
         """Add or replace the test case's row in both files. WorkspaceError if they cannot be read or written."""
@@ -102,12 +106,17 @@ class Rank:
             lock.release()
 
     def _update(self, row: Row) -> None:
-        keep_all = self.config.save_mode != "selected_only"
-        header, rows = _read(self.all_rank_file if keep_all else self.selected_rank_file)
+        header, rows = _read(self._keeping_file())
         rows = self._sorted([old for old in rows if old.get("url") != row["url"]] + [row])
-        if keep_all:
+        self._finished[row["url"]] = row
+        if self._keep_all:
             write_atomic(self.all_rank_file, _csv(self.columns.extended(header).names(), rows))
+            rows = self._sorted(list(self._finished.values()))
         write_atomic(self.selected_rank_file, _csv(self._selected_names(), self._selected(rows)))
+
+    def _keeping_file(self) -> str:
+        """The file that keeps the rows of earlier runs: with the save_mode selected_only there is one file only."""
+        return self.all_rank_file if self._keep_all else self.selected_rank_file
 
     def _sorted(self, rows: list[Row]) -> list[Row]:
         """By all of ``sort_by``, the first metric counting most; rows without the metric come last."""
@@ -138,10 +147,40 @@ class Rank:
                 seen.setdefault(tuple(row.get(name, "") for name in names), row)
         return list(seen.values())
 
-    def plot(self) -> None:
-        """Print the selected leaderboard, if there is one yet."""
-        if os.path.isfile(self.selected_rank_file):
-            print_table(self.selected_rank_file)
+    def plot(self, urls: Collection[str]) -> list[str]:
+        """Print the selected leaderboard of this run, if it has finished a test case. Returns what is to be said about
+        rows that are not shown or not told apart, one line each. ``urls`` are those of the job's test cases.
+        """
+        if self._finished:
+            rows = self._selected(self._sorted(list(self._finished.values())))
+            print_table(_csv(self._selected_names(), rows))
+        old = [row.get("url", "") for row in _read(self._keeping_file())[1] if row.get("url") not in self._finished]
+        failed = sum(url in urls for url in old)
+        notes = self._not_told_apart()
+        if failed:
+            notes.append(
+                f"not in the table: {plural(failed, 'test case')} that failed now; "
+                f"what an earlier run measured is kept in {self._keeping_file()}"
+            )
+        if len(old) > failed:
+            notes.append(
+                f"{plural(len(old) - failed, 'row')} of other configurations or data "
+                f"{'is' if len(old) - failed == 1 else 'are'} kept in {self._keeping_file()} and not shown; "
+                f"delete {self.workspace}, or move it away, to start anew"
+            )
+        return notes
+
+    def _not_told_apart(self) -> list[str]:
+        """The hyperparameters in which test cases differ that look alike in the selected columns, metrics apart."""
+        shown = self._selected_names()
+        hidden = [name for name in self.columns.hyperparameters if name not in shown]
+        described = [name for name in shown[:-2] if name not in self.columns.metrics]
+        alike: dict[tuple[str, ...], list[Row]] = {}
+        for row in self._finished.values():
+            alike.setdefault(tuple(row.get(name, "") for name in described), []).append(row)
+        differ = [n for n in hidden if any(len({row.get(n) for row in rows}) > 1 for rows in alike.values())]
+        advice = "selected_dataitem.hyperparameters has to name what is to be shown"
+        return [f"rows differ in {', '.join(differ)}: {advice}"] if differ else []
 
 
 def _cell(value: Any) -> str:

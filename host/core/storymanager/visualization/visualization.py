@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import shutil
 import sys
 import unicodedata
@@ -10,10 +11,9 @@ import unicodedata
 DISPENSABLE = ("url", "time", "paradigm")  # left out one by one where the screen is too narrow
 
 
-def print_table(rank_file: str) -> None:
-    """Print a leaderboard file as a table: numbers to four digits, headings broken into lines, columns as they fit."""
-    with open(rank_file, encoding="utf-8", newline="") as stream:
-        header, *rows = csv.reader(stream)
+def print_table(text: str) -> None:
+    """Print a leaderboard, given as CSV: numbers to four digits, headings broken into lines, columns as they fit."""
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
     columns = [[name, *(_short(row[i]) for row in rows)] for i, name in enumerate(header)]
     width = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else 10_000
     for name in DISPENSABLE:
