@@ -105,6 +105,26 @@ def test_the_files_fit_each_other() -> None:
             assert (EXAMPLE.parents[1] / module["url"]).is_file()
 
 
+@pytest.mark.parametrize("environment", sorted(path.name for path in (EXAMPLE / "testenv").glob("*.yaml")))
+def test_every_job_runs_in_every_test_environment(
+    environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The checks of a job are made with another test environment named in it, and data files of two rows."""
+    main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
+    folder = tmp_path / "examples" / EXAMPLE.name
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    described = yaml.safe_load((folder / "testenv" / environment).read_text())["testenv"]["dataset"]
+    for url in described.values():
+        Path(url).write_text("".join(json.dumps(row) + "\n" for row in questions(2)))
+    for job in folder.glob("benchmarkingjob*.yaml"):
+        text, count = re.subn(r"testenv/testenv\w*\.yaml\"", f'testenv/{environment}"', job.read_text())
+        assert count == 1
+        job.write_text(text)
+        assert main(["check", "-f", str(job)]) == 0, capsys.readouterr().err
+        assert "2 rows" in capsys.readouterr().out
+
+
 def shipped_back_ends(router: str, side: str) -> list[str]:
     config = yaml.safe_load((EXAMPLE / ROUTING / f"{router}.yaml").read_text())
     module = next(m for m in config["algorithm"]["modules"] if m["type"] == f"{side}model")
