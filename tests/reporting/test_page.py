@@ -68,7 +68,7 @@ def test_the_command_writes_page_json_and_csv(bench: Bench, capsys: pytest.Captu
     code = main(["report", "workspace/job", "--json", "all.json", "--csv", "all.csv", "--queries", "3"])
     said = capsys.readouterr()
     assert (code, said.out) == (0, "")
-    assert "report.html: 4 test cases of 1 jobs, 32 answers (12 to look at one by one)" in said.err
+    assert "report.html: 4 test cases of 1 job, 32 answers (12 to look at one by one)" in said.err
     document = json.loads(Path("all.json").read_text(encoding="utf-8"))
     assert embedded((bench.folder / "report.html").read_text(encoding="utf-8")) == document
     assert Path("all.csv").read_text(encoding="utf-8") == to_csv(document)

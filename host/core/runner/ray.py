@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from core.common.errors import Failed, Failure
 from core.common.log import LOGGER
+from core.common.utils import plural
 from core.runner.base import Progress, Runner
 from core.runner.config import RayConfig
 from core.runner.crew import Crew
@@ -119,7 +120,8 @@ class RayRunner(Runner):
             raise Failed(
                 _failure(f"the cluster has no room for a worker of {_demand(config)}; workers: N waits for it")
             )
-        LOGGER.info("Ray: up to %d workers of %s on %d nodes", self._workers, _demand(config), len(ray.nodes()))
+        workers, nodes = plural(self._workers, "worker"), plural(len(ray.nodes()), "node")
+        LOGGER.info("Ray: up to %s of %s on %s", workers, _demand(config), nodes)
         setup = Setup(os.getcwd(), self._job_file, self._concurrency)
         return Crew(config, self._workers, setup, Journal(case.workspace))
 

@@ -165,7 +165,8 @@ class CaseStory:
             os.replace(self.partial, os.path.join(folder, f"answers{suffix}.jsonl"))
         self._drop_stale(folder)
         seconds = time.perf_counter() - self._started
-        print(f"{self._title}: {self.rows} queries, {self._counts()}, {seconds:.1f} s", file=sys.stderr, flush=True)
+        queries = "1 query" if self.rows == 1 else f"{self.rows} queries"
+        print(f"{self._title}: {queries}, {self._counts()}, {seconds:.1f} s", file=sys.stderr, flush=True)
 
     def _drop_stale(self, folder: str) -> None:
         """Partial files of earlier, killed runs: the complete answers have come."""

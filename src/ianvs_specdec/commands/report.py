@@ -45,8 +45,12 @@ def run(options: argparse.Namespace) -> int:
         write_atomically(options.csv, to_csv(document))
     cases = document["cases"]
     answered, shown = sum(case["answered"] for case in cases), sum(len(case["entries"]) for case in cases)
+    cases_text, jobs_text, answers_text = (
+        f"{count} {noun}{'s'[: count != 1]}"
+        for count, noun in ((len(cases), "test case"), (len(document["jobs"]), "job"), (answered, "answer"))
+    )
     print(
-        f"{out}: {len(cases)} test cases of {len(document['jobs'])} jobs, {answered} answers "
+        f"{out}: {cases_text} of {jobs_text}, {answers_text} "
         f"({shown} to look at one by one), {out.stat().st_size / 1e6:.1f} MB",
         file=sys.stderr,
     )

@@ -117,7 +117,7 @@ class BenchmarkingJob:
         """One line: how much there is to run."""
         assert self.env is not None
         dataset = self.env.dataset
-        left_out = f" ({dataset.skipped} malformed ones left out)" if dataset.skipped else ""
+        left_out = f" ({plural(dataset.skipped, 'malformed one')} left out)" if dataset.skipped else ""
         again = f", {self.run_config.repeats} repeats" if self.run_config.repeats > 1 else ""
         cases, metrics = plural(len(self.test_cases), "test case"), plural(len(self.env.metrics), "metric")
         return f"{cases}{again}, {plural(len(dataset), 'row')}{left_out}, {metrics}"

@@ -12,7 +12,7 @@ from core.common.constant import DatasetFormat
 from core.common.document import Document, find_file, missing_file
 from core.common.errors import Problems, nearest
 from core.common.log import LOGGER
-from core.common.utils import get_file_format
+from core.common.utils import get_file_format, plural
 from sedna.common.utils import copy_tree
 from sedna.datasources import BaseDataSource, JsonlDataParse, JSONMetaDataParse, MalformedRow, object_array
 
@@ -85,10 +85,8 @@ class Dataset:
             problems.add(self.file, f"cannot be read: {error.strerror}")
             return
         if source.malformed:
-            shown = "; ".join(source.malformed[:3])
-            LOGGER.warning(
-                "%d malformed rows left out: %s%s", len(source.malformed), shown, " ..." * (len(source.malformed) > 3)
-            )
+            count, shown = plural(len(source.malformed), "malformed row"), "; ".join(source.malformed[:3])
+            LOGGER.warning("%s left out: %s%s", count, shown, " ..." * (len(source.malformed) > 3))
         if not len(source.x):
             problems.add(self.file, "the dataset has no rows" + ", all are malformed" * bool(source.malformed))
         self._source = source
