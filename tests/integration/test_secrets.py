@@ -54,7 +54,7 @@ def test_the_key_is_nowhere(workplace: Workplace) -> None:
     outcome = workplace.ianvs("--debug", SECRET_KEY=KEY)
     server.close()
     assert outcome.code == 1
-    assert f"the API at {server.url} refused the request: status 401" in outcome.stderr
+    assert f"the API at {server.url} refused the request: it does not accept the key in the" in outcome.stderr
     assert all(f"Bearer {KEY}" in head for head in server.heads), "the key must have been sent"
     written = {str(path): path.read_bytes() for path in workplace.root.rglob("*") if path.is_file()}
     journal = next(data for path, data in written.items() if path.endswith("journal.jsonl"))

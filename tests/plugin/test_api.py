@@ -125,7 +125,7 @@ def test_retry_after_is_honoured(stub: StubServer) -> None:
 def test_a_pause_beyond_the_deadline_is_not_waited_for(stub: StubServer) -> None:
     stub.script, stub.headers = [429], {"Retry-After": "3600"}
     started = time.monotonic()
-    with pytest.raises(UserError, match="after 1 attempt "):
+    with pytest.raises(UserError, match=r"after 1 attempt .* would begin after the deadline \(api_deadline, 5 s\)"):
         llm(stub, api_deadline=5).generate(HELLO, Sampling())
     assert time.monotonic() - started < 600
 
@@ -151,9 +151,9 @@ def test_a_server_that_is_not_there(stub: StubServer) -> None:
         llm(stub, api_base_url="http://127.0.0.1:9/v1", api_retries=1).generate(HELLO, Sampling())
 
 
-def test_a_server_that_does_not_count_tokens_is_refused(stub: StubServer) -> None:
+def test_a_server_that_does_not_count_tokens_cannot_be_used(stub: StubServer) -> None:
     stub.script = ["no usage"]
-    with pytest.raises(UserError, match="token usage"):
+    with pytest.raises(UserError, match=r"cannot be used: it does not report the token usage.*a newer version"):
         llm(stub).generate(HELLO, Sampling())
 
 

@@ -50,7 +50,10 @@ def ask(model: APIBasedLLM, prompt: str = "hello") -> Any:
 @pytest.mark.parametrize(
     ("reply", "parts"),
     [
-        (refusal("401 Unauthorized", error("bad key")), ["status 401: bad key", "STUB_KEY, api_key_env, was sent"]),
+        (
+            refusal("401 Unauthorized", error("bad key")),
+            ["not accept the key in the environment variable STUB_KEY (api_key_env): status 401: bad key"],
+        ),
         (refusal("403 Forbidden", error("not for you")), ["status 403: not for you", "STUB_KEY"]),
         (refusal("404 Not Found", error("no model stub")), ["status 404: no model stub", "api_base_url", "name stub"]),
         (
@@ -61,6 +64,11 @@ def ask(model: APIBasedLLM, prompt: str = "hello") -> Any:
         (refusal("429 Too Many", error("none left", code="insufficient_quota")), ["status 429: none left"]),
         (refusal("308 Moved", headers="Location: https://other/v1\r\n"), ["it redirects to https://other/v1"]),
         (refusal("200 OK", "<html><title>Login</title>", "text/html"), ["text/html", "'Login'", "mostly ends in /v1"]),
+        (
+            refusal("200 OK", "<html><title>Hello</title>", "text/plain"),
+            ["events: an HTML page 'Hello' (is api_base_url"],
+        ),
+        (refusal("200 OK", "just\na text", "text/plain"), ["it answers, not with a stream of events: just a text"]),
         (refusal("200 OK", error("no streams here")), ["not with a stream of events: no streams here"]),
         (refusal("499 Odd", "no reason", "text/plain"), ["status 499: no reason"]),
         (refusal("418 Teapot", "[" * 60_000), ["status 418: [[["]),
@@ -68,7 +76,7 @@ def ask(model: APIBasedLLM, prompt: str = "hello") -> Any:
 )
 def test_a_server_that_would_answer_nothing_is_asked_once(serve: Serve, reply: bytes, parts: list[str]) -> None:
     server = serve(lambda prompt, number: reply)
-    with pytest.raises(UserError, match="refused the request") as caught:
+    with pytest.raises(UserError, match="cannot be used" if b" 200 " in reply else "refused the request") as caught:
         ask(llm(server))
     assert all(part in str(caught.value) for part in parts), str(caught.value)
     assert len(server.bodies) == 1
@@ -117,6 +125,7 @@ def test_failures_are_told_with_the_answer_and_with_the_lack_of_one(serve: Serve
     with pytest.raises(AnswerError, match=r"no answer after 3 attempts in .* s: status 503: busy") as caught:
         ask(llm(server, api_retries=2))
     assert [kind for _, kind in caught.value.failures] == ["status 503"] * 3
+    assert "(no further attempt: api_retries permits 2 after the first)" in str(caught.value)
 
 
 def test_a_cut_chunk_is_a_broken_stream(serve: Serve) -> None:
@@ -189,6 +198,17 @@ def test_a_server_that_says_the_key_back_is_not_repeated(serve: Serve, caplog: p
     for text in (*said, caplog.text):
         for part in ("0123456789", KEY[3:9], "%61%22", "sk-a"):
             assert part not in text
+
+
+def test_a_key_that_is_missing_or_a_password_that_is_wrong_is_told_as_such(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(lambda prompt, number: refusal("401 No", error("no")))
+    with pytest.raises(UserError, match=r"it wants a key: there is none in the environment variable NO_KEY \(api_key"):
+        ask(llm(server, api_key_env="NO_KEY"))
+    monkeypatch.setenv("STUB_URL", server.url.replace("://", "://me:pa55-word@"))
+    with pytest.raises(UserError, match=r"not accept the user name and the password of the URL \(api_base_url\)"):
+        ask(llm(server, api_base_url="STUB_URL"))
 
 
 def test_secrets_are_found_in_every_disguise() -> None:

@@ -151,6 +151,10 @@ class Endpoint:
         ]
         return [secret for secret in (*told, *queried) if secret]
 
+    def has_password(self) -> bool:
+        """Whether the URL says who asks, in place of the key."""
+        return bool(self._userinfo())
+
     def _userinfo(self) -> str:
         return urllib.parse.unquote(urllib.parse.urlsplit(self.url()).netloc.rpartition("@")[0])
 

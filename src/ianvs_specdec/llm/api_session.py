@@ -65,6 +65,8 @@ class Session:
         self._secrets = Secrets([secret for endpoint in llm.endpoints for secret in endpoint.secrets()])
         self._places, self._budget = Places(llm.concurrency), Budget(llm.retry_budget)
         self._requests, self._tokens = Rate(llm.rate), Rate(llm.token_rate)
+        rates = (("api_rate", llm.rate), ("api_token_rate", llm.token_rate))
+        self._rates = " and ".join(name for name, rate in rates if rate is not None)
         self._clients = {endpoint: self._client(endpoint) for endpoint in llm.endpoints}
         self._targets = {endpoint: endpoint.target() for endpoint in llm.endpoints}
         self._several = len(llm.endpoints) > 1
@@ -117,7 +119,7 @@ class Session:
             self._requests.give_back(1)
             self._tokens.give_back(call.tokens)
             self._give_up(
-                call, "deadline", "the rate limit (api_rate, api_token_rate) leaves no turn before the deadline"
+                call, "deadline", f"the rate limit ({self._rates}) leaves no turn before the deadline (api_deadline)"
             )
         self._sleep(call, begin)
         while True:
@@ -158,11 +160,12 @@ class Session:
         call.failures.append((now - call.started, failure.kind))
         reason = shortened(self._secrets.out_of(str(failure)))
         if failure.verdict is Verdict.ENDPOINT:
-            reason += _hint(failure.kind, endpoint)
+            reason = _explained(failure.kind, reason, endpoint)
             if self._endpoints.refused(endpoint, reason) and not delivered:
                 return 0.0
             if not self._several:
-                raise UserError(f"the API at {endpoint.server()} refused the request: {reason}") from None
+                what = "refused the request" if failure.kind.startswith(("status", "quota")) else "cannot be used"
+                raise UserError(f"the API at {endpoint.server()} {what}: {reason}") from None
             raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints") from None
         if failure.verdict is Verdict.REQUEST:
             self._endpoints.succeeded(endpoint)
@@ -176,10 +179,19 @@ class Session:
         pause = _pause(call.attempts) if failure.wait is None else failure.wait * random.uniform(1.0, 1.25)
         if self._endpoints.other_than(endpoint, now):
             pause = 0.0
-        if failure.verdict is Verdict.OVER or delivered or call.attempts > self._retries or now + pause > call.deadline:
+        if failure.verdict is Verdict.OVER:
             self._give_up(call, None, reason)
-        if failure.verdict is Verdict.PASSING and not self._budget.permits():
-            self._give_up(call, None, f"{reason} (no repetition: api_retry_budget is used up)")
+        end = ""
+        if delivered:
+            end = "a part of the answer has been handed on"
+        elif call.attempts > self._retries:
+            end = f"api_retries permits {self._retries} after the first"
+        elif now + pause > call.deadline:
+            end = f"it would begin after the deadline (api_deadline, {call.deadline - call.started:g} s)"
+        elif failure.verdict is Verdict.PASSING and not self._budget.permits():
+            end = "api_retry_budget is used up"
+        if end:
+            self._give_up(call, None, f"{reason} (no further attempt: {end})")
         return pause
 
     def _sleep(self, call: Call, until: float) -> None:
@@ -214,13 +226,21 @@ def _check_stream(reply: Reply) -> None:
     raise AttemptError("no stream", reason, Verdict.ENDPOINT)
 
 
-def _hint(kind: str, endpoint: Endpoint) -> str:
-    if kind in ("status 401", "status 403"):
-        what = "was sent" if endpoint.key() else "is empty"
-        return f" (the key in the environment variable {endpoint.key_env}, api_key_env, {what})"
+def _explained(kind: str, reason: str, endpoint: Endpoint) -> str:
+    """Why an endpoint would answer no request, and what to do."""
+    variable = f"the environment variable {endpoint.key_env} (api_key_env)"
+    if kind == "status 401" and endpoint.has_password():
+        return f"it does not accept the user name and the password of the URL ({endpoint.option}): {reason}"
+    if kind == "status 401":
+        what = "does not accept the key" if endpoint.key() else "wants a key: there is none"
+        return f"it {what} in {variable}: {reason}"
+    if kind == "status 403":
+        return f"{reason} (the key in {variable} {'was sent' if endpoint.key() else 'is empty'})"
     if kind in ("status 404", "status 405", "no stream"):
-        return f" (is {endpoint.option} right, which mostly ends in /v1, and the model's name {endpoint.model}?)"
-    return ""
+        return (
+            f"{reason} (is {endpoint.option} right, which mostly ends in /v1, and the model's name {endpoint.model}?)"
+        )
+    return reason
 
 
 def _pause(attempt: int) -> float:

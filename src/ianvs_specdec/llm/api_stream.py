@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from ianvs_specdec.llm.api_failures import AttemptError, Verdict, of_event
+from ianvs_specdec.llm.api_failures import LONGEST_BODY, AttemptError, Verdict, message_of, of_event
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.types import Completion, Step, Trace
 
 LONGEST_EVENT = 1 << 24
 LONGEST_STREAM = 1 << 28
+EVENT = re.compile(rb":|(?:data|event|id|retry)(?::|$)")
+"""How a line of a stream of events begins."""
 BROKEN_REASONS = frozenset({"error", "abort"})
 
 
@@ -29,6 +32,7 @@ class StreamedAnswer:
         self._on_chunk = on_chunk
         self._line = bytearray()
         self._data: list[bytes] = []
+        self._strange = bytearray()
         self._size = 0
         self._pieces: list[tuple[float, int, int | None]] = []
         self._characters = 0
@@ -58,6 +62,8 @@ class StreamedAnswer:
             elif not line and self._data:
                 payload, self._data = b"\n".join(self._data), []
                 self._event(payload, seconds)
+            elif line and not EVENT.match(line) and len(self._strange) < LONGEST_BODY:
+                self._strange += line[:LONGEST_BODY] + b"\n"
 
     def _event(self, payload: bytes, seconds: float) -> None:
         if payload == b"[DONE]":
@@ -96,6 +102,8 @@ class StreamedAnswer:
     def completion(self) -> Completion:
         """The answer, when the stream has ended. Raises AttemptError if it is not whole."""
         text = "".join(self._text)
+        if not self._pieces and self._finish_reason is None:
+            self._check_events()
         if self._finish_reason is None or self._finish_reason in BROKEN_REASONS:
             how = "without a finish reason" if self._finish_reason is None else f"as {self._finish_reason!r}"
             raise AttemptError("broken stream", f"the stream ended after {len(text)} characters {how}")
@@ -103,7 +111,11 @@ class StreamedAnswer:
             raise AttemptError("broken stream", "the stream ended before the token usage was told")
         prompt, tokens = self._count("prompt_tokens"), self._count("completion_tokens")
         if prompt is None or tokens is None or (text and not tokens):
-            reason = "the server does not report token usage in streams (stream_options: include_usage)"
+            reason = (
+                "it does not report the token usage, which was asked for (stream_options: include_usage) and without "
+                "which nothing can be measured; does a newer version of the server report it, or a setting, or the "
+                "server itself in place of a proxy before it?"
+            )
             raise AttemptError("no usage", reason, Verdict.ENDPOINT)
         trace = Trace(self._chunks(tokens) or ([(self._ended, tokens)] if tokens else []))
         ids, truncated = self._engine(tokens, trace)
@@ -116,6 +128,15 @@ class StreamedAnswer:
         cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
         cached = min(cached, prompt) if isinstance(cached, int) and cached > 0 else 0
         return Completion(text, ids, prompt, tokens, reason, trace, truncated, cached)
+
+    def _check_events(self) -> None:
+        """Raise AttemptError if what came was something else from its beginning: servers may give no content type."""
+        rest = bytes(self._line)
+        cut = EVENT.match(rest) or any(name.startswith(rest) for name in (b"data", b"event", b"id", b"retry"))
+        came = bytes(self._strange) + (b"" if cut else rest)
+        if came.strip():
+            message, _ = message_of(came[:LONGEST_BODY], "")
+            raise AttemptError("no stream", f"it answers, not with a stream of events: {message}", Verdict.ENDPOINT)
 
     def _count(self, name: str) -> int | None:
         value = (self._usage or {}).get(name)
