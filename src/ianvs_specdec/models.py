@@ -101,6 +101,8 @@ class RoutedModel:
         response = self._response(query, completions, turns, sampling, data if isinstance(data, dict) else {})
         if error is not None:
             response["error"], response["failures"] = str(error), error.failures
+            if not turns:
+                response["cost"] = None
         response.row = data
         return response
 

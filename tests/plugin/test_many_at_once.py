@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -101,16 +102,18 @@ def test_what_several_ask_at_the_same_time_is_asked_once(cloud: Any) -> None:
 
 
 def test_a_query_without_an_answer_is_told_kept_and_asked_again(cloud: Any, new_run: Any, job: Path) -> None:
-    model, llm = cloud(max_failures=2)
+    model, llm = cloud(max_failures=2, price_completion=1000)
     llm.broken = {"q1", "q4"}
     responses = ask(model, QUESTIONS)
     assert [bool(response.get("error")) for response in responses] == [False, True, False, False, True, False]
     assert responses[1]["error"] == "the server is gone"
     assert responses[1]["failures"] == ((0.5, "timeout"), (1.0, "status 503"))
     assert responses[1]["turns"] == []
+    assert [response["cost"] is None for response in responses] == [False, True, False, False, True, False]
     rows = [[True, response, None, response] for response in responses]
     gold = ["B"] * len(rows)
     assert METRICS["Failed"](gold, rows) == 2
+    assert METRICS["Cloud Cost"](gold, rows) == 1000 * responses[0]["cost"] > 0, "of those that got an answer"
     assert METRICS["Retries"](gold, rows) == 4
     assert METRICS["Model Memory"](gold, rows) == 5
     journal = (job / "journal.jsonl").read_text(encoding="utf-8")
@@ -120,6 +123,17 @@ def test_a_query_without_an_answer_is_told_kept_and_asked_again(cloud: Any, new_
     again, llm = cloud(max_failures=2)
     assert all("error" not in response for response in ask(again, QUESTIONS))
     assert llm.asked == {"q1": 1, "q4": 1}
+
+
+def test_a_test_case_in_which_nothing_was_answered_has_no_accuracy(cloud: Any) -> None:
+    model, llm = cloud(max_failures=9, price_completion=1000)
+    llm.broken = set(QUESTIONS)
+    rows = [[True, response, None, response] for response in ask(model, QUESTIONS)]
+    gold = ["B"] * len(rows)
+    with pytest.raises(UserError, match=r"none of the 6 queries got a whole answer.*; the first: the server is gone"):
+        METRICS["Accuracy"](gold, rows)
+    assert math.isnan(METRICS["Cloud Cost"](gold, rows))
+    assert METRICS["Failed"](gold, rows) == 6
 
 
 def test_more_failures_than_permitted_end_the_test_case(cloud: Any) -> None:

@@ -105,9 +105,12 @@ def edge_share(table: Table) -> Column:
 
 
 def cloud_cost(table: Table) -> Column:
-    """Price of the cloud's part of a query, times 1,000; NaN throughout if the cloud was asked at no known price."""
+    """Price of the cloud's part of a query, times 1,000, NaN for one that got no answer; NaN throughout if the cloud
+    answered at no known price.
+    """
     cost = table.query("cloud_cost")
-    return np.full_like(cost, NAN) if np.isnan(cost).any() else 1000.0 * cost
+    unknown = np.isnan(cost) & (table.query("failed") == 0.0)
+    return np.full_like(cost, NAN) if unknown.any() else 1000.0 * cost
 
 
 def slo_met(table: Table) -> Column:

@@ -85,6 +85,7 @@ class Table:
         self._unscored: UserError | None = None
         try:
             scored = scores([result for _, result, _, _ in y_pred], list(y_true))
+            _check_answered([result for _, result, _, _ in y_pred])
         except UserError as error:
             # What does not depend on the scores still can be told.
             self._unscored, scored = error, [None] * len(y_pred)
@@ -119,7 +120,7 @@ class Table:
     def query(self, name: str) -> Column:
         """A column with one entry per query; a column of turns is summed over the turns of each query.
 
-        Raises UserError for ``score`` if a scorer could not do its work.
+        Raises UserError for ``score`` if a scorer could not do its work, or no query was answered.
         """
         if name == "score" and self._unscored is not None:
             raise self._unscored
@@ -148,6 +149,14 @@ def shared_time(issued: Column, latency: Column) -> Column:
     result = latency.copy()
     result[known] = passed[np.searchsorted(times, ends)] - passed[np.searchsorted(times, starts)]
     return result
+
+
+def _check_answered(results: Sequence[Response]) -> None:
+    """Raise UserError if every query failed: scores of empty answers would be those of no model."""
+    errors = [result["error"] for result in results if result.get("error")]
+    if errors and len(errors) == len(results):
+        reason = f"none of the {len(results)} queries got a whole answer, which max_failures permits; the first"
+        raise UserError(f"{reason}: {errors[0]}")
 
 
 def _columns(rows: list[tuple[float, ...]], width: int) -> list[Column]:
