@@ -113,12 +113,16 @@ def test_a_judge_that_answers_nonsense_costs_the_score_alone(
     prepare(workplace, "EdgeOnly", **settings(judge))
     outcome = workplace.ianvs(JUDGE_KEY=KEY)
     assert outcome.code == 1
-    (line,) = outcome.lines("metric Accuracy: ")
+    (line,) = outcome.lines("failed: metrics Accuracy, Accuracy CI95: ")
     assert "no answer has a rating: 6 judgments of the judge gpt-4 are missing" in line
     assert "'I am flattered.'" in line
     assert "Traceback" not in outcome.output
     assert accuracy(workplace) == ""
     assert len(judge.bodies) == 6
+    judge.judgment = lambda prompt: "Rating: [[6]]"
+    asked = len(api.asked)
+    assert workplace.ianvs(JUDGE_KEY=KEY).code == 0
+    assert (float(accuracy(workplace)), len(judge.bodies), len(api.asked)) == (6.0, 12, asked)
 
 
 def test_without_a_judge_only_the_score_is_missing(workplace: Workplace, api: CountingAPI) -> None:

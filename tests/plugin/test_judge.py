@@ -251,8 +251,45 @@ def test_some_nonsense_costs_the_queries_their_score_and_is_told(
     (record,) = caplog.records
     assert record.getMessage() == (
         "1 of 3 queries have no score: 1 judgments of the judge gpt-4 are missing; the first: "
-        "expected a rating from 1 to 10 such as [[5]], got 'Rating: [[12]]'"
+        "expected a rating from 1 to 10 such as [[5]], got 'Rating: [[12]]' "
+        "(the next run asks the judge for them anew, and no model)"
     )
+
+
+def test_nonsense_is_asked_anew_once_a_run_and_kept_where_there_is_nothing_else(
+    stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    stub.judgment = lambda prompt: "Rating: none" if "question 1." in prompt else "Rating: [[6]]"
+    for asked in (6, 8):
+        for _ in range(2):
+            assert scores(case(stub, 3), [None] * 3) == [6.0, None, 6.0]
+            assert len(stub.bodies) == asked
+        new_run()
+    stub.judgment = lambda prompt: 500
+    with caplog.at_level(logging.WARNING):
+        assert scores(case(stub, 3), [None] * 3) == [6.0, None, 6.0]
+    assert "2 judgments without a rating could not be asked for anew: the judge: " in caplog.text
+    new_run()
+    stub.judgment = lambda prompt: "Rating: [[3]]"
+    assert scores(case(stub, 3), [None] * 3) == [6.0, 3.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("more", "end"),
+    [({}, "judge_retries permits 0"), ({"judge_retries": 3, "judge_retry_budget": 0}, "judge_retry_budget is used up")],
+)
+def test_what_ended_the_attempts_is_told_in_the_judges_words(
+    stub: JudgeStub,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    more: dict[str, Any],
+    end: str,
+) -> None:
+    monkeypatch.setattr("ianvs_specdec.llm.api_limits.FREE_REPEATS", 0)
+    stub.judgment = lambda prompt: 500 if "question 7." in prompt else "Rating: [[6]]"
+    assert scores(case(stub, 8, **more), [None] * 8) == [6.0] * 7 + [None]
+    assert f"(no further attempt: {end}" in caplog.text
+    assert "api_" not in caplog.messages[-1]
 
 
 def test_a_wrong_key_is_one_message_without_the_key(stub: JudgeStub) -> None:

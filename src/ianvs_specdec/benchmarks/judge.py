@@ -35,7 +35,7 @@ GIVE_UP = 5
 SHOWN = 120
 """Characters of a judgment that a message shows."""
 
-_OWN_OPTIONS = ("base_url", "key_env", "timeout", "deadline", "retries", "rate")
+_OWN_OPTIONS = ("base_url", "key_env", "timeout", "deadline", "retries", "retry_budget", "rate")
 """Settings that are the API's own, there with the beginning ``api_`` in place of ``judge_``."""
 
 
@@ -43,9 +43,9 @@ _OWN_OPTIONS = ("base_url", "key_env", "timeout", "deadline", "retries", "rate")
 class JudgeSettings:
     """The hyperparameters ``judge_...``; None = what the API back end does without them.
 
-    ``model``: the name that the server knows; ``base_url``, ``key_env``, ``timeout``, ``deadline``, ``retries`` and
-    ``rate``: see ``llm.api``; ``prompts``: a file like FastChat's ``judge_prompts.jsonl`` ("" = the official prompts);
-    ``concurrency``: how many judgments are asked for at a time; ``max_tokens`` of one judgment.
+    ``model``: the name that the server knows; ``base_url``, ``key_env``, ``timeout``, ``deadline``, ``retries``,
+    ``retry_budget`` and ``rate``: see ``llm.api``; ``prompts``: a file like FastChat's ``judge_prompts.jsonl`` ("" =
+    the official prompts); ``concurrency``: how many judgments are asked for at a time; ``max_tokens`` of one judgment.
     """
 
     model: str
@@ -56,6 +56,7 @@ class JudgeSettings:
     timeout: float | None = None
     deadline: float | None = None
     retries: int | None = None
+    retry_budget: float | None = None
     rate: float | None = None
     max_tokens: int = 2048
 
@@ -128,9 +129,9 @@ def judge_all(pairs: Pairs) -> list[float | None]:
         model = next(gold["judge"]["model"] for _, gold in pairs if _has_judge(gold))
         without = sum(verdict.score is None for verdict in asked)
         reason = f"{len(problems)} judgments of the judge {model} are missing; the first: {problems[0]}"
+        reason += " (the next run asks the judge for them anew, and no model)"
         if without == len(asked):
-            kept = "judgments are kept; another judge_model or judge_max_tokens asks anew"
-            raise UserError(f"no answer has a rating: {reason} ({kept})")
+            raise UserError(f"no answer has a rating: {reason}")
         log.warning("%d of %d queries have no score: %s", without, len(asked), reason)
     return [verdict.score for verdict in found]
 
@@ -184,22 +185,29 @@ class _Panel:
 
     def judgments(self, asked: Iterable[list[Message]], *, ask: bool = True) -> dict[str, str | AnswerError]:
         """The text of each judgment, or why there is none, by the digest of what is asked. The journal's first; no
-        connection is made if it has them all, or without ``ask``.
+        connection is made if it has them all, or without ``ask``. One of an earlier run that holds no rating is asked
+        for anew, and kept where there is no other.
         """
         found: dict[str, str | AnswerError] = {}
         missing: dict[str, list[Message]] = {}
         for messages in asked:
             known = self._journal.get(self._configuration.key(messages)) if self._journal is not None else None
-            if known is None:
-                missing[digest(messages)] = messages
-            else:
+            if known is not None:
                 found[digest(messages)] = known.completion.text
+            if known is None or (known.replayed and rating(known.completion.text) is None):
+                missing[digest(messages)] = messages
         if not missing or not ask:
             return found
         try:
-            return found | self._ask_all(missing)
+            asked_for = self._ask_all(missing)
+        except UserError as error:
+            if missing.keys() - found.keys():
+                raise
+            log.warning("%d judgments without a rating could not be asked for anew: %s", len(missing), _as_judge(error))
+            return found
         finally:
             self._llm.close()
+        return found | {key: new for key, new in asked_for.items() if isinstance(new, str) or key not in found}
 
     def _ask_all(self, missing: Mapping[str, list[Message]]) -> dict[str, str | AnswerError]:
         if self._journal is not None:
@@ -268,7 +276,7 @@ def _verdict(judgments: Sequence[str | AnswerError]) -> Verdict:
         if found is not None:
             ratings.append(found)
         elif isinstance(judgment, AnswerError):
-            problems.append(str(judgment))
+            problems.append(_in_its_words(str(judgment)))
         else:
             text = judgment if len(judgment) <= SHOWN else f"...{judgment[-SHOWN:]}"
             problems.append(f"expected a rating from 1 to 10 such as [[5]], got {text!r}")
@@ -277,8 +285,11 @@ def _verdict(judgments: Sequence[str | AnswerError]) -> Verdict:
 
 def _as_judge(error: UserError) -> UserError:
     """The API's error in terms of the judge's settings."""
-    message, key = str(error), error.key
+    names = {f"api_{name}": f"judge_{name}" for name in _OWN_OPTIONS}
+    return UserError(f"the judge: {_in_its_words(str(error))}", key=names.get(str(error.key), error.key))
+
+
+def _in_its_words(message: str) -> str:
     for name in _OWN_OPTIONS:
         message = message.replace(f"api_{name}", f"judge_{name}")
-        key = f"judge_{name}" if key == f"api_{name}" else key
-    return UserError(f"the judge: {message}", key=key)
+    return message
