@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ianvs_specdec import __version__
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.errors import UserError, packages
 
 COMMANDS = {
     "data": "convert benchmark files to the format of Ianvs, or generate the embedded benchmark",
@@ -28,28 +28,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="specdec", description="Cloud-edge LLM inference, apart from Ianvs.")
     parser.add_argument("--version", action="version", version=f"specdec {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, summary in COMMANDS.items():
-        sub = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        sub.add_argument("--debug", action="store_true", help="show the full traceback of an error")
-        if name in arguments[:1]:
-            module = importlib.import_module(f"ianvs_specdec.commands.{name}")
-            module.add_arguments(sub)
-            sub.set_defaults(run=module.run)
-    options = parser.parse_args(arguments)
+    command = next((argument for argument in arguments[:1] if argument in COMMANDS), "")
+    debug = "--debug" in arguments
     try:
-        return int(options.run(options) or 0)
+        with packages():
+            for name, summary in COMMANDS.items():
+                sub = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+                sub.add_argument("--debug", action="store_true", help="show the full traceback of an error")
+                if name == command:
+                    module = importlib.import_module(f"ianvs_specdec.commands.{name}")
+                    module.add_arguments(sub)
+                    sub.set_defaults(run=module.run)
+            options = parser.parse_args(arguments)
+            return int(options.run(options) or 0)
     except UserError as error:
-        if options.debug:
+        if debug:
             raise
-        print(f"specdec {options.command}: {error}", file=sys.stderr)
+        print(f"specdec {command}: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        if options.debug:
+        if debug:
             raise
-        print(f"specdec {options.command}: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
+        print(f"specdec {command}: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"specdec {options.command}: interrupted", file=sys.stderr)
+        print(f"specdec {command}: interrupted", file=sys.stderr)
         return 130
 
 

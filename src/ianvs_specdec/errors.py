@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+_EXTRAS = {"huggingface_hub": "data"}
+"""Packages that are not among what everybody installs -> the extra that brings them."""
 
 
 class UserError(Exception):
@@ -32,3 +36,29 @@ def unknown(kind: str, name: object, known: Iterable[str], *, key: str | None = 
     close = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.5)
     hint = f" Did you mean {lowered[close[0]]!r}?" if close else ""
     return UserError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}", key=key)
+
+
+def not_installed(error: BaseException | None) -> UserError | None:
+    """The error for a package that is missing, where that is what ``error``, or what it was raised from, says.
+
+    A missing module of our own is a fault, not a missing package.
+    """
+    while error is not None and not (isinstance(error, ModuleNotFoundError) and error.name):
+        error = error.__cause__
+    package = str(getattr(error, "name", "")).partition(".")[0]
+    if error is None or package == __package__:
+        return None
+    extra = _EXTRAS.get(package)
+    install = f"'ianvs-specdec[{extra}]'" if extra else "-r requirements.txt"
+    return UserError(f"the package {package} is not installed: pip install {install}")
+
+
+@contextmanager
+def packages() -> Iterator[None]:
+    """Raises ``not_installed`` in place of an import's own error. A decorator, too."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (told := not_installed(error)) is None:
+            raise
+        raise told from error

@@ -16,8 +16,14 @@ def main() -> int:
     # Answers are kept until the metrics are computed. Looking for garbage among them as often as Python does by default
     # takes a tenth of the time of a replay.
     gc.set_threshold(20_000, 50, 100)
-    from core.cmd.benchmarking import main as run
-
+    try:
+        from core.cmd.benchmarking import main as run
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package in ("core", "sedna", "None"):
+            raise
+        print(f"ianvs: the package {package} is not installed: pip install -r requirements.txt", file=sys.stderr)
+        return 2
     return run()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.export.gguf import TYPES, export_gguf
 from ianvs_specdec.identity import FileDigests, machine, usable_processors, version
 from ianvs_specdec.llm.local import WARM_UP
@@ -85,6 +85,7 @@ class LlamaCppLLM(SpecDecLLM):
         """The same model in llama.cpp token by token: another engine's weights and arithmetic are not these."""
         return {**self.identity(digests), "prompt_lookup": 0}
 
+    @packages()
     def load(self) -> None:
         if self._model is not None:
             return

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.errors import UserError, not_installed, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, model_folder, window_of
@@ -90,6 +90,7 @@ class LocalLLM(LLM):
         contents = {key: digests.folder(path) if path.is_dir() else digests.file(path) for key, path in files.items()}
         return {**self.options, **contents}
 
+    @packages()
     def load(self) -> None:
         if self._model is not None:
             return
@@ -111,7 +112,8 @@ class LocalLLM(LLM):
         except Exception as error:
             # Damaged files raise whatever their reader has, safetensors' and tokenizers' own exceptions among them.
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"cannot load the model {self.model}: {reason}", key="model") from error
+            told = not_installed(error) or UserError(f"cannot load the model {self.model}: {reason}", key="model")
+            raise told from error
         self._chat, self._model = Chat(tokenizer, window_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)
         self._prepare()

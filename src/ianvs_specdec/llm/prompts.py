@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.types import Message, Sampling
 
@@ -21,6 +21,8 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 def check_model(model: str, *, key: str = "model") -> None:
     """Raise UserError unless ``model`` is a model folder or can be a name on the Hugging Face hub."""
     folder = Path(model)
+    if model.lower().endswith(".gguf") and not folder.is_dir():
+        raise UserError(f"{model} is a GGUF file, which only the back end llamacpp loads (backend: llamacpp)", key=key)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise UserError(f"the model folder {model} has no config.json: it is not a Hugging Face model", key=key)
@@ -38,7 +40,8 @@ def model_folder(model: str, *, key: str = "model") -> Path:
     folder = Path(model)
     if folder.is_dir():
         return folder
-    import huggingface_hub
+    with packages():
+        import huggingface_hub
 
     # Only what a model consists of: no pickled weights, which run code when they are loaded.
     wanted = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]

@@ -1,0 +1,75 @@
+"""What is said where a package is not installed: one line with what to do, whatever part of the program needs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.errors import UserError, not_installed, packages
+from ianvs_specdec.llm.huggingface import HuggingfaceLLM
+from ianvs_specdec.llm.prompts import model_folder
+from ianvs_specdec.llm.specdec import SpecDecLLM
+
+MODELS = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding" / "models"
+WITHOUT = """
+import sys
+package, run, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]
+sys.modules[package] = None
+import importlib
+sys.argv = ["program", *arguments]
+sys.exit(importlib.import_module(run).main())
+"""
+
+
+def started(package: str, run: str, *arguments: str) -> tuple[int, str]:
+    """Exit code and standard error of a command in a Python that lacks a package."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, package, run, *arguments], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("package", ["filelock", "numpy", "yaml"])
+def test_the_host_says_what_it_lacks(package: str) -> None:
+    expected = f"ianvs: the package {package} is not installed: pip install -r requirements.txt\n"
+    assert started(package, "core.cmd.start", "-f", "job.yaml") == (2, expected)
+
+
+def test_the_command_says_what_it_lacks(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    for package, arguments, install in (
+        ("numpy", ["report", "workspace"], "-r requirements.txt"),
+        ("yaml", ["serve"], "-r requirements.txt"),
+        ("transformers", ["datastore", "build", "--model", ".", "--world", "1", "--out", out], "-r requirements.txt"),
+        ("huggingface_hub", ["data", "prepare", "mmlu", "--out", f"{out}.jsonl"], "'ianvs-specdec[data]'"),
+    ):
+        expected = f"specdec {arguments[0]}: the package {package} is not installed: pip install {install}\n"
+        assert started(package, "ianvs_specdec.cli", *arguments) == (2, expected)
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers"])
+def test_a_model_that_cannot_be_loaded_for_want_of_a_package_says_so(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    for llm in (HuggingfaceLLM, SpecDecLLM):
+        with pytest.raises(UserError, match=f"the package {package} is not installed: pip install -r"):
+            llm(str(MODELS / "edge")).load()
+
+
+def test_a_model_of_the_hub_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UserError, match="the package huggingface_hub is not installed"):
+        model_folder("somebody/some-model")
+
+
+def test_what_is_not_a_missing_package_remains_what_it_is() -> None:
+    with pytest.raises(ModuleNotFoundError), packages():
+        import ianvs_specdec.no_such_part  # noqa: F401
+    wrapped = ValueError("no tokenizer")
+    assert not_installed(wrapped) is None
+    wrapped.__cause__ = ModuleNotFoundError("no", name="tokenizers.decoders")
+    assert str(not_installed(wrapped)).startswith("the package tokenizers is not installed")
