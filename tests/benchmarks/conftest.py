@@ -45,6 +45,7 @@ def prepare(tmp_path: Path) -> Callable[..., Rows]:
 
     def prepare(*arguments: str | Path) -> Rows:
         out = tmp_path / "new" / "out.jsonl"
+        out.parent.mkdir(exist_ok=True)
         assert main(["data", "prepare", *map(str, arguments), "--out", str(out)]) == 0
         return [json.loads(line) for line in out.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
 
@@ -57,8 +58,9 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
 
     def refused(*arguments: str | Path) -> str:
         out = tmp_path / "refused" / "out.jsonl"
+        out.parent.mkdir(exist_ok=True)
         assert main(["data", "prepare", *map(str, arguments), "--out", str(out)]) == 2
-        assert not out.parent.exists()
+        assert not list(out.parent.iterdir())
         message = capsys.readouterr().err
         assert message.count("\n") == 1
         return message

@@ -32,6 +32,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str,
         return str(tmp_path / "hub" / repo_id / filename)
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *place, **kind: "cached")
     return asked
 
 
@@ -163,3 +164,38 @@ def test_lines_end_at_newlines_only(write: Callable[..., Path], prepare: Callabl
 def test_spread() -> None:
     assert files.spread(range(10), 4) == [0, 2, 5, 7]
     assert files.spread([1, 2], 5) == files.spread([1, 2], None) == [1, 2]
+
+
+def test_the_groups_are_counted_of_what_was_written(
+    write: Callable[..., Path], prepare: Callable[..., Rows], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write("mmlu_test.jsonl", *({**ITEM, "question": f"{n}?", "subject": f"subject{n}"} for n in range(4)))
+    prepare("mmlu", "--from", path, "--limit", "2")
+    assert "2 of 4 questions, 2 groups" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: list[Any]
+) -> None:
+    for out, reason in (
+        (tmp_path / "no" / "out.jsonl", f"the folder {tmp_path / 'no'} does not exist"),
+        (tmp_path, "is a folder"),
+    ):
+        assert main(["data", "prepare", "mmlu", "--out", str(out)]) == 2
+        assert f"--out {out}" in (message := capsys.readouterr().err)
+        assert reason in message
+    assert not hub
+    too_long = tmp_path / f"{'x' * 245}.jsonl"
+    assert main(["data", "prepare", "world", "--set", "open-ended", "--out", str(too_long)]) == 2
+    assert f"--out {too_long} cannot be written" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_hub_that_is_out_of_reach_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    """The download itself would ask again and again."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.hf_hub_url", lambda *place, **kind: "http://127.0.0.1:9/file")
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *place, **kind: pytest.fail("a download was begun"))
+    assert "cannot get " in refused("mmlu")

@@ -173,5 +173,4 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
         raise UserError(f"--out must name a .jsonl file, by which Ianvs knows the format; got {path}")
     if not rows:
         raise UserError("the input holds no questions; nothing was written")
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -6,12 +6,14 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from ianvs_specdec.benchmarks.files import positive, spread, write_rows
+from ianvs_specdec.benchmarks.files import Row, positive, spread, write_rows
 from ianvs_specdec.benchmarks.registry import BENCHMARKS, Benchmark
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Source
 from ianvs_specdec.commands import opencompass
+from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.types import Query
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,14 +72,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
+    check_out(options.out)
     benchmark: Benchmark = BENCHMARKS[options.benchmark]
     named = {part: getattr(options, part) for part in benchmark.SOURCE.parts if part != QUESTIONS}
     rows = benchmark.rows(Inputs(benchmark.SOURCE, getattr(options, "given", ()), named), options)
-    queries = [query_of(row["question"], row["answer"], index) for index, row in enumerate(rows)]
-    if twice := [name for name, times in Counter(query.id for query in queries).items() if times > 1]:
+    if twice := [name for name, times in Counter(query.id for query in _queries(rows)).items() if times > 1]:
         raise UserError(f"the question {twice[0]} is there twice: name one copy of the benchmark only")
     chosen = spread(rows, options.limit)
-    write_rows(options.out, chosen)
-    groups = len({query.group for query in queries})
+    with written(options.out):
+        write_rows(options.out, chosen)
+    groups = len({query.group for query in _queries(chosen)})
     print(f"{options.out}: {len(chosen)} of {len(rows)} questions, {groups} group{'s'[: groups != 1]}")
     return 0
+
+
+def _queries(rows: list[Row]) -> list[Query]:
+    return [query_of(row["question"], row["answer"], index) for index, row in enumerate(rows)]

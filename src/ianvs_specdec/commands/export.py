@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.export.gguf import TYPES, export_gguf
 
@@ -23,12 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if not options.model.is_dir():
         raise UserError(f"--model {options.model} is not a folder: give the folder of a Hugging Face model")
-    if not options.out.parent.is_dir():
-        raise UserError(f"--out {options.out}: the folder {options.out.parent} does not exist")
-    if options.out.is_dir():
-        raise UserError(f"--out {options.out} is a folder: give the file to write")
+    check_out(options.out)
     started = time.perf_counter()
-    size = export_gguf(options.model, options.out, options.type)
+    with written(options.out):
+        size = export_gguf(options.model, options.out, options.type)
     seconds = time.perf_counter() - started
     print(f"{options.out}: {options.type}, {size / 1e6:.1f} MB, {seconds:.1f} s", file=sys.stderr)
     return 0
