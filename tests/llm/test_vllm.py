@@ -199,7 +199,7 @@ def test_sampled_drafts_are_refused_on_the_cpu_build(speculative: VllmLLM) -> No
     ("options", "message"),
     [
         ({"engine_args": {"block_sizes": 32}}, "no engine argument block_sizes, did you mean block_size"),
-        ({"speculative": {"method": "eagel", "model": HEAD, "num_speculative_tokens": 2}}, "method"),
+        ({"speculative": {"method": "clairvoyance", "model": HEAD, "num_speculative_tokens": 2}}, "method"),
     ],
 )
 def test_what_vllm_does_not_know_is_told_in_one_line(options: dict[str, Any], message: str) -> None:

@@ -40,6 +40,8 @@ def vllm(**options: Any) -> VllmLLM:
         ({"speculative": {"method": 3, "model": HEAD}}, "speculative", "needs a method"),
         ({"speculative": {"method": "eagle", "model": "no/such/head"}}, "speculative", "no model folder"),
         ({"speculative": {"method": "eagle", "model": str(MODELS)}}, "speculative", "no config.json"),
+        ({"speculative": {"method": "ngram", "num_speculative_token": 3}}, "speculative", "num_speculative_tokens'"),
+        ({"speculative": {"method": "eagel3", "model": HEAD}}, "speculative", "Did you mean 'eagle3'"),
         ({"engine_args": ["block_size"]}, "engine_args", "must be a mapping"),
         ({"engine_args": {"dtype": "float32"}}, "engine_args", "that is the option dtype"),
         ({"engine_args": {"speculative_config": {}}}, "engine_args", "that is the option speculative"),
@@ -61,6 +63,17 @@ def test_any_way_to_speculate_is_passed_on() -> None:
         assert vllm(speculative=given).speculative == given
 
 
+def test_what_another_version_of_vllm_may_know_is_only_told(caplog: pytest.LogCaptureFixture) -> None:
+    for method in ("clairvoyance", "eagle7"):
+        given = {"method": method, "model": HEAD, "draft_attention_backend": 3}
+        assert vllm(speculative=given).speculative == given
+        assert f"{method!r}" in caplog.text
+    assert "'draft_attention_backend'" in caplog.text
+    caplog.clear()
+    vllm(speculative={"method": "eagle", "model": HEAD, "num_speculative_tokens": 2})
+    assert not caplog.text
+
+
 def test_the_python_is_a_path_a_program_or_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert vllm().python() == sys.executable
     (tmp_path / "python").symlink_to(sys.executable)
@@ -73,7 +86,7 @@ def test_the_python_is_a_path_a_program_or_a_variable(monkeypatch: pytest.Monkey
     monkeypatch.delenv("VLLM_HOME_PYTHON")
     for missing, message in (("VLLM_HOME_PYTHON", "is not set"), (str(tmp_path / "no"), "there is no Python")):
         with pytest.raises(UserError, match=message) as error:
-            vllm(vllm_python=missing).load()
+            vllm(vllm_python=missing)
         assert error.value.key == "vllm_python"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.errors import AnswerError, UserError, unknown
+from ianvs_specdec.errors import AnswerError, UserError, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.local import DTYPES, WARM_UP
@@ -75,6 +75,8 @@ class VllmLLM(LLM):
             raise unknown("dtype", dtype, DTYPES, key="dtype")
         check_options({"vllm_python": vllm_python, "threads": threads, **options})
         self.vllm_python = vllm_python
+        if vllm_python is not None:
+            self.python()
         self.dtype, self.threads = dtype, threads
         self.speculative = checked_speculative(speculative)
         self.options = {name: value for name, value in options.items() if value is not None}
@@ -143,6 +145,7 @@ class VllmLLM(LLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         return {**self.identity(digests), "method": "none", "speculative": {}}
 
+    @packages()
     def load(self) -> None:
         with self._loading:
             if self._engine is not None:
