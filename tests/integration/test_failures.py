@@ -87,6 +87,21 @@ def test_a_job_that_cannot_work_writes_nothing(workplace: Workplace, api: Counti
     assert not api.asked
 
 
+def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(workplace: Workplace, api: CountingAPI) -> None:
+    workplace.on_api(api.url)
+    workplace.settings("edge", api_key_env=KEY)
+    workplace.settings("cloud", api_base_url=api.url.replace("://", f"://user:{PASSWORD}@"))
+    workplace.data(questions(4))
+    outcome = workplace.ianvs("--debug")
+    assert outcome.code == 2
+    for side, key in (("edge", "api_key_env must be the name"), ("cloud", "the URL under api_base_url must hold no")):
+        assert any(f"{side}_settings.yaml:" in line for line in outcome.lines(key))
+    assert KEY not in outcome.output
+    assert PASSWORD not in outcome.output
+    assert not workplace.workspace.exists()
+    assert not api.asked
+
+
 @pytest.mark.parametrize("arguments", [(), ("--debug",)])
 def test_the_key_is_in_no_file_and_no_output(
     workplace: Workplace, api: CountingAPI, arguments: tuple[str, ...]
