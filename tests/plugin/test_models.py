@@ -335,7 +335,7 @@ def test_no_secret_is_written_anywhere(
         ({"backend": "huggingfase"}, "backend", "Did you mean 'huggingface'"),
         ({"model": "./no/such/folder"}, "model", "no model folder"),
         ({"model": "a/b/c"}, "model", "no model folder"),
-        ({"model": "q/Tiny.GGUF"}, "model", "(backend: llamacpp)"),
+        ({"model": "q/tiny.gguf"}, "model", "(backend: llamacpp)"),
         ({"temperature": "warm"}, "temperature", "a number"),
         ({"temperature": -1}, "temperature", "0 (greedy) or more"),
         ({"top_p": 0}, "top_p", "in (0, 1]"),

@@ -21,7 +21,7 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 def check_model(model: str, *, key: str = "model") -> None:
     """Raise UserError unless ``model`` is a model folder or can be a name on the Hugging Face hub."""
     folder = Path(model)
-    if model.lower().endswith(".gguf") and not folder.is_dir():
+    if model.endswith(".gguf") and not folder.is_dir():
         raise UserError(f"{model} is a GGUF file, which only the back end llamacpp loads (backend: llamacpp)", key=key)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
