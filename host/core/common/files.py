@@ -47,7 +47,7 @@ def make_folder(path: str) -> None:
 def check_writable(folder: str) -> None:
     """WorkspaceError if files could not be made in a folder, or the folder itself not, if it is not there yet."""
     there = os.path.abspath(folder)
-    while not os.path.exists(there):
+    while not os.path.exists(there) and os.path.dirname(there) != there:  # a drive of Windows may not be there itself
         there = os.path.dirname(there)
     with writing(folder), tempfile.TemporaryFile(dir=there):
         pass

@@ -124,8 +124,9 @@ class BenchmarkingJob:
 
     def check_workspace(self) -> None:
         """WorkspaceError if results could not be written. Nothing is made for it."""
-        for name in ("", LEADERBOARD_FOLDER, *(algorithm.name for algorithm in self.algorithms)):
-            check_writable(os.path.join(self.workspace, name))
+        names = (LEADERBOARD_FOLDER, *(algorithm.name for algorithm in self.algorithms))
+        for folder in (self.workspace, *(os.path.join(self.workspace, name) for name in names)):
+            check_writable(folder)
 
     def controller(self, run_id: str, debug: bool) -> TestCaseController:
         """Ready to run the test cases; the leaderboard grows with each that finishes."""
