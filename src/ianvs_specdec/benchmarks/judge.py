@@ -20,7 +20,7 @@ from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests, digest
 from ianvs_specdec.journal import Journal
-from ianvs_specdec.llm.api import APIBasedLLM
+from ianvs_specdec.llm.api import APIBasedLLM, tell_once
 from ianvs_specdec.types import Message, Sampling
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,8 @@ class JudgeSettings:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UserError(f"judge_{name} must be a whole number from 1, not {value!r}", key=f"judge_{name}")
         settings = cls(**given)
-        settings.llm()
+        if lack := settings.llm().unready():
+            tell_once(f"{_as_judge(lack)}. Until then, only judgments that the journal has can be had")
         if settings.prompts:
             try:
                 read_prompts(Path(settings.prompts))

@@ -4,6 +4,8 @@ many threads, the key kept secret.
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 import threading
 from collections.abc import Mapping
@@ -16,6 +18,8 @@ from ianvs_specdec.llm.api_session import Call, Session
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.specdec import SpecDecLLM
 from ianvs_specdec.types import Completion, Hints, Message, Sampling
+
+log = logging.getLogger(__name__)
 
 
 class APIBasedLLM(LLM):
@@ -102,6 +106,19 @@ class APIBasedLLM(LLM):
             "api_baseline",
         )
 
+    def unready(self) -> UserError | None:
+        """What the environment lacks for asking the first such server: a key, or the URL itself."""
+        for endpoint in self.endpoints:
+            try:
+                endpoint.key()
+            except UserError as error:
+                return error
+        return None
+
+    def check(self, sampling: Sampling) -> None:
+        if lack := self.unready():
+            tell_once(f"{lack}. Until then, only answers that the journal has can be had")
+
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         servers = sorted({(endpoint.server(), endpoint.model) for endpoint in self.endpoints})
         where = {"server": servers[0][0]} if len(servers) == 1 else {"servers": [list(server) for server in servers]}
@@ -160,6 +177,12 @@ class APIBasedLLM(LLM):
             **self.extra_body,
         }
         return {name: value for name, value in body.items() if value is not None}
+
+
+@functools.cache
+def tell_once(message: str) -> None:
+    """Warn, however often the same settings are checked."""
+    log.warning("%s", message)
 
 
 def _check_number(name: str, value: Any, least: float, *, whole: bool = False, optional: bool = False) -> None:
