@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.errors import UserError, not_installed, packages
 from ianvs_specdec.llm.huggingface import HuggingfaceLLM
 from ianvs_specdec.llm.prompts import model_folder
@@ -64,6 +65,13 @@ def test_a_model_of_the_hub_needs_its_client(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UserError, match="the package huggingface_hub is not installed"):
         model_folder("somebody/some-model")
+
+
+def test_a_score_that_needs_a_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorers._chrf.cache_clear()
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    with pytest.raises(UserError, match="the package sacrebleu is not installed"):
+        scorers.scorer("text")(["an answer"], "a reference")
 
 
 def test_what_is_not_a_missing_package_remains_what_it_is() -> None:

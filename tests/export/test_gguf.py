@@ -313,6 +313,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--model", str(tmp_path / "no"), "--out", str(out)], "is not a folder"),
         (["--model", str(EDGE), "--out", str(tmp_path / "no" / "m.gguf")], "does not exist"),
         (["--model", str(EDGE), "--out", str(tmp_path)], "is a folder"),
+        (["--model", str(EDGE), "--out", str(tmp_path / ("x" * 250))], f"{'x' * 250} cannot be written"),
     ):
         assert main(["export", "gguf", *arguments]) == 2
         assert message in capsys.readouterr().err

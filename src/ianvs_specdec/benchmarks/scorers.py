@@ -10,7 +10,7 @@ from ianvs_specdec.benchmarks.code import code
 from ianvs_specdec.benchmarks.judge import judge
 from ianvs_specdec.benchmarks.letters import extract_choice
 from ianvs_specdec.benchmarks.numbers import extract_number, plain
-from ianvs_specdec.errors import unknown
+from ianvs_specdec.errors import packages, unknown
 
 
 def choice(answers: Sequence[str], gold: Any) -> float | None:
@@ -78,6 +78,7 @@ def references_of(gold: Any) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=1)
 def _chrf() -> Any:
-    from sacrebleu.metrics import CHRF
+    with packages():
+        from sacrebleu.metrics import CHRF
 
     return CHRF()
