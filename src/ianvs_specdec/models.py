@@ -26,6 +26,8 @@ from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, mes
 log = logging.getLogger(__name__)
 
 DIGESTS = "model_files.json"
+STARTED = time.time() - time.perf_counter()
+"""The clock time at which the monotonic clock was 0: when the clock is set, requests must not seem to overlap."""
 ALONE = 0.99
 """A request whose share of its time is at least this had no other one beside it."""
 
@@ -173,10 +175,10 @@ class RoutedModel:
                 raise UserError("the test case has ended")
             llm.load()
         # What the journal and loading take is no request's time: a long journal is read before the first one.
-        issued, begun = (time.time(), time.perf_counter()), REQUESTS.begin()
+        issued, begun = time.perf_counter(), REQUESTS.begin()
         try:
             with nullcontext() if llm.concurrent else self._turnstile:
-                waited = time.perf_counter() - issued[1]
+                waited = time.perf_counter() - issued
                 completion = llm.generate(messages, sampling, hints=hints)
         except AnswerError as error:
             journal.put_failure(configuration.key(messages, hints.prediction), error, side=self.side)
@@ -184,8 +186,8 @@ class RoutedModel:
         finally:
             busy = REQUESTS.end(begun)
         trace = completion.trace
-        trace.busy = round(busy, 6) if busy < ALONE * (time.perf_counter() - issued[1]) else None
-        trace.issued, trace.memory = round(issued[0], 6), llm.memory()
+        trace.busy = round(busy, 6) if busy < ALONE * (time.perf_counter() - issued) else None
+        trace.issued, trace.memory = round(STARTED + issued, 6), llm.memory()
         trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
         hardware = journal.put(
             configuration,
