@@ -87,7 +87,8 @@ class Nodes:
             "RAY_worker_niceness": "0",
             "OMP_NUM_THREADS": "1",
         }
-        environment = os.environ | self.environment
+        # A node may have been started in the environment of another run.
+        environment = os.environ | self.environment | {"IANVS_FRESH": "1", "IANVS_REPEAT": "7"}
         self._process = subprocess.Popen(
             [sys.executable, "-c", NODES], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )

@@ -311,7 +311,15 @@ def test_a_judge_that_is_not_there_is_not_waited_for(stub: JudgeStub) -> None:
     assert stub.url in str(error.value)
 
 
-def test_ctrl_c_does_not_wait_for_a_judge_that_hangs(stub: JudgeStub) -> None:
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """A test run in the background of a shell ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_does_not_wait_for_a_judge_that_hangs(stub: JudgeStub, ctrl_c: None) -> None:
     ended = threading.Event()
     waited: list[str] = []
     stub.meeting = threading.Barrier(2, action=lambda: os.kill(os.getpid(), signal.SIGINT))

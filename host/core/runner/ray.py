@@ -55,7 +55,8 @@ class RayRunner(Runner):
         self, case: TestCase, paradigm: JointInference, rows: Sequence[Any], progress: Progress
     ) -> Generator[Any, None, None]:
         crew = self._crew = self._crew or self._join(case)
-        variables = {name: os.environ[name] for name in CARRIED if name in os.environ}
+        # What is not set here must not be set there: a node may have been started in the environment of another run.
+        variables = {name: os.environ.get(name, "") for name in CARRIED}
         variables["IANVS_CONCURRENCY"] = str(self._concurrency * self._workers)
         crew.begin(case.id, variables, rows)
         early: dict[int, Any] = {}
