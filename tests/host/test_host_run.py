@@ -300,7 +300,8 @@ def test_a_processor_that_loses_labels_or_rows(
 
 
 def test_plugins_find_their_environment(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("IANVS_FRESH", raising=False)
+    for name in ("IANVS_FRESH", "model_path"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("IANVS_RUN_ID", "stale")
     monkeypatch.setenv("RESULT_SAVED_URL", "stale")
     job.plugin(

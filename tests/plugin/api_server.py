@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from remote.servers import Listener, response, scripted
@@ -52,3 +53,19 @@ class ScriptedAPI(Listener):
             self.heads.append(head)
             self.bodies.append(request)
         return self.reply(request["messages"][-1]["content"], number)
+
+
+Serve = Callable[[Reply], ScriptedAPI]
+
+
+@contextmanager
+def serving() -> Iterator[Serve]:
+    """Starts servers, and ends them."""
+    with ExitStack() as servers:
+
+        def start(reply: Reply) -> ScriptedAPI:
+            server = ScriptedAPI(reply)
+            servers.callback(server.close)
+            return server
+
+        yield start

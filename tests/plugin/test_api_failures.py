@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,27 +16,18 @@ from ianvs_specdec.llm.api_endpoints import Secrets
 from ianvs_specdec.llm.api_failures import of_status
 from ianvs_specdec.types import Sampling
 
-from .api_server import Reply, ScriptedAPI, answer, error, refusal
+from .api_server import ScriptedAPI, Serve, answer, error, refusal, serving
 
 KEY = 'sk-a"b/c+d\\e=0123456789'
 """A key that looks different in JSON, in a URL and in HTML."""
-
-Serve = Callable[[Reply], ScriptedAPI]
 
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.setenv("STUB_KEY", KEY)
     monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", 0.01)
-    servers: list[ScriptedAPI] = []
-
-    def start(reply: Reply) -> ScriptedAPI:
-        servers.append(ScriptedAPI(reply))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
+    with serving() as start:
+        yield start
 
 
 def llm(server: ScriptedAPI, **options: Any) -> APIBasedLLM:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,10 @@ from ianvs_specdec.llm.specdec import SpecDecLLM
 from ianvs_specdec.settings import Settings
 from ianvs_specdec.types import Sampling
 
-from .api_server import Reply, ScriptedAPI, answer, error, refusal
+from .api_server import ScriptedAPI, Serve, answer, error, refusal, serving
 
 LONG = 60.0
 BAD = refusal("503 Service Unavailable", error("down"))
-
-Serve = Callable[[Reply], ScriptedAPI]
 
 
 @pytest.fixture
@@ -32,15 +30,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", 0.01)
     monkeypatch.setattr("ianvs_specdec.llm.api_endpoints.FIRST_REST", 0.05)
-    servers: list[ScriptedAPI] = []
-
-    def start(reply: Reply) -> ScriptedAPI:
-        servers.append(ScriptedAPI(reply))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
+    with serving() as start:
+        yield start
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from filelock import FileLock, Timeout
+
 from core.common.errors import WorkspaceError
 
 _NO_ROOM = "free some space"
@@ -52,6 +54,21 @@ def check_writable(folder: str) -> None:
         there = os.path.dirname(there)
     with writing(folder), tempfile.TemporaryFile(dir=there):
         pass
+
+
+@contextmanager
+def locked(path: str, seconds: float, poll_interval: float = 0.05) -> Iterator[None]:
+    """Hold the lock file ``path``: other runs wait. WorkspaceError if another one holds it longer than ``seconds``."""
+    lock = FileLock(path, timeout=seconds, poll_interval=poll_interval)
+    with writing(path):
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise WorkspaceError(f"{path} is held by another run for over {seconds:g} s; end that run first") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_atomic(path: str, text: str) -> None:

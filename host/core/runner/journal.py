@@ -10,10 +10,8 @@ import hashlib
 import os
 import zlib
 
-from filelock import FileLock, Timeout
-
 from core.common.errors import WorkspaceError
-from core.common.files import make_folder, writing
+from core.common.files import locked, make_folder, writing
 
 NAME = "journal.jsonl"
 BLOCK = 32 << 20
@@ -84,20 +82,10 @@ class Journal:
         if not lines:
             return
         make_folder(os.path.dirname(self.path))
-        lock = FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, poll_interval=0.005)
-        with writing(self.path):
-            try:
-                lock.acquire()
-            except Timeout as error:
-                raise WorkspaceError(
-                    f"{lock.lock_file} is held by another run for over {LOCK_SECONDS} s; end that run first"
-                ) from error
-            try:
-                with open(self.path, "a+b") as stream:
-                    size = stream.seek(0, os.SEEK_END)
-                    # A writer was killed in mid-line: its line is ended, so that it alone is lost.
-                    if size and (stream.seek(size - 1), stream.read(1))[1] != b"\n":
-                        stream.write(b"\n")
-                    stream.write(lines)
-            finally:
-                lock.release()
+        lock = locked(f"{self.path}.lock", LOCK_SECONDS, poll_interval=0.005)
+        with lock, writing(self.path), open(self.path, "a+b") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            # A writer was killed in mid-line: its line is ended, so that it alone is lost.
+            if size and (stream.seek(size - 1), stream.read(1))[1] != b"\n":
+                stream.write(b"\n")
+            stream.write(lines)

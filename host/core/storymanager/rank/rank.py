@@ -11,16 +11,13 @@ import csv
 import io
 import math
 import os
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
 from core.common.constant import FIXED_COLUMNS, ModuleType, words
 from core.common.errors import WorkspaceError
-from core.common.files import make_folder, write_atomic, writing
+from core.common.files import locked, make_folder, write_atomic
 from core.common.utils import plural
 from core.storymanager.visualization import print_table
 
@@ -86,24 +83,9 @@ class Rank:
             "time": time,
             "url": case.output_dir,
         }
-        with self._locked():
+        # Two jobs may share a workspace: reading the files and replacing them must be one act.
+        with locked(os.path.join(self.folder, ".lock"), 30):
             self._update(row)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Two jobs may share a workspace: reading the files and replacing them must be one act."""
-        lock = FileLock(os.path.join(self.folder, ".lock"), timeout=30)
-        with writing(lock.lock_file):
-            try:
-                lock.acquire()
-            except Timeout as error:
-                raise WorkspaceError(
-                    f"{lock.lock_file} is held by another run for over 30 s; end that run first"
-                ) from error
-        try:
-            yield
-        finally:
-            lock.release()
 
     def _update(self, row: Row) -> None:
         header, rows = _read(self._keeping_file())

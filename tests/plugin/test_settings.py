@@ -1,0 +1,132 @@
+"""Hyperparameters of a model, checked without loading anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.models import CloudModel, EdgeModel
+from ianvs_specdec.settings import Settings
+
+from .conftest import build_model
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "key", "message"),
+    [
+        ({"modle": "x"}, "modle", "Did you mean 'model'"),
+        ({"backend": "huggingfase"}, "backend", "Did you mean 'huggingface'"),
+        ({"model": "./no/such/folder"}, "model", "no model folder"),
+        ({"model": "a/b/c"}, "model", "no model folder"),
+        ({"model": "q/tiny.gguf"}, "model", "(backend: llamacpp)"),
+        ({"temperature": "warm"}, "temperature", "a number"),
+        ({"temperature": -1}, "temperature", "0 (greedy) or more"),
+        ({"top_p": 0}, "top_p", "in (0, 1]"),
+        ({"max_tokens": 0}, "max_tokens", "at least 1"),
+        ({"max_tokens": 1.5}, "max_tokens", "a whole number"),
+        ({"use_cache": "yes"}, "use_cache", "true or false"),
+        ({"stop": [1]}, "stop", "a list of texts"),
+        ({"dtype": "float23"}, "dtype", "Did you mean 'float32'"),
+        ({"threads": 0}, "threads", "a whole number from 1"),
+        ({"price_prompt": -1}, "price_prompt", "0 or more"),
+        ({"backend": "PromptLookup", "length": "fixd:3"}, "length", "Did you mean 'fixed'"),
+    ],
+)
+def test_wrong_hyperparameters_name_their_key_before_anything_is_loaded(
+    tiny_model: Path, hyperparameters: dict[str, Any], key: str, message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        EdgeModel.check_hyperparameters({"model": str(tiny_model), "backend": "specdec", **hyperparameters})
+    assert error.value.key == key
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("backend", ["api", "specdec", "same-as-edge"])
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"api_key_env": "sk-1234secret"}, "name of an environment variable"),
+        ({"api_key_env": {"api": "sk-1234secret"}}, "name of an environment variable"),
+        ({"api_key_env": ["sk_1234secret"]}, "name of an environment variable"),
+        ({"api_key_env": "1234secret"}, "name of an environment variable"),
+        ({"api_base_url": "http://me:1234secret@host/v1"}, "no user name, password or key"),
+        ({"api_base_url": "http://me:1234/secret@host/v1"}, "no user name, password or key"),
+        ({"api_base_url": "me:1234secret@host/v1"}, "begins with http"),
+        ({"api_base_url": "https://host/v1?v=1&api-key=1234secret"}, "no user name, password or key"),
+        ({"api_endpoints": [{"base_url": "URL", "key_env": "sk-1234secret"}]}, "key_env in api_endpoints must be"),
+        ({"api_endpoints": [{"base_url": "http://1234secret@host/v1"}]}, "no user name, password or key"),
+        ({"api_endpoints": {"api": [{"base_url": "http://1234secret@host"}]}}, "no user name, password or key"),
+    ],
+)
+def test_secrets_are_refused_before_they_are_published_whatever_the_back_end(
+    tiny_model: Path, options: dict[str, Any], what: str, backend: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        CloudModel.check_hyperparameters({"model": str(tiny_model), "backend": backend, **options})
+    assert error.value.key == next(iter(options))
+    assert what in str(error.value)
+    assert "environment variable" in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_names_of_variables_and_urls_without_secrets_are_accepted() -> None:
+    for options in ({"api_key_env": "_Key9"}, {"api_base_url": "https://host:8000/v1?api-version=1"}):
+        CloudModel.check_hyperparameters({"model": "m", "backend": "api", **options})
+
+
+def test_a_missing_model_is_told() -> None:
+    with pytest.raises(UserError, match="model is missing"):
+        CloudModel.check_hyperparameters({"backend": "api"})
+
+
+def test_an_option_may_differ_by_back_end(tmp_path: Path) -> None:
+    head = tmp_path / "head"
+    head.mkdir()
+    model = build_model(tmp_path / "model")
+    settings = Settings.parse(
+        {
+            "model": str(model),
+            "length": {"EagleSpecDec": "fixed:7", "PromptLookup": "fixed:3"},
+            "head": {"EagleSpecDec": str(head)},
+        }
+    )
+    assert settings.llm("EagleSpecDec").options == {"length": "fixed:7", "head": str(head)}
+    assert settings.llm("PromptLookup").options == {"length": "fixed:3"}
+    assert settings.llm("LadeSpecDec").options == {}
+    beam = {"head": str(head), "top_k": {"EagleSpecDec": 4}}
+    assert Settings.parse({"model": str(model), "top_k": 40, "head": str(head)}).llm("EagleSpecDec").options == {
+        "head": str(head)
+    }
+    assert Settings.parse({"model": str(model), **beam}).llm("EagleSpecDec").options == {"head": str(head), "top_k": 4}
+    with pytest.raises(UserError, match="method medusa needs head"):
+        settings.llm("MedusaSpecDec")
+    with pytest.raises(UserError, match=r"'EagleSpecDek'. Did you mean 'EagleSpecDec'") as caught:
+        Settings.parse({"model": str(model), "length": {"EagleSpecDek": 3}})
+    assert caught.value.key == "length"
+
+
+def test_the_contents_of_a_head_are_part_of_an_answers_identity(tmp_path: Path) -> None:
+    head = tmp_path / "head"
+    head.mkdir()
+    model = build_model(tmp_path / "model")
+    identities = []
+    for content in ("one", "two", "two"):
+        (head / "config.json").write_text(content)
+        settings = Settings.parse({"model": str(model), "backend": "EagleSpecDec", "head": str(head)})
+        digests = FileDigests(tmp_path / "digests.json")
+        llm = settings.llm("EagleSpecDec")
+        identities.append(llm.identity(digests))
+        assert llm.baseline_identity(digests)["options"] == {}
+    assert identities[0] != identities[1] == identities[2]
+
+
+@pytest.mark.parametrize(
+    "value", [{"specdec": True}, {"api": {"specdec": True}}, {"specdec": None, "api": {"specdec": True}}]
+)
+def test_a_mapping_may_have_keys_that_are_names_of_back_ends(value: dict[str, Any]) -> None:
+    given = {"model": "m", "backend": "api", "api_base_url": "http://127.0.0.1:1/v1", "api_extra_body": value}
+    assert Settings.parse(given).llm("api").extra_body == {"specdec": True}
