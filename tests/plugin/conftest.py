@@ -50,6 +50,14 @@ def build_model(folder: Path, *, seed: int = 0, chat_template: str | None = CHAT
     return folder
 
 
+@pytest.fixture(autouse=True)
+def environment_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edge model tells Sedna by environment variables what it is; they end with the test."""
+    for name in ("BACKEND_TYPE", "model_path"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_model(tmp_path_factory.mktemp("model"))
