@@ -18,6 +18,7 @@ COMMANDS = {
     "export": "write a model in the format of another engine",
     "serve": "offer a model with any back end as an OpenAI-compatible server",
     "report": "show a workspace of Ianvs as one HTML page, and write its data as JSON and CSV",
+    "route": "label queries, train a router on them, evaluate routers on recorded outcomes",
     "train": "train the embedded models, or a draft head for any model",
 }
 

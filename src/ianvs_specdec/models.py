@@ -11,6 +11,7 @@ import weakref
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
+from ianvs_specdec import observers
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import AnswerError, UserError
@@ -81,6 +82,15 @@ class RoutedModel:
 
     def answer(self, data: Any) -> Response:
         """Answer all turns of a query, each with the earlier answers as context. ``data``: see ``benchmarks.rows``."""
+        response = None
+        observers.began(self.side, data)
+        try:
+            response = self._answer(data)
+        finally:
+            observers.ended(self.side, data, response)
+        return response
+
+    def _answer(self, data: Any) -> Response:
         query = query_of_row(data)
         self._open()
         completions: list[Completion] = []

@@ -1,13 +1,75 @@
-"""Routers (hard example mining): which queries go to the cloud. One file per router.
+"""Routers (hard example mining): which queries go to the cloud. One file per router, imported when it is chosen.
 
 A router gives each query a score, its estimate of the probability that the edge's answer will not do; the query is hard
-when the score reaches the threshold.
+when the score reaches the threshold. A router with a constraint decides with the scores of another one.
 """
 
-from ianvs_specdec.routers.base import Router
-from ianvs_specdec.routers.cloud_only import CloudOnly
-from ianvs_specdec.routers.edge_only import EdgeOnly
-from ianvs_specdec.routers.oracle import OracleRouter
-from ianvs_specdec.routers.random_router import RandomRouter
+from __future__ import annotations
 
-__all__ = ["CloudOnly", "EdgeOnly", "OracleRouter", "RandomRouter", "Router"]
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from ianvs_specdec.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from ianvs_specdec.routers.base import Router
+
+ROUTERS = {
+    "EdgeOnly": "ianvs_specdec.routers.edge_only",
+    "CloudOnly": "ianvs_specdec.routers.cloud_only",
+    "RandomRouter": "ianvs_specdec.routers.random_router",
+    "OracleRouter": "ianvs_specdec.routers.oracle",
+    "LearnedRouter": "ianvs_specdec.routers.learned",
+}
+"""Name in YAML -> module."""
+
+
+def router(name: str) -> type[Router]:
+    """The class of a router. Raises UserError for an unknown name."""
+    if name not in ROUTERS:
+        raise unknown("router", name, ROUTERS, key="router")
+    found: type[Router] = getattr(importlib.import_module(ROUTERS[name]), name)
+    return found
+
+
+def check_router(value: Any) -> None:
+    """Raise UserError if ``value`` cannot be given to ``build_router``. Loads nothing."""
+    kind, hyperparameters = _parse(value)
+    check = getattr(kind, "check_hyperparameters", None)
+    if check is not None:
+        check(hyperparameters)
+
+
+def build_router(value: Any) -> Router:
+    """The router that a constraint is put on, from YAML: a name, or a mapping with ``name`` and hyperparameters."""
+    kind, hyperparameters = _parse(value)
+    return kind(**hyperparameters)
+
+
+def _parse(value: Any) -> tuple[type[Router], dict[str, Any]]:
+    given = {"name": value} if isinstance(value, str) else value
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise UserError(
+            f"router must be a router's name, or name: and its hyperparameters, not {value!r}", key="router"
+        )
+    kind = router(given["name"])
+    hyperparameters = {key: item for key, item in given.items() if key != "name"}
+    known = inspect.signature(kind).parameters
+    for key in hyperparameters:
+        if key not in known:
+            raise unknown(f"hyperparameter of {given['name']}", key, known, key="router")
+    for key, parameter in known.items():
+        if parameter.default is parameter.empty and key not in hyperparameters:
+            raise UserError(f"router {given['name']}: {key} is missing", key="router")
+    return kind, hyperparameters
+
+
+def __getattr__(name: str) -> Any:
+    if name in ROUTERS:
+        return router(name)
+    if name == "Router":
+        from ianvs_specdec.routers.base import Router
+
+        return Router
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
@@ -11,12 +13,28 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Query
 
 
+@dataclass(frozen=True)
+class Decision:
+    """``score``: probability that the edge's answer will not do; ``hard``: to the cloud. ``reason`` says in a few words
+    why it is not the score that decided, and ``details`` are kept beside it; no part of a query's text is in either.
+    """
+
+    score: float
+    hard: bool
+    reason: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Router(ABC):
     """Called by Ianvs with each row, or with the edge's response to it (mode inference-then-mining); True = hard =
     cloud.
 
     The decision is left in both under ``routing``, where the model that answers picks it up: ``router``, ``score``,
-    ``hard`` and ``seconds`` (the router's own time; None where it has no meaning).
+    ``hard`` and ``seconds`` (the router's own time; None where it has no meaning), and ``reason`` and the decision's
+    details where it has some.
+
+    Most routers are a ``score``. One that needs more than the query overrides ``score_row``, one for which a threshold
+    is not all ``decide``.
     """
 
     timed: ClassVar[bool] = True
@@ -29,24 +47,30 @@ class Router(ABC):
         """Probability, from 0 to 1, that the edge's answer to the query will not do."""
 
     def score_row(self, data: Any) -> float:
-        """The score of a row or response. For routers that need more than the query."""
+        """The score of a row or response."""
         return self.score(query_of_row(data))
+
+    def decide(self, data: Any) -> Decision:
+        """Where the query of a row or response goes."""
+        score = self.score_row(data)
+        return Decision(score, bool(score >= self.threshold))
 
     def __call__(self, data: Any) -> bool:
         started = time.perf_counter()
-        score = self.score_row(data)
-        hard = bool(score >= self.threshold)
+        decision = self.decide(data)
         seconds = time.perf_counter() - started
-        decision = {
+        record = {
             "router": type(self).__name__,
-            "score": score,
-            "hard": hard,
+            "score": decision.score,
+            "hard": decision.hard,
             "seconds": seconds if self.timed else None,
+            **({"reason": decision.reason} if decision.reason else {}),
+            **decision.details,
         }
         for place in (data, row_of(data)):
             if isinstance(place, dict):
-                place["routing"] = decision
-        return hard
+                place["routing"] = record
+        return decision.hard
 
 
 def number(name: str, value: Any, *, low: float, high: float) -> float:

@@ -1,7 +1,7 @@
 """The routers. Your own is a class with `score(query) -> float`: the probability that the edge's answer will not do."""
 
-from ianvs_specdec.routers import CloudOnly, EdgeOnly, OracleRouter, RandomRouter
+from ianvs_specdec.routers import ROUTERS, router
 from sedna.common.class_factory import ClassFactory, ClassType
 
-for router in (EdgeOnly, CloudOnly, RandomRouter, OracleRouter):
-    ClassFactory.register(ClassType.HEM, alias=router.__name__)(router)
+for name in ROUTERS:
+    ClassFactory.register(ClassType.HEM, alias=name)(router(name))

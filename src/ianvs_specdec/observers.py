@@ -1,0 +1,47 @@
+"""Who wants to know, in this process, what the edge and the cloud model are asked and what came of it.
+
+Routers that depend on load or learn from answers subscribe; the models tell. Ianvs hands a router nothing but rows, and
+constructs its modules without their knowing each other.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Observer(Protocol):
+    """Called from the threads that queries are answered in. An observer's errors are the test case's."""
+
+    def began(self, side: str, data: Any) -> None:
+        """``side`` (edge or cloud) is asked for an answer to this row."""
+
+    def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
+        """What became of it: see ``response``; None where the run ends with an error."""
+
+
+_observers: weakref.WeakSet[Any] = weakref.WeakSet()
+_mutex = threading.Lock()
+
+
+def subscribe(observer: Observer) -> None:
+    """Tell ``observer`` from now on, for as long as something else refers to it."""
+    with _mutex:
+        _observers.add(observer)
+
+
+def began(side: str, data: Any) -> None:
+    for observer in _present():
+        observer.began(side, data)
+
+
+def ended(side: str, data: Any, response: Mapping[str, Any] | None) -> None:
+    for observer in _present():
+        observer.ended(side, data, response)
+
+
+def _present() -> list[Observer]:
+    with _mutex:
+        return list(_observers)

@@ -1,0 +1,198 @@
+"""Outcomes: the quality (0 to 1) of the edge's and the cloud's answer to each query, and what the answers cost.
+
+Two formats are read. CSV with the columns ``query``, ``edge_correct`` and ``cloud_correct`` (true, false or a number
+from 0 to 1), and optionally ``edge_cost``, ``cloud_cost``, ``group`` and ``id``; other columns are ignored. JSON
+lines, as ``specdec route label`` writes them: ``query`` (a question as in Ianvs' data files), ``edge`` and ``cloud``
+(numbers from 0 to 1), and optionally ``edge_cost``, ``cloud_cost``, ``edge_samples`` and ``cloud_samples`` (lists of
+numbers from 0 to 1: the quality of several answers).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.benchmarks.files import records
+from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.types import Query
+
+Floats = NDArray[np.float64]
+Samples = tuple[tuple[float, ...], ...]
+
+CSV_NAMES = {"edge": "edge_correct", "cloud": "cloud_correct"}
+WORDS = {"true": 1.0, "false": 0.0}
+SUFFIXES = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
+
+
+def text_of(query: Query) -> str:
+    """What a router reads of a query: the system prompt and the user's turns."""
+    return "\n\n".join(part for part in (query.system, *query.turns) if part)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """What two models made of the same queries, column by column.
+
+    ``edge`` and ``cloud`` are float64 [queries], from 0 to 1. ``edge_cost`` and ``cloud_cost`` are float64 [queries],
+    in the money that prices are in, or None. ``edge_samples`` and ``cloud_samples`` hold the quality of several answers
+    to each query, or None.
+    """
+
+    queries: tuple[Query, ...]
+    edge: Floats
+    cloud: Floats
+    edge_cost: Floats | None = None
+    cloud_cost: Floats | None = None
+    edge_samples: Samples | None = None
+    cloud_samples: Samples | None = None
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @property
+    def gain(self) -> Floats:
+        """How much better the cloud's answer is, from -1 to 1."""
+        return self.cloud - self.edge
+
+    @property
+    def groups(self) -> list[str]:
+        return [query.group for query in self.queries]
+
+    def take(self, indices: NDArray[Any]) -> Outcomes:
+        """These rows (indices or a mask), in this order."""
+        chosen = np.arange(len(self))[indices]
+        columns: dict[str, Any] = {}
+        for name in ("edge", "cloud", "edge_cost", "cloud_cost"):
+            column = getattr(self, name)
+            columns[name] = None if column is None else column[chosen]
+        for name in ("queries", "edge_samples", "cloud_samples"):
+            values = getattr(self, name)
+            columns[name] = None if values is None else tuple(values[index] for index in chosen)
+        return replace(self, **columns)
+
+    def split(self, by: str = "row", share: float = 0.25, seed: int = 0) -> tuple[Outcomes, Outcomes]:
+        """The rest, and the part that is held out: about ``share`` of the rows, drawn by ``seed``.
+
+        ``by`` = ``group`` holds out whole groups, none of whose queries is in the rest. Rows keep their order; equal
+        queries are never on both sides. Raises UserError if a side would be empty.
+        """
+        held = np.zeros(len(self), dtype=bool)
+        units: dict[Any, list[int]] = {}
+        for index, unit in enumerate(self.groups if by == "group" else self.digests().tolist()):
+            units.setdefault(unit, []).append(index)
+        members = list(units.values())
+        for chosen in np.random.default_rng(seed).permutation(len(members)):
+            if held.sum() + len(members[chosen]) / 2 > share * len(self) and held.any():
+                break
+            held[members[chosen]] = True
+        if held.all() or not held.any():
+            what = (
+                f"all queries are of one group ({self.groups[0]!r})" if by == "group" else "there are too few queries"
+            )
+            raise UserError(f"{share:g} of {len(self)} queries cannot be held out by {by}: {what}")
+        return self.take(~held), self.take(held)
+
+    def digests(self) -> NDArray[np.uint64]:
+        """64 bits that identify each query's text, uint64 [queries]."""
+        return digests(self.queries)
+
+
+def digests(queries: Iterable[Query]) -> NDArray[np.uint64]:
+    """64 bits that identify each query's text, uint64 [queries]."""
+    texts = (text_of(query).encode("utf-8", "surrogatepass") for query in queries)
+    return np.array([int.from_bytes(hashlib.blake2b(t, digest_size=8).digest(), "little") for t in texts], np.uint64)
+
+
+def load_outcomes(path: Path) -> Outcomes:
+    """Read a file of outcomes. Raises UserError with file, line and column."""
+    if not path.name.endswith(SUFFIXES):
+        raise UserError(f"{path}: outcomes are read from files that end in {', '.join(SUFFIXES)}")
+    csv = ".csv" in path.suffixes
+    rows = [_row(record, place, index, csv) for index, (place, record) in enumerate(records(path))]
+    if not rows:
+        raise UserError(f"{path}: there are no outcomes in it")
+    columns: dict[str, Any] = {name: np.array([row[name] for row in rows]) for name in ("edge", "cloud")}
+    for name in ("edge_cost", "cloud_cost", "edge_samples", "cloud_samples"):
+        given = [row[name] for row in rows]
+        missing = [value is None for value in given]
+        if all(missing):
+            continue
+        if any(missing):
+            place = rows[missing.index(True)]["place"]
+            raise UserError(f"{place}: {name} is missing: give it for every query, or for none")
+        columns[name] = np.array(given) if name.endswith("cost") else tuple(given)
+    return Outcomes(tuple(row["query"] for row in rows), **columns)
+
+
+def save_outcomes(path: Path, outcomes: Outcomes, **extra: Sequence[Any]) -> None:
+    """Write JSON lines, whole or not at all. ``extra``: further columns by name, one value per query."""
+    lines = []
+    for index, query in enumerate(outcomes.queries):
+        line: dict[str, Any] = {"query": query.to_json()}
+        for name in ("edge", "cloud", "edge_cost", "cloud_cost", "edge_samples", "cloud_samples"):
+            column = getattr(outcomes, name)
+            if column is not None:
+                value = column[index]
+                line[name] = list(value) if isinstance(value, tuple) else float(value)
+        line |= {name: values[index] for name, values in extra.items()}
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    write_atomically(path, "".join(lines))
+
+
+def _row(record: Mapping[str, Any], place: str, index: int, csv: bool) -> dict[str, Any]:
+    names = CSV_NAMES if csv else {"edge": "edge", "cloud": "cloud"}
+    for column in ("query", *names.values()):
+        if record.get(column) is None:
+            there = ", ".join(str(name) for name in record if name is not None)
+            raise UserError(f"{place}: there is no {column}; found: {there or 'nothing'}")
+    row: dict[str, Any] = {side: _number(record[name], name, place, high=1.0) for side, name in names.items()}
+    row |= {name: _cost(record.get(name), name, place) for name in ("edge_cost", "cloud_cost")}
+    row |= {name: _samples(record.get(name), name, place) for name in ("edge_samples", "cloud_samples")}
+    return {**row, "query": _query(record, place, index, csv), "place": place}
+
+
+def _query(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Query:
+    question = record["query"]
+    if csv:
+        group, identifier = record.get("group") or "", record.get("id") or str(index)
+        question = {"turns": [question], "group": group, "id": identifier}
+    try:
+        return query_of(question, None, index)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
+
+
+def _number(value: Any, name: str, place: str, *, high: float = math.inf) -> float:
+    number = value
+    if isinstance(value, str):
+        word = value.strip().lower()
+        try:
+            number = WORDS[word] if word in WORDS else float(word)
+        except ValueError:
+            number = None
+    if not isinstance(number, (bool, int, float)) or not 0 <= number <= high or math.isinf(number):
+        wanted = "true, false or a number from 0 to 1" if high == 1 else "a number from 0"
+        raise UserError(f"{place}: {name} must be {wanted}, not {str(value)[:40]!r}")
+    return float(number)
+
+
+def _cost(value: Any, name: str, place: str) -> float | None:
+    return None if value is None or value == "" else _number(value, name, place)
+
+
+def _samples(value: Any, name: str, place: str) -> tuple[float, ...] | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, list) or not value:
+        raise UserError(f"{place}: {name} must be a list of numbers from 0 to 1")
+    return tuple(_number(item, name, place, high=1.0) for item in value)
