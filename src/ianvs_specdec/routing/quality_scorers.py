@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,11 @@ from ianvs_specdec.types import Query
 Answers = Sequence[str]
 """One query's answers, turn by turn."""
 
+Scores = list[float | None]
+
+Likeness = Callable[[Sequence[tuple[str, str]]], Sequence[float]]
+"""From pairs of answer and reference to how alike they are, from 0 to 1."""
+
 SEQ2SEQ = "seq2seq"
 NAMES = ("benchmark", "chrf", "rouge-l", f"{SEQ2SEQ}:FOLDER")
 
@@ -29,7 +35,7 @@ class Quality(ABC):
         """Raise UserError if an answer to this query could not be scored. Nobody has been asked yet."""
 
     @abstractmethod
-    def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> list[float | None]:
+    def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:
         """The quality of each query's answers, from 0 to 1; None where there is none."""
 
 
@@ -38,14 +44,16 @@ class BenchmarkQuality(Quality):
 
     def check(self, query: Query, gold: Any, where: str) -> None:
         lack = {
-            "judge": "names no judge: give --scorer-set judge_model=NAME" if not _has(gold, "judge") else "",
-            "code": "must be permitted to run programs: give --scorer-set run_code=true" if not _has(gold, "run") else "",
+            "judge": "" if _has(gold, "judge") else "names no judge: give --scorer-set judge_model=NAME",
+            "code": "" if _has(gold, "run") else "must be permitted to run programs: give --scorer-set run_code=true",
             "none": "compares with nothing: name another one in the row, or choose another --quality",
         }.get(query.scorer)
+        if lack is None and scorers.scorer(query.scorer)([""] * len(query.turns), gold) is None:
+            lack = f"can make nothing of the row's answer {str(gold)[:40]!r}"
         if lack:
             raise UserError(f"{where}: its scorer {query.scorer} {lack}")
 
-    def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> list[float | None]:
+    def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:
         found: list[float | None] = [None] * len(queries)
         for name in dict.fromkeys(query.scorer for query in queries):
             places = [place for place, query in enumerate(queries) if query.scorer == name]
@@ -72,7 +80,7 @@ def _has(gold: Any, key: str) -> bool:
 class ReferenceQuality(Quality):
     """The mean over the turns that have a reference. ``likeness`` compares answers with references, pair by pair."""
 
-    def __init__(self, likeness: Callable[[Sequence[tuple[str, str]]], Sequence[float]]) -> None:
+    def __init__(self, likeness: Likeness) -> None:
         self._likeness = likeness
 
     def check(self, query: Query, gold: Any, where: str) -> None:
@@ -82,7 +90,7 @@ class ReferenceQuality(Quality):
             wanted = '{"references": [one per turn]}, or a text'
             raise UserError(f"{where}: it has no reference answer to compare with; its answer should be {wanted}")
 
-    def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> list[float | None]:
+    def __call__(self, queries: Sequence[Query], answers: Sequence[Answers], golds: Sequence[Any]) -> Scores:
         pairs, owners = [], []
         for place, (given, gold) in enumerate(zip(answers, golds, strict=True)):
             for answer, reference in zip(given, scorers.references_of(gold), strict=False):
@@ -94,6 +102,33 @@ class ReferenceQuality(Quality):
             by_query.setdefault(place, []).append(float(value))
         means = {place: sum(values) / len(values) for place, values in by_query.items()}
         return [means.get(place) if math.isfinite(means.get(place, 0.0)) else None for place in range(len(queries))]
+
+
+def _chrf() -> Likeness:
+    """Character n-gram F-score (Popovic 2015; sacrebleu)."""
+    return lambda pairs: [share("text", scorers.text([answer], reference)) or 0.0 for answer, reference in pairs]
+
+
+def _rouge_l() -> Likeness:
+    """F-measure of the longest common subsequence of words (Lin 2004; rouge-score)."""
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+    except ImportError as error:
+        raise UserError("--quality rouge-l needs rouge-score: pip install 'ianvs-specdec[rouge]'") from error
+    scorer = RougeScorer(["rougeL"], tokenizer=_Words())
+    return lambda pairs: [scorer.score(reference, answer)["rougeL"].fmeasure for answer, reference in pairs]
+
+
+class _Words:
+    """Words in small letters, ideographs one by one. The package's own tokenizer drops all letters but a to z."""
+
+    _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+
+    def tokenize(self, text: str) -> list[str]:
+        return self._WORD.findall(text.lower())
+
+
+LIKENESSES: dict[str, Callable[[], Likeness]] = {"chrf": _chrf, "rouge-l": _rouge_l}
 
 
 def quality(name: str = "benchmark") -> Quality:
