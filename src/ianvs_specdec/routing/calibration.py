@@ -13,6 +13,7 @@ import numpy as np
 from ianvs_specdec.routing.outcomes import Floats
 
 EPSILON = 1e-6
+NEVER = 1e-9
 RIDGE = 1e-3
 """Draws the slope to 1 and the offset to 0 where the data say nothing, as with scores that separate the labels."""
 STEPS = 50
@@ -20,13 +21,15 @@ STEPS = 50
 
 @dataclass(frozen=True)
 class Calibration:
-    """p = sigmoid(slope * logit(score) + offset). With the slope above 0 the order of the queries is the scores'."""
+    """p = sigmoid(slope * logit(score) + offset), never quite 0 or 1. With the slope above 0 the order of the queries is
+    the scores'.
+    """
 
     slope: float = 1.0
     offset: float = 0.0
 
     def __call__(self, scores: Floats) -> Floats:
-        return _sigmoid(self.slope * _logit(scores) + self.offset)
+        return np.clip(_sigmoid(self.slope * _logit(scores) + self.offset), NEVER, 1 - NEVER)
 
 
 def fit_calibration(scores: Floats, labels: Floats) -> Calibration:
