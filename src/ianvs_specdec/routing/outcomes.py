@@ -81,10 +81,15 @@ class Outcomes:
         return replace(self, **columns)
 
     def split(self, by: str = "row", share: float = 0.25, seed: int = 0) -> tuple[Outcomes, Outcomes]:
-        """The rest, and the part that is held out: about ``share`` of the rows, drawn by ``seed``.
+        """The rest, and the part that is held out, each in the order of the rows. See ``held_out``."""
+        held = self.held_out(by, share, seed)
+        return self.take(~held), self.take(held)
 
-        ``by`` = ``group`` holds out whole groups, none of whose queries is in the rest. Rows keep their order; equal
-        queries are never on both sides. Raises UserError if a side would be empty.
+    def held_out(self, by: str = "row", share: float = 0.25, seed: int = 0) -> NDArray[np.bool_]:
+        """Which rows are held out, bool [queries]: about ``share`` of them, drawn by ``seed``.
+
+        ``by`` = ``group`` holds out whole groups, none of whose queries is in the rest. Equal queries are never on both
+        sides. Raises UserError if a side would be empty.
         """
         held = np.zeros(len(self), dtype=bool)
         units: dict[Any, list[int]] = {}
@@ -100,7 +105,7 @@ class Outcomes:
                 f"all queries are of one group ({self.groups[0]!r})" if by == "group" else "there are too few queries"
             )
             raise UserError(f"{share:g} of {len(self)} queries cannot be held out by {by}: {what}")
-        return self.take(~held), self.take(held)
+        return held
 
     def digests(self) -> NDArray[np.uint64]:
         """64 bits that identify each query's text, uint64 [queries]."""
