@@ -21,9 +21,7 @@ STEPS = 50
 
 @dataclass(frozen=True)
 class Calibration:
-    """p = sigmoid(slope * logit(score) + offset), never quite 0 or 1. With the slope above 0 the order of the queries is
-    the scores'.
-    """
+    """p = sigmoid(slope * logit(score) + offset), never quite 0 or 1. With the slope above 0 the order stays."""
 
     slope: float = 1.0
     offset: float = 0.0

@@ -1,6 +1,6 @@
 """A trained router on disk: a folder with ``router.json``, ``training_queries.npy`` and the classifier's own files.
 
-``router.json``: ``format`` (1), ``kind`` (see ``classifier.CLASSIFIERS``), ``label``, ``calibration`` (``slope``,
+``router.json``: ``format`` (1), ``kind`` (see ``classifier.CLASSIFIERS``), ``label``, ``epsilon``, ``calibration`` (``slope``,
 ``offset``), ``threshold``, and ``report``, what the router did on the queries that were held out. The digests of the
 training queries are kept so that an evaluation can leave these queries out. Nothing in the folder is code.
 """
@@ -44,6 +44,7 @@ class TrainedRouter:
     threshold: float
     seen: NDArray[np.uint64]
     label: str = "hybrid"
+    epsilon: float = 0.0
     report: Mapping[str, Any] = field(default_factory=dict)
 
     def score(self, queries: Sequence[Query]) -> Floats:
@@ -75,6 +76,7 @@ class TrainedRouter:
             "format": FORMAT,
             "kind": self.kind,
             "label": self.label,
+            "epsilon": self.epsilon,
             "calibration": {"slope": self.calibration.slope, "offset": self.calibration.offset},
             "threshold": self.threshold,
             "report": dict(self.report),
@@ -96,7 +98,8 @@ class TrainedRouter:
             calibration=Calibration(*(float(settings["calibration"][name]) for name in ("slope", "offset"))),
             threshold=float(settings["threshold"]),
             seen=seen.astype(np.uint64),
-            label=str(settings.get("label", "")),
+            label=settings["label"],
+            epsilon=float(settings["epsilon"]),
             report=settings.get("report") or {},
         )
 
@@ -124,7 +127,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not of a format this version reads ({FORMAT})", key="path")
     calibration = settings.get("calibration")
     calibration = calibration if isinstance(calibration, dict) else {}
-    numbers = [settings.get("threshold"), calibration.get("slope"), calibration.get("offset")]
-    if not isinstance(settings.get("kind"), str) or not all(isinstance(value, (int, float)) for value in numbers):
-        raise UserError(f"{path}: kind, threshold, or slope and offset of the calibration are missing", key="path")
+    texts = [settings.get("kind"), settings.get("label")]
+    numbers = [
+        *(settings.get(name) for name in ("threshold", "epsilon")),
+        calibration.get("slope"),
+        calibration.get("offset"),
+    ]
+    if not all(isinstance(text, str) for text in texts) or not all(isinstance(n, (int, float)) for n in numbers):
+        needed = "kind, label, threshold, epsilon, and slope and offset of the calibration"
+        raise UserError(f"{path}: {needed} are not all there", key="path")
     return settings

@@ -27,22 +27,26 @@ def targets(outcomes: Outcomes, kind: str = "hybrid", epsilon: float = 0.0) -> F
 
     Raises UserError if all queries have the same label: there would be nothing to learn.
     """
-    if kind not in LABELS:
-        raise unknown("label", kind, LABELS)
-    if kind == "hard":
-        values = (outcomes.edge < 0.5).astype(np.float64)
-    elif kind == "hybrid":
-        values = (outcomes.gain > epsilon).astype(np.float64)
-    elif kind == "gain":
-        values = (1.0 + outcomes.gain) / 2.0
-    else:
-        values, _ = soft_labels(outcomes)
+    values = truths(outcomes, kind, epsilon)
     if np.ptp(values) == 0:
         raise UserError(
             f"all {len(outcomes)} queries have the {kind} label {values[0]:g} (quality of the edge "
             f"{outcomes.edge.mean():.3f}, of the cloud {outcomes.cloud.mean():.3f}): there is nothing to learn"
         )
     return values
+
+
+def truths(outcomes: Outcomes, kind: str, epsilon: float) -> Floats:
+    """The label of each query, whatever they are. Soft labels are made with these queries' own shift."""
+    if kind not in LABELS:
+        raise unknown("label", kind, LABELS)
+    if kind == "hard":
+        return (outcomes.edge < 0.5).astype(np.float64)
+    if kind == "hybrid":
+        return (outcomes.gain > epsilon).astype(np.float64)
+    if kind == "gain":
+        return (1.0 + outcomes.gain) / 2.0
+    return soft_labels(outcomes)[0]
 
 
 def soft_labels(outcomes: Outcomes) -> tuple[Floats, float]:

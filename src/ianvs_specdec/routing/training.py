@@ -62,7 +62,9 @@ def train(outcomes: Outcomes, recipe: Recipe) -> TrainedRouter:
         threshold = sharing(calibrated, recipe.cloud_share)
     else:
         threshold = keeping(calibrated, part, recipe.keep)
-    return TrainedRouter(recipe.kind, model, calibration, threshold, outcomes.digests(), recipe.label)
+    return TrainedRouter(
+        recipe.kind, model, calibration, threshold, outcomes.digests(), label=recipe.label, epsilon=recipe.epsilon
+    )
 
 
 def _cross_fit(

@@ -1,0 +1,168 @@
+"""Train a router on the outcomes of two models, calibrate it, pick its threshold, and say what it does on queries that
+were held out. The folder that is written is what LearnedRouter wants as its path in YAML.
+
+Outcomes are read as CSV (query, edge_correct, cloud_correct) or as the JSON lines that specdec route label writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.routing.classifier import CLASSIFIERS
+from ianvs_specdec.routing.folder import TrainedRouter, check_folder
+from ianvs_specdec.routing.labels import LABELS, truths
+from ianvs_specdec.routing.outcomes import Floats, Outcomes, load_outcomes
+
+if TYPE_CHECKING:
+    from ianvs_specdec.routing.evaluation import Result
+    from ianvs_specdec.routing.training import Recipe
+
+SHOWN = {
+    "auroc": "AUROC",
+    "apgr": "APGR",
+    "cpt50": "CPT(50 %)",
+    "cpt80": "CPT(80 %)",
+    "share": "sent to the cloud (%)",
+    "quality": "quality (%)",
+    "quality_of_cloud": "quality (% of the cloud's)",
+    "accuracy": "accuracy of the decisions",
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "ece": "calibration error",
+}
+SHARES = ("held_out", "epsilon", "keep", "cloud_share")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--outcomes", type=Path, required=True, metavar="FILE", help="what to train on (.csv, .jsonl)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write; a router is replaced")
+    parser.add_argument("--kind", choices=sorted(CLASSIFIERS), default="logistic", help="what to train (logistic)")
+    parser.add_argument("--label", choices=LABELS, default="hybrid", help="what to learn (hybrid: the cloud is better)")
+    parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
+    parser.add_argument(
+        "--set", dest="options", action="append", default=[], metavar="NAME=VALUE", help="an option of the kind"
+    )
+    held = parser.add_mutually_exclusive_group()
+    held.add_argument("--held-out", type=float, default=0.25, metavar="SHARE", help="share not trained on (0.25)")
+    held.add_argument("--test", type=Path, metavar="FILE", help="outcomes of other queries to hold out instead")
+    parser.add_argument("--by", choices=("row", "group"), default="row", help="hold out queries, or groups of them")
+    parser.add_argument("--split-seed", type=int, default=0, metavar="N", help="another seed holds out others (0)")
+    parser.add_argument("--folds", type=int, metavar="N", help="for calibration and threshold (5; encoder 1)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the training (0)")
+    threshold = parser.add_mutually_exclusive_group()
+    threshold.add_argument(
+        "--keep", type=float, default=0.97, metavar="SHARE", help="share of the cloud's quality to keep (0.97)"
+    )
+    threshold.add_argument("--cloud-share", type=float, metavar="SHARE", help="share of the queries for the cloud")
+
+
+def run(options: argparse.Namespace) -> int:
+    _check(options)
+    outcomes = load_outcomes(options.outcomes)
+    if options.test:
+        rest, held = outcomes, _unseen(load_outcomes(options.test), outcomes, options.test)
+    else:
+        rest, held = outcomes.split(options.by, options.held_out, options.split_seed)
+    from ianvs_specdec.routing.training import Recipe, train
+
+    recipe = Recipe(
+        kind=options.kind,
+        label=options.label,
+        epsilon=options.epsilon,
+        options=_options(options.options),
+        folds=options.folds,
+        by=options.by,
+        seed=options.seed,
+        keep=options.keep,
+        cloud_share=options.cloud_share,
+    )
+    labels = truths(held, recipe.label, recipe.epsilon)
+    logging.getLogger("ianvs_specdec.routing").setLevel(logging.INFO)
+    started = time.perf_counter()
+    router = train(rest, recipe)
+    seconds = time.perf_counter() - started
+    result = _evaluate(router, held, labels)
+    router.report = _report(rest, held, recipe, result)
+    router.save(options.out)
+    _tell(router, rest, held, result)
+    print(f"{options.out}: {recipe.kind} trained in {seconds:.1f} s on {len(rest)} queries")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    check_folder(options.out)
+    for name in SHARES:
+        value = getattr(options, name)
+        if value is not None and not 0 <= value <= 1:
+            raise UserError(f"--{name.replace('_', '-')} must be from 0 to 1, not {value:g}")
+    if options.folds is not None and not 1 <= options.folds <= 100:
+        raise UserError(f"--folds must be from 1 to 100, not {options.folds}")
+
+
+def _options(given: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UserError(f"--set {item}: expected NAME=VALUE")
+        try:
+            found[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UserError(f"--set {item}: {value!r} is no YAML value") from error
+    return found
+
+
+def _unseen(held: Outcomes, rest: Outcomes, path: Path) -> Outcomes:
+    fresh = ~np.isin(held.digests(), rest.digests())
+    if not fresh.any():
+        raise UserError(f"{path}: all of its queries are among those that are trained on")
+    if not fresh.all():
+        print(f"{path}: {(~fresh).sum()} of {len(held)} queries are trained on, and left out here")
+    return held.take(fresh)
+
+
+def _evaluate(router: TrainedRouter, held: Outcomes, labels: Floats) -> Result:
+    from ianvs_specdec.routing.bootstrap import RESAMPLES, SEED
+    from ianvs_specdec.routing.curve import Sides
+    from ianvs_specdec.routing.evaluation import evaluate
+    from ianvs_specdec.routing.quality import Scored
+
+    scores = router.score(held.queries)
+    scored = Scored.at(router.kind, scores, router.threshold, labels=labels)
+    sides = Sides(held.edge, held.cloud, held.edge_cost, held.cloud_cost)
+    return evaluate(sides, [scored], resamples=RESAMPLES, seed=SEED).results[-1]
+
+
+def _report(rest: Outcomes, held: Outcomes, recipe: Recipe, result: Result) -> dict[str, Any]:
+    metrics = {
+        name: {key: round(value, 6) for key, value in dataclasses.asdict(estimate).items()}
+        for name, estimate in result.metrics.items()
+        if name in SHOWN
+    }
+    sides = {
+        name: {
+            "queries": len(part),
+            "edge": round(float(part.edge.mean()), 6),
+            "cloud": round(float(part.cloud.mean()), 6),
+        }
+        for name, part in (("trained_on", rest), ("held_out", held))
+    }
+    return {"recipe": dataclasses.asdict(recipe), **sides, "metrics": metrics}
+
+
+def _tell(router: TrainedRouter, rest: Outcomes, held: Outcomes, result: Result) -> None:
+    edge, cloud = 100 * held.edge.mean(), 100 * held.cloud.mean()
+    print(f"{len(held)} queries held out: edge {edge:.1f} %, cloud {cloud:.1f} %; threshold {router.threshold:.4f}")
+    for name, title in SHOWN.items():
+        if found := result.metrics.get(name):
+            print(f"  {title:<28}{found.value:8.3f}  [{found.low:.3f}, {found.high:.3f}]")
