@@ -1,8 +1,9 @@
 """A trained router on disk: a folder with ``router.json``, ``training_queries.npy`` and the classifier's own files.
 
-``router.json``: ``format`` (1), ``kind`` (see ``classifier.CLASSIFIERS``), ``label``, ``epsilon``, ``calibration`` (``slope``,
-``offset``), ``threshold``, and ``report``, what the router did on the queries that were held out. The digests of the
-training queries are kept so that an evaluation can leave these queries out. Nothing in the folder is code.
+``router.json``: ``format`` (1), ``kind`` (see ``classifier.CLASSIFIERS``), ``label`` and ``epsilon`` (see ``labels``),
+``calibration`` (``slope``, ``offset``), ``threshold``, and ``report``, what the router did on queries that were held
+out. The digests of the training queries are kept so that an evaluation can leave these queries out. Nothing in the
+folder is code.
 """
 
 from __future__ import annotations
