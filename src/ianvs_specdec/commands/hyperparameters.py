@@ -1,0 +1,76 @@
+"""A model's hyperparameters as a command is given them: a YAML file of settings, and single ones in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ianvs_specdec.errors import UserError
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """``values`` from a file and the command line; ``arguments``: by which argument those were given."""
+
+    values: Mapping[str, Any]
+    file: Path | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
+
+    def check(self, parse: Callable[[dict[str, Any]], object]) -> None:
+        """Call ``parse`` with the values. What it finds wrong with one is told with the place where that was given."""
+        try:
+            parse(dict(self.values))
+        except UserError as error:
+            place = self._place(str(error.key or ""))
+            raise UserError(f"{place}: {error}" if place else str(error), key=error.key) from error
+
+    def _place(self, key: str) -> str:
+        if key in self.arguments:
+            return self.arguments[key]
+        for number, line in enumerate(self.text.splitlines(), start=1):
+            if key and line.partition(":")[0] == key:
+                return f"{self.file}:{number}"
+        return str(self.file or "")
+
+
+def read_hyperparameters(
+    file: Path | None, items: Sequence[str], option: str, named: Mapping[str, str | None] | None = None
+) -> Hyperparameters:
+    """From a file and ``items`` such as ``key=value``, given by the argument ``option``. ``named`` holds values that
+    have arguments of their own: argument -> value, the last part of its name being the key.
+    """
+    text = ""
+    if file is not None:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    values = _yaml(text, str(file)) or {}
+    if not isinstance(values, dict):
+        raise UserError(f"{file}: expected hyperparameters, one key: value a line")
+    arguments: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise UserError(f"{option} {item}: write it as {option} key=value")
+        arguments[key] = f"{option} {key}"
+        values[key] = _yaml(value, arguments[key])
+    for argument, given in (named or {}).items():
+        if given is not None:
+            key = argument.rpartition("-")[2]
+            arguments[key], values[key] = argument, given
+    return Hyperparameters(values, file, arguments, text)
+
+
+def _yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        raise UserError(f"{where}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from error

@@ -1,0 +1,188 @@
+"""Ask an edge and a cloud model the questions of a data file, and write what their answers are worth: one JSON line per
+query with the quality of both (0 to 1), what they cost, and a label for routers that learn (1 = to the cloud). Every
+answer goes into a journal, from which a second run takes it: nothing is asked twice.
+
+With --job the answers are those of a finished job of Ianvs, and nobody is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ianvs_specdec.benchmarks.files import positive
+from ianvs_specdec.benchmarks.processor import DatasetProcessor
+from ianvs_specdec.commands.hyperparameters import Hyperparameters, read_hyperparameters
+from ianvs_specdec.commands.output import check_out, written
+from ianvs_specdec.commands.progress import Progress
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.routing.labels import LABELS, soft_labels, targets
+from ianvs_specdec.routing.outcomes import Floats, Outcomes, save_outcomes
+from ianvs_specdec.routing.quality_scorers import NAMES, Quality, quality
+
+if TYPE_CHECKING:
+    from ianvs_specdec.routing.collect import Collected
+
+SIDES = ("edge", "cloud")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, metavar="FILE", help='data file of Ianvs: {"question", "answer"} a line')
+    source.add_argument("--job", type=Path, metavar="DIR", help="folder of a finished job in its workspace")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="outcomes to write (.jsonl)")
+    for side in SIDES:
+        parser.add_argument(f"--{side}", type=Path, metavar="FILE", help=f"YAML file with the {side} model's settings")
+        parser.add_argument(f"--{side}-backend", metavar="NAME", help="its back end (default: the file's, or specdec)")
+        parser.add_argument(
+            f"--{side}-set", action="append", default=[], metavar="K=V", help="a hyperparameter of it; repeatable"
+        )
+    parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: OUT.journal)")
+    parser.add_argument("--algorithm", metavar="NAME", help="the job's algorithm, where models or data differ by it")
+    parser.add_argument("--limit", type=positive, metavar="N", help="N questions, spread evenly over all")
+    parser.add_argument(
+        "--concurrency", type=positive, default=1, metavar="N", help="queries at a time, for back ends api and vllm"
+    )
+    parser.add_argument(
+        "--quality", default="benchmark", metavar="NAME", help=f"how answers are scored: {', '.join(NAMES)}"
+    )
+    parser.add_argument(
+        "--scorer-set",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="what the benchmark's scorers need, as in the dataset processor: judge_model, run_code, ...; repeatable",
+    )
+    parser.add_argument("--samples", type=positive, metavar="N", help="sampled answers per model, for soft labels")
+    parser.add_argument("--temperature", type=float, metavar="T", help="of the samples (default: the model's, or 1)")
+    parser.add_argument("--label", choices=LABELS, help="default hybrid; soft with --samples")
+    parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: by how much better (0 to 1, default 0)")
+
+
+def run(options: argparse.Namespace) -> int:
+    _check(options)
+    scorer = quality(options.quality)
+    if options.job is not None:
+        from ianvs_specdec.routing.job import outcomes_of_job
+
+        outcomes = outcomes_of_job(options.job, scorer, options.algorithm)
+    else:
+        outcomes = _asked(options, scorer)
+    _finish(options, outcomes)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    check_out(options.out)
+    if not options.out.name.endswith(".jsonl"):
+        raise UserError(f"--out {options.out}: outcomes are JSON lines, give a name that ends in .jsonl")
+    if not 0 <= options.epsilon <= 1:
+        raise UserError(f"--epsilon must be from 0 to 1, not {options.epsilon:g}")
+    if options.temperature is not None and not 0 < options.temperature < 100:
+        raise UserError(f"--temperature must be above 0, not {options.temperature:g}: greedy answers do not differ")
+    if options.temperature is not None and not options.samples:
+        raise UserError("--temperature is that of --samples; the answers' own is among the model's settings")
+    if options.label == "soft" and not options.samples:
+        raise UserError("--label soft needs several answers of each model: give --samples N")
+    asking = ("edge", "cloud", "edge_backend", "cloud_backend", "edge_set", "cloud_set", "journal", "limit", "samples")
+    if options.job is not None and (given := [name for name in (*asking, "scorer_set") if getattr(options, name)]):
+        raise UserError(f"--{given[0].replace('_', '-')} is for asking models; --job takes what was answered")
+    if options.data is not None and options.algorithm:
+        raise UserError("--algorithm is one of --job")
+
+
+def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
+    from ianvs_specdec.routing.collect import Sampling, collect, read_rows
+
+    settings = {side: _settings(options, side) for side in SIDES}
+    scorers = read_hyperparameters(None, options.scorer_set, "--scorer-set")
+    scorers.check(DatasetProcessor.check_hyperparameters)
+    asked = read_rows(options.data, scorer, scorers.values, options.limit)
+    journal = options.journal or options.out.with_suffix(".journal")
+    each = len(asked.queries) * (1 + (options.samples or 0))
+    progress = Progress("answers", dict.fromkeys(SIDES, each))
+    try:
+        collected = collect(
+            asked,
+            {side: own.values for side, own in settings.items()},
+            scorer,
+            journal,
+            sampling=Sampling(options.samples or 0, options.temperature),
+            concurrency=options.concurrency,
+            on_answer=progress.step,
+        )
+    except BaseException:
+        progress.close()
+        if progress.done:
+            print(f"{progress.done} answers are kept in {journal}: the next run goes on from there", file=sys.stderr)
+        raise
+    progress.close()
+    _tell_left_out(collected, len(asked.queries))
+    return collected.outcomes
+
+
+def _settings(options: argparse.Namespace, side: str) -> Hyperparameters:
+    from ianvs_specdec.routing.collect import SIDES as MODELS
+
+    file, items, backend = (getattr(options, name) for name in (side, f"{side}_set", f"{side}_backend"))
+    own = read_hyperparameters(file, items, f"--{side}-set", {f"--{side}-backend": backend})
+    if not own.values.get("model"):
+        raise UserError(f"which model is the {side}? Give --{side} FILE with its settings, or --{side}-set model=DIR")
+    own.check(MODELS[side].check_hyperparameters)
+    return own
+
+
+def _tell_left_out(collected: Collected, total: int) -> None:
+    parts = [f"{count} without an answer of the {side}" for side, count in collected.failed.items() if count]
+    parts += [f"{collected.unscored} without a score"] if collected.unscored else []
+    if parts:
+        left = total - len(collected.outcomes)
+        reason = f"; the first: {collected.reason}" if collected.reason else ""
+        print(f"{left} of {total} queries are left out: {', '.join(parts)}{reason}", file=sys.stderr)
+
+
+def _finish(options: argparse.Namespace, outcomes: Outcomes) -> None:
+    kind = options.label or ("soft" if options.samples else "hybrid")
+    extra: dict[str, Any] = {}
+    try:
+        values = targets(outcomes, kind, options.epsilon)
+        extra["label"] = values.tolist()
+        told = _told(values, kind, options.epsilon, outcomes)
+    except UserError as error:
+        # What was answered is worth keeping: with further queries, or other labels, it may be of use.
+        told = f"no labels: {error}"
+    with written(options.out):
+        save_outcomes(options.out, outcomes, **extra)
+    better = [float((sign * outcomes.gain > 0).mean()) for sign in (1, -1)]
+    print(f"{options.out}: {len(outcomes)} queries")
+    print(
+        f"quality: edge {100 * outcomes.edge.mean():.2f} %, cloud {100 * outcomes.cloud.mean():.2f} %; "
+        f"cloud better in {100 * better[0]:.1f} %, edge better in {100 * better[1]:.1f} %"
+    )
+    for side in SIDES:
+        cost = getattr(outcomes, f"{side}_cost")
+        if cost is not None:
+            print(f"cost of 1,000 queries in the {side}: {1000 * cost.mean():.4g}")
+    print(told)
+
+
+def _told(values: Floats, kind: str, epsilon: float, outcomes: Outcomes) -> str:
+    """How the labels are distributed. The entropy is that of their values (in tenths), in bits."""
+    shares = np.unique(np.round(values, 1), return_counts=True)[1] / len(values)
+    entropy = float(-(shares * np.log2(shares)).sum())
+    detail = f" (epsilon {epsilon:g})" if kind == "hybrid" else ""
+    if kind == "soft":
+        detail = f" (t = {soft_labels(outcomes)[1]:g})"
+    parts = [(share, name) for share, name in _shares(values) if share]
+    told = ", ".join(f"{name} in {100 * share:.1f} %" for share, name in parts)
+    return f"label {kind}{detail}: {told}; mean {values.mean():.3f}, entropy {entropy:.2f} bit"
+
+
+def _shares(values: Floats) -> list[tuple[float, str]]:
+    edges = (values == 0, (values > 0) & (values < 0.5), values == 0.5, (values > 0.5) & (values < 1), values == 1)
+    names = ("0", "0 to 0.5", "0.5", "0.5 to 1", "1")
+    return [(float(chosen.mean()), name) for chosen, name in zip(edges, names, strict=True)]
