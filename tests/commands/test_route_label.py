@@ -1,0 +1,387 @@
+"""``specdec route label``: what both models' answers are worth, each asked for once, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plugin.api_server import ScriptedAPI, Serve, answer, refusal, serving
+from plugin.conftest import build_model
+
+from ianvs_specdec.cli import main
+from ianvs_specdec.journal import Journal
+from ianvs_specdec.routing.outcomes import load_outcomes
+
+LETTERS = {"edge": "ABBA", "cloud": "BBBA"}
+"""What the models choose for the questions 0 to 3; B is right."""
+
+
+def question(number: int, answer: Any = "B", **fields: Any) -> dict[str, Any]:
+    asked = {"turns": [f"Question {number}?"], "id": f"q{number}", "group": "g", "scorer": "choice", **fields}
+    return {"question": asked, "answer": answer}
+
+
+def letters(api: ScriptedAPI, prompt: str, number: int) -> bytes:
+    """By model and question."""
+    place = int(prompt.split()[1].rstrip("?"))
+    return answer(f"The answer is {LETTERS[api.bodies[number]['model']][place % 4]}.", tokens=5)
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", 0.01)
+    for name in ("RESULT_SAVED_URL", "IANVS_RUN_ID", "IANVS_FRESH", "IANVS_REPEAT"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as start:
+        yield start
+
+
+class Place:
+    """A folder with questions, settings of both models on one API, and the command."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+        self.data, self.out = folder / "data.jsonl", folder / "out" / "outcomes.jsonl"
+        self.out.parent.mkdir()
+
+    def questions(self, *rows: Any) -> None:
+        self.data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+    def settings(self, api: ScriptedAPI, **values: Any) -> None:
+        for side in ("edge", "cloud"):
+            given = {"model": side, "backend": "api", "api_base_url": api.url, "api_retries": 0, **values}
+            if side == "cloud":
+                given |= {"price_prompt": 100.0, "price_completion": 1000.0}
+            # YAML has JSON in it.
+            lines = (f"{key}: {json.dumps(value)}\n" for key, value in given.items())
+            (self.folder / f"{side}.yaml").write_text("".join(lines), encoding="utf-8")
+
+    def arguments(self, *more: str) -> list[str]:
+        named = [part for side in ("edge", "cloud") for part in (f"--{side}", str(self.folder / f"{side}.yaml"))]
+        return ["route", "label", "--data", str(self.data), *named, "-o", str(self.out), *more]
+
+    def label(self, *more: str) -> tuple[list[dict[str, Any]], str, str]:
+        """The lines written, standard output, standard error."""
+        assert main(self.arguments(*more)) == 0
+        said = self._capsys.readouterr()
+        return [json.loads(line) for line in self.out.read_text(encoding="utf-8").splitlines()], said.out, said.err
+
+    def refused(self, *more: str, code: int = 2) -> str:
+        """The last line of standard error of a command that fails, and writes nothing."""
+        assert main(self.arguments(*more)) == code
+        assert not self.out.exists()
+        assert not [path for path in self.out.parent.iterdir() if path.suffix != ".journal"]
+        message = self._capsys.readouterr().err
+        assert "Traceback" not in message
+        return message.splitlines()[-1]
+
+
+@pytest.fixture
+def place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
+    place = Place(tmp_path, capsys)
+    place.questions(*map(question, range(4)))
+    return place
+
+
+@pytest.fixture
+def api(place: Place, serve: Serve) -> ScriptedAPI:
+    """Answers by ``letters``; both models' settings name it."""
+    server = serve(lambda prompt, number: letters(server, prompt, number))
+    place.settings(server)
+    return server
+
+
+def test_quality_costs_and_labels_of_each_query(place: Place, api: ScriptedAPI) -> None:
+    rows, out, _ = place.label()
+    assert [row["query"]["id"] for row in rows] == ["q0", "q1", "q2", "q3"]
+    assert [(row["edge"], row["cloud"], row["label"]) for row in rows] == [(0, 1, 1), (1, 1, 0), (1, 1, 0), (0, 0, 0)]
+    assert [row["cloud_cost"] for row in rows] == pytest.approx([(5 * 100 + 5 * 1000) / 1e6] * 4)
+    assert "edge_cost" not in rows[0]
+    assert "edge 50.00 %, cloud 75.00 %; cloud better in 25.0 %, edge better in 0.0 %" in out
+    assert "label hybrid (epsilon 0): 0 in 75.0 %, 1 in 25.0 %; mean 0.250, entropy 0.81 bit" in out
+    found = load_outcomes(place.out)
+    assert (found.edge.tolist(), found.cloud.tolist(), found.groups) == ([0, 1, 1, 0], [1, 1, 1, 0], ["g"] * 4)
+
+
+def test_the_second_run_asks_nothing(place: Place, api: ScriptedAPI) -> None:
+    place.label()
+    first, asked = place.out.read_bytes(), len(api.bodies)
+    assert asked == 8
+    Journal._open.clear()
+    _, _, err = place.label()
+    assert (place.out.read_bytes(), len(api.bodies)) == (first, asked)
+    assert "edge: 4 of 4 answers, 4 from the journal" in err
+    place.label("--label", "hard", "--limit", "2")
+    assert len(api.bodies) == asked
+
+
+def test_the_environment_is_as_before(place: Place, api: ScriptedAPI) -> None:
+    before = dict(os.environ)
+    place.label("--samples", "1")
+    assert dict(os.environ) == before
+
+
+def test_labels_can_be_chosen(place: Place, api: ScriptedAPI) -> None:
+    assert [row["label"] for row in place.label("--label", "hard")[0]] == [1, 0, 0, 1]
+    assert [row["label"] for row in place.label("--label", "gain")[0]] == [1, 0.5, 0.5, 0.5]
+
+
+def test_outcomes_of_one_label_are_kept_without_it(place: Place, api: ScriptedAPI) -> None:
+    place.questions(question(1), question(2))
+    rows, out, _ = place.label()
+    assert [(row["edge"], row["cloud"]) for row in rows] == [(1, 1), (1, 1)]
+    assert not any("label" in row for row in rows)
+    assert "no labels: all 2 queries have the hybrid label 0" in out
+
+
+def test_samples_have_seeds_of_their_own_and_are_journaled(place: Place, serve: Serve) -> None:
+    def reply(prompt: str, number: int) -> bytes:
+        body = server.bodies[number]
+        right = body["model"] == "cloud" or body["seed"] % 2 == 0
+        return answer("B" if right else "C")
+
+    server = serve(reply)
+    place.settings(server, seed=10)
+    place.questions(question(0), question(1))
+    rows, _, _ = place.label("--samples", "3", "--temperature", "0.7")
+    assert [(body["model"], body["seed"], body["temperature"]) for body in server.bodies] == [
+        (side, 10 + number, 0.7 if number else 0.0) for side in ("edge", "cloud") for number in range(4) for _ in "01"
+    ]
+    assert [row["edge_samples"] for row in rows] == [[0, 1, 0]] * 2
+    assert [row["cloud_samples"] for row in rows] == [[1, 1, 1]] * 2
+    assert [row["edge"] for row in rows] == [1, 1]
+    Journal._open.clear()
+    place.label("--samples", "3", "--temperature", "0.7")
+    assert len(server.bodies) == 16
+
+
+def test_soft_labels_and_their_shift(place: Place, serve: Serve) -> None:
+    def reply(prompt: str, number: int) -> bytes:
+        body = server.bodies[number]
+        hard = prompt == "Question 1?" and body["model"] == "edge" and body["seed"] != 1
+        return answer("C" if hard else "B")
+
+    server = serve(reply)
+    place.settings(server)
+    rows, out, _ = place.label("--samples", "4", "--limit", "2")
+    assert [row["query"]["id"] for row in rows] == ["q0", "q2"]
+    assert "no labels: all 2 queries have the soft label 0" in out
+    rows, out, _ = place.label("--samples", "4")
+    assert [row["label"] for row in rows] == [0, 0.75, 0, 0]
+    assert "label soft (t = 0): 0 in 75.0 %, 0.5 to 1 in 25.0 %" in out
+
+
+def test_a_rows_own_temperature_is_that_of_its_samples(place: Place, api: ScriptedAPI) -> None:
+    place.questions(question(0, temperature=0.3), question(1))
+    place.label("--samples", "1")
+    edge = [body["temperature"] for body in api.bodies if body["model"] == "edge"]
+    assert edge == [0.3, 0.0, 0.3, 1.0]
+
+
+def test_ctrl_c_keeps_what_was_answered(place: Place, serve: Serve) -> None:
+    reached, released = threading.Event(), threading.Event()
+
+    def reply(prompt: str, number: int) -> bytes:
+        if number == 3:
+            reached.set()
+            released.wait(60)
+        return letters(server, prompt, number)
+
+    server = serve(reply)
+    place.settings(server)
+    command = [sys.executable, "-m", "ianvs_specdec.cli", *place.arguments()]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert reached.wait(60)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    finally:
+        released.set()
+        running.kill()
+    assert running.returncode == 130
+    assert "3 answers are kept in" in err
+    assert err.splitlines()[-1] == "specdec route: interrupted"
+    assert not place.out.exists()
+    asked = len(server.bodies)
+    rows, _, err = place.label()
+    assert len(rows) == 4
+    assert len(server.bodies) - asked == 5
+    assert "edge: 4 of 4 answers, 3 from the journal" in err
+
+
+def test_failures_leave_their_query_out_until_the_next_run(place: Place, serve: Serve) -> None:
+    broken = True
+
+    def reply(prompt: str, number: int) -> bytes:
+        if broken and prompt == "Question 2?" and server.bodies[number]["model"] == "cloud":
+            return refusal("500 Broken")
+        return letters(server, prompt, number)
+
+    server = serve(reply)
+    place.settings(server)
+    assert "500" in place.refused()
+    place.settings(server, max_failures=1)
+    rows, _, err = place.label()
+    assert [row["query"]["id"] for row in rows] == ["q0", "q1", "q3"]
+    assert "1 of 4 queries are left out: 1 without an answer of the cloud; the first: " in err
+    broken, asked = False, len(server.bodies)
+    rows, _, _ = place.label()
+    assert (len(rows), len(server.bodies) - asked) == (4, 1)
+
+
+def test_where_all_fail_nothing_is_written(place: Place, serve: Serve) -> None:
+    place.settings(serve(lambda prompt, number: refusal("500 Broken")), max_failures=100)
+    assert "none of 4 queries was answered by both models: " in place.refused()
+
+
+def test_queries_are_asked_together_where_the_back_end_can(place: Place, serve: Serve) -> None:
+    together = threading.Barrier(4)
+
+    def reply(prompt: str, number: int) -> bytes:
+        together.wait(60)
+        return letters(server, prompt, number)
+
+    server = serve(reply)
+    place.settings(server)
+    rows, _, _ = place.label("--concurrency", "4")
+    assert [row["edge"] for row in rows] == [0, 1, 1, 0]
+
+
+def test_reference_similarity(place: Place, serve: Serve) -> None:
+    from sacrebleu.metrics import CHRF
+
+    texts = {"edge": "the bat sat", "cloud": "the cat sat"}
+    server = serve(lambda prompt, number: answer(texts[server.bodies[number]["model"]]))
+    place.settings(server)
+    place.questions(question(0, {"references": ["the cat sat"]}, scorer="none"), question(1, "the dog", scorer="text"))
+    rows, _, _ = place.label("--quality", "chrf")
+    for side, text in texts.items():
+        expected = [CHRF().sentence_score(text, [reference]).score / 100 for reference in ("the cat sat", "the dog")]
+        assert [row[side] for row in rows] == pytest.approx(expected)
+
+
+def test_a_judges_ratings_become_shares(place: Place, serve: Serve) -> None:
+    ratings = {"edge": "[[4]]", "cloud": "[[10]]"}
+
+    def reply(prompt: str, number: int) -> bytes:
+        model = server.bodies[number]["model"]
+        return answer(ratings["cloud" if "by cloud" in prompt else "edge"] if model == "j" else f"by {model}")
+
+    server = serve(reply)
+    place.settings(server)
+    place.questions(question(0, {}, scorer="judge", group="writing"))
+    assert f"{place.data}:1: its scorer judge names no judge: give --scorer-set judge_model=NAME" in place.refused()
+    judge = ("--scorer-set", "judge_model=j", "--scorer-set", f"judge_base_url={server.url}")
+    rows, _, _ = place.label(*judge)
+    assert (rows[0]["edge"], rows[0]["cloud"]) == pytest.approx((3 / 9, 1))
+    asked = len(server.bodies)
+    place.label(*judge)
+    assert len(server.bodies) == asked == 4
+
+
+def test_the_clouds_back_end_may_be_the_edges_on_models_in_this_process(place: Place, serve: Serve) -> None:
+    for seed, side in enumerate(("edge", "cloud")):
+        folder = build_model(place.folder / side, seed=seed)
+        backend = "PromptLookup" if side == "edge" else "same-as-edge"
+        settings = f"model: {folder}\nbackend: {backend}\nmax_tokens: 4\ndtype: float32\nthreads: 1\n"
+        (place.folder / f"{side}.yaml").write_text(settings)
+    long = {"turns": ["word " * 20_000], "id": "long"}
+    place.questions(question(0, "text", scorer="text"), {"question": long, "answer": "text"})
+    rows, _, _ = place.label("--samples", "2")
+    assert [len(row["edge_samples"]) for row in rows] == [2, 2]
+    assert len(rows[1]["query"]["turns"][0]) == 100_000
+    values = [json.loads(line) for line in (place.out.with_suffix(".journal") / "journal.jsonl").open()]
+    configurations = [line["value"] for line in values if "config_id" in line]
+    assert {value["method"] for value in configurations} == {"prompt_lookup"}
+    Journal._open.clear()
+    again, _, err = place.label("--samples", "2")
+    assert again == rows
+    assert "cloud: 6 of 6 answers, 6 from the journal" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"", "there are no questions in it"),
+        (b'{"question": "q"}\n', "data.jsonl:1: the key 'answer' is missing"),
+        (b'{"query": "q", "answer": "B"}\n', "data.jsonl:1: the key 'question' is missing"),
+        (b'{"question": "q", "answer": "B"}\n{"question"\n', "data.jsonl:2: not JSON"),
+        (b'{"question": "\xff", "answer": "B"}\n', "data.jsonl: cannot be read after line 0"),
+        (b'{"question": "\\ud800", "answer": "B"}\n', "data.jsonl:1: the question holds half of a character"),
+        (b'{"question": 5, "answer": "B"}\n', "data.jsonl:1: a question must be a string or an object"),
+        (b'{"question": "q", "answer": ""}\n', "data.jsonl:1: its scorer text can make nothing of the row's answer ''"),
+        (b'{"question": {"turns": ["q"], "scorer": "none"}, "answer": "B"}\n', "its scorer none compares with nothing"),
+        (
+            b'{"question": {"turns": ["q"], "scorer": "number"}, "answer": "many"}\n',
+            "scorer number can make nothing",
+        ),
+    ],
+)
+def test_data_that_will_not_do_is_told_before_anyone_is_asked(
+    place: Place, api: ScriptedAPI, content: bytes, part: str
+) -> None:
+    place.data.write_bytes(content)
+    assert part in place.refused()
+    assert not api.bodies
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--quality", "bleu"], "unknown quality scorer 'bleu'. Known: benchmark, chrf, rouge-l, seq2seq:FOLDER"),
+        (["--quality", "seq2seq:nowhere"], "there is no model in it"),
+        (["--quality", "chrf"], "data.jsonl:1: its answer is a letter"),
+        (["--label", "soft"], "--label soft needs several answers"),
+        (["--samples", "2", "--temperature", "0"], "--temperature must be above 0"),
+        (["--temperature", "1"], "--temperature is that of --samples"),
+        (["--epsilon", "nan"], "--epsilon must be from 0 to 1"),
+        (["--algorithm", "oracle"], "--algorithm is one of --job"),
+        (["-o", "nowhere/out.jsonl"], "the folder nowhere does not exist"),
+        (["-o", "out.csv"], "give a name that ends in .jsonl"),
+        (["--edge-backend", "ape"], "--edge-backend: unknown back end 'ape'. Did you mean 'api'?"),
+        (["--cloud-set", "max_tokens=0"], "--cloud-set max_tokens: max_tokens must be at least 1"),
+        (["--cloud-set", "max_tokens"], "--cloud-set max_tokens: write it as --cloud-set key=value"),
+        (["--scorer-set", "judge=x"], "--scorer-set judge: unknown hyperparameter 'judge'"),
+        (["--edge", "nowhere.yaml"], "nowhere.yaml: cannot be read: No such file"),
+    ],
+)
+def test_arguments_that_will_not_do(place: Place, api: ScriptedAPI, arguments: list[str], part: str) -> None:
+    assert part in place.refused(*arguments)
+    assert not api.bodies
+
+
+def test_settings_are_blamed_by_file_and_line(place: Place, api: ScriptedAPI) -> None:
+    with (place.folder / "cloud.yaml").open("a") as file:
+        file.write("temprature: 1\n")
+    assert "cloud.yaml:7: unknown hyperparameter 'temprature'. Did you mean 'temperature'?" in place.refused()
+    (place.folder / "cloud.yaml").write_text("model: [\n")
+    assert "cloud.yaml:2: not valid YAML" in place.refused()
+    (place.folder / "cloud.yaml").write_text("backend: api\n")
+    assert "which model is the cloud? Give --cloud FILE" in place.refused()
+
+
+def test_a_finished_job_has_it_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from reporting.builder import Bench, choice, usual
+
+    monkeypatch.chdir(tmp_path)
+    bench = usual(Bench(tmp_path, [choice(number) for number in range(8)]))
+    job, out = str(bench.folder), tmp_path / "outcomes.jsonl"
+    assert main(["route", "label", "--job", job, "-o", str(out)]) == 0
+    assert "edge 50.00 %, cloud 87.50 %" in capsys.readouterr().out
+    assert load_outcomes(out).cloud.tolist() == [1, 1, 1, 1, 1, 1, 1, 0]
+    out.unlink()
+    asking: list[tuple[str, str]] = [("--edge", "x"), ("--samples", "2"), ("--scorer-set", "a=b"), ("--limit", "1")]
+    for name, value in asking:
+        assert main(["route", "label", "--job", job, "-o", str(out), name, value]) == 2
+        assert f"{name} is for asking models" in capsys.readouterr().err
+    assert not out.exists()
