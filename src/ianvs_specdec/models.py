@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from ianvs_specdec import observers
+from ianvs_specdec.baseline import compare
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import AnswerError, UserError
@@ -19,7 +20,7 @@ from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.journal import Entry, Journal
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.overlap import REQUESTS
-from ianvs_specdec.response import Response, response_of, turn_of
+from ianvs_specdec.response import Attempt, Response, response_of, turn_of
 from ianvs_specdec.run import current_concurrency, current_repeat, job_folder
 from ianvs_specdec.settings import SAME_AS_EDGE, Settings
 from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, messages_of
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 DIGESTS = "model_files.json"
 STARTED = time.time() - time.perf_counter()
 """The clock time at which the monotonic clock was 0: when the clock is set, requests must not seem to overlap."""
+SEEDS_APART = 1_000_003
+"""Between the seeds of two samples of one answer; repeats have seeds one after the other."""
 ALONE = 0.99
 """A request whose share of its time is at least this had no other one beside it."""
 
@@ -46,6 +49,10 @@ class RoutedModel:
       accepted and without effect, since a grid crosses them;
     - ``use_cache``: take answers from the journal (they are written there in any case);
     - ``price_prompt``, ``price_cached``, ``price_completion``: per million tokens;
+    - ``logprobs``: tell how sure the model was of each token (``types.Trace.confidence``);
+    - ``samples``: how many answers to ask for, of the edge model only: those after the first are drawn with
+      ``samples_temperature`` and stand beside it under ``samples`` of the response, which counts their tokens, time
+      and cost;
     - ``max_failures``: how many queries may remain without an answer, where the back end can tell that others may have
       one. Such a query is told in its response and in the journal.
 
@@ -61,7 +68,7 @@ class RoutedModel:
         self._llm: LLM | None = None
         self._journal: Journal | None = None
         self._digests: FileDigests | None = None
-        self._configurations: dict[Sampling, tuple[Configuration, Configuration | None]] = {}
+        self._configurations: dict[Sampling, tuple[Configuration, list[Configuration]]] = {}
         self._failed = 0
         self._ended = False
         self._mutex = threading.RLock()
@@ -93,30 +100,47 @@ class RoutedModel:
     def _answer(self, data: Any) -> Response:
         query = query_of_row(data)
         self._open()
-        completions: list[Completion] = []
-        turns: list[dict[str, Any]] = []
         # Another repeat draws other samples; greedy answers are asked for again all the same.
         sampling = dataclasses.replace(self.settings.sampling, seed=self.settings.sampling.seed + current_repeat())
         if query.temperature is not None:
             sampling = dataclasses.replace(sampling, temperature=float(query.temperature))
-        error = None
+        attempt = self._converse(query, sampling)
+        samples = [] if attempt.error else [self._converse(query, drawn) for drawn in self._drawn(sampling)]
+        response = self._response(query, attempt, samples, sampling, data if isinstance(data, dict) else {})
+        if attempt.error is not None:
+            response["error"], response["failures"] = str(attempt.error), attempt.error.failures
+            if not attempt.turns:
+                response["cost"] = None
+        response.row = data
+        return response
+
+    def _converse(self, query: Query, sampling: Sampling) -> Attempt:
+        """All turns of a query, as far as they are answered."""
+        attempt = Attempt()
         for index in range(len(query.turns)):
-            messages = messages_of(query, [earlier.text for earlier in completions])
+            messages = messages_of(query, [earlier.text for earlier in attempt.completions])
             try:
                 completion, turn = self._turn(messages, sampling, query.hints(index))
             except AnswerError as reason:
                 self._forgive(query, reason)
-                error = reason
+                attempt.error = reason
                 break
-            completions.append(completion)
-            turns.append(turn)
-        response = self._response(query, completions, turns, sampling, data if isinstance(data, dict) else {})
-        if error is not None:
-            response["error"], response["failures"] = str(error), error.failures
-            if not turns:
-                response["cost"] = None
-        response.row = data
-        return response
+            attempt.completions.append(completion)
+            attempt.turns.append(turn)
+        return attempt
+
+    def _drawn(self, sampling: Sampling) -> list[Sampling]:
+        """How the further samples are drawn: requests of their own, with seeds that no repeat has."""
+        settings = self.settings
+        return [
+            dataclasses.replace(
+                sampling,
+                temperature=float(settings.samples_temperature),
+                seed=sampling.seed + number * SEEDS_APART,
+                logprobs=False,
+            )
+            for number in range(1, settings.samples)
+        ]
 
     def cleanup(self) -> None:
         """Release the model. What was answered is in the journal already; nothing is asked any more."""
@@ -137,39 +161,41 @@ class RoutedModel:
             self._digests = FileDigests(job_folder() / DIGESTS)
             self._llm = self.settings.llm(name)
 
-    def _configured(self, sampling: Sampling) -> tuple[Configuration, Configuration | None]:
-        """What determines the answers with this sampling, and the same of the baseline, where there is one."""
+    def _configured(self, sampling: Sampling) -> tuple[Configuration, list[Configuration]]:
+        """What determines the answers with this sampling, and the same of the baseline, where there is one: of one
+        that was asked for log-probabilities, too, and of one that was not, which says the same.
+        """
         with self._mutex:
             if sampling not in self._configurations:
                 assert self._llm is not None
                 assert self._digests is not None
-                settings: dict[str, Any] = {"sampling": {**dataclasses.asdict(sampling), "stop": list(sampling.stop)}}
-                if repeat := current_repeat():
-                    settings["repeat"] = repeat
-                values = [self._llm.identity(self._digests), self._llm.baseline_identity(self._digests)]
-                own, baseline = (
-                    Configuration(self.settings.model, {**value, **settings}) if value else None for value in values
-                )
-                assert own is not None
-                self._configurations[sampling] = own, baseline
+                own = self._configuration(self._llm.identity(self._digests), sampling)
+                baseline = self._llm.baseline_identity(self._digests)
+                demands = dict.fromkeys((sampling, dataclasses.replace(sampling, logprobs=False))) if baseline else ()
+                self._configurations[sampling] = own, [self._configuration(baseline or {}, each) for each in demands]
             return self._configurations[sampling]
+
+    def _configuration(self, identity: dict[str, Any], sampling: Sampling) -> Configuration:
+        repeat = current_repeat()
+        settings = {"sampling": sampling.to_json(), **({"repeat": repeat} if repeat else {})}
+        return Configuration(self.settings.model, {**identity, **settings})
 
     def _turn(self, messages: list[Message], sampling: Sampling, hints: Hints) -> tuple[Completion, dict[str, Any]]:
         assert self._journal is not None
         journal = self._journal
-        configuration, baseline = self._configured(sampling)
+        configuration, baselines = self._configured(sampling)
         key = configuration.key(messages, hints.prediction)
         with journal.asking(key):
             found = journal.get(key) if self.settings.use_cache else None
             entry = found or self._ask(configuration, messages, sampling, hints)
-        baseline_key = baseline.key(messages, hints.prediction) if baseline else None
+        baseline_keys = [baseline.key(messages, hints.prediction) for baseline in baselines]
         return entry.completion, turn_of(
             entry.completion,
             key=key,
             replayed=entry.replayed,
             cached=found is not None and not entry.replayed,
             hardware=entry.hardware,
-            baseline=baseline_key and _compare(journal, baseline_key, key, entry),
+            baseline=next(filter(None, (compare(journal, one, key, entry) for one in baseline_keys)), None),
         )
 
     def _ask(self, configuration: Configuration, messages: list[Message], sampling: Sampling, hints: Hints) -> Entry:
@@ -223,22 +249,23 @@ class RoutedModel:
         log.warning("%s model: query %s got no answer: %s", self.side, query.id, reason)
 
     def _response(
-        self,
-        query: Query,
-        completions: list[Completion],
-        turns: list[dict[str, Any]],
-        sampling: Sampling,
-        data: dict[str, Any],
+        self, query: Query, attempt: Attempt, samples: list[Attempt], sampling: Sampling, data: dict[str, Any]
     ) -> Response:
         response = response_of(
-            query, completions, turns, side=self.side, model=self.settings.model, backend=self.backend()
+            query,
+            attempt.completions,
+            attempt.turns,
+            samples,
+            side=self.side,
+            model=self.settings.model,
+            backend=self.backend(),
         )
         usage = response["usage"]
         # Coupled sampling, too, has one right output.
         coupled = self.settings.options.get("acceptance") == "coupled"
         response["greedy"] = sampling.greedy or coupled
         response["lossy"] = self._llm is not None and self._llm.lossy(sampling)
-        cached = sum(completion.cached_tokens for completion in completions)
+        cached = sum(c.cached_tokens for answered in (attempt, *samples) for c in answered.completions)
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"], cached)
         response["routing"] = data.get("routing")
         response["slo"] = data.get("slo")
@@ -249,29 +276,6 @@ def _circumstances(llm: LLM) -> dict[str, Any]:
     """What the timings depend on. With other rows beside it, an answer takes another time than alone."""
     concurrency = current_concurrency()
     return {**llm.hardware(), **({"concurrency": concurrency} if concurrency > 1 else {})}
-
-
-def _compare(journal: Journal, baseline_key: str, key: str, entry: Entry) -> dict[str, Any] | None:
-    """How the answer stands to the baseline's; None if that is not known."""
-    baseline = entry if baseline_key == key else journal.get(baseline_key)
-    if baseline is None:
-        return None
-    ours, theirs = entry.completion, baseline.completion
-    comparison: dict[str, Any] = {
-        "key": baseline_key,
-        "latency": theirs.trace.latency if baseline.hardware == entry.hardware else None,
-        "issued": theirs.trace.issued,
-        "busy": theirs.trace.busy,
-        "completion_tokens": theirs.completion_tokens,
-        "identical": ours.token_ids == theirs.token_ids,
-    }
-    if not comparison["identical"]:
-        pairs = zip(ours.token_ids, theirs.token_ids, strict=False)
-        shorter = min(len(ours.token_ids), len(theirs.token_ids))
-        difference = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
-        near_ties = {position for position, _ in (*ours.trace.near_ties, *theirs.trace.near_ties)}
-        comparison |= {"difference": difference, "near_tie": difference in near_ties}
-    return comparison
 
 
 class EdgeModel(RoutedModel):
@@ -307,7 +311,11 @@ class CloudModel(RoutedModel):
 
     @classmethod
     def _parse(cls, hyperparameters: dict[str, Any]) -> Settings:
-        return Settings.parse(hyperparameters, follows_edge=True)
+        settings = Settings.parse(hyperparameters, follows_edge=True)
+        if settings.samples > 1:
+            reason = "samples is for the edge model: a router compares them to decide whether to ask the cloud"
+            raise UserError(reason, key="samples")
+        return settings
 
     def backend(self) -> str:
         """The back end's name; ``same-as-edge`` is resolved at the first query, when both models of the test case

@@ -15,6 +15,8 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
 - ``greedy``: there is one right output; ``lossy``: the back end is set to trade the model's own output for speed;
 - ``error``: why the query got no answer, or no whole one, and ``failures``, the attempts at it, as in a trace;
   ``turns`` holds those that were answered;
+- ``samples``: further answers of the edge model, each with ``completion``, ``prediction``, ``turns`` and, where it is
+  not whole, ``error``; their tokens, times and cost are in ``usage``, ``perf`` (latency, throughput) and ``cost``;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
   ``slo``.
 
@@ -24,10 +26,23 @@ What is undefined is None, never 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ianvs_specdec.benchmarks.scorers import prediction
+from ianvs_specdec.errors import AnswerError
 from ianvs_specdec.types import Completion, Query, Trace
+
+
+@dataclass
+class Attempt:
+    """What became of asking all turns of a query once. ``turns``: see ``turn_of``; ``error``: why not all have an
+    answer.
+    """
+
+    completions: list[Completion] = field(default_factory=list)
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    error: AnswerError | None = None
 
 
 class Response(dict[str, Any]):
@@ -61,7 +76,7 @@ def _frozen(trace: Trace) -> dict[str, Any]:
     data["chunks"] = tuple(map(tuple, data["chunks"]))
     data["steps"] = tuple(_STEPS.setdefault(step, step) for step in map(tuple, data["steps"]))
     data["near_ties"] = tuple(map(tuple, data["near_ties"]))
-    for name in ("rejected", "failures"):
+    for name in ("rejected", "failures", "confidence"):
         if name in data:
             data[name] = tuple(map(tuple, data[name]))
     return data
@@ -81,25 +96,43 @@ def turn_of(completion: Completion, **details: Any) -> dict[str, Any]:
 
 
 def response_of(
-    query: Query, completions: Sequence[Completion], turns: list[dict[str, Any]], **details: Any
+    query: Query,
+    completions: Sequence[Completion],
+    turns: list[dict[str, Any]],
+    samples: Sequence[Attempt] = (),
+    **details: Any,
 ) -> Response:
-    """The response to a query from its answered turns. ``details`` are keys to add, ``cost`` and ``routing`` among
-    them.
+    """The response to a query from its answered turns, and further samples of its answer. ``details`` are keys to add,
+    ``cost`` and ``routing`` among them.
     """
-    answers = [completion.text for completion in completions]
+    further = [completion for sample in samples for completion in sample.completions]
+    every = [*turns, *(turn for sample in samples for turn in sample.turns)]
     return Response(
-        completion="\n\n".join(answers),
-        usage=_usage(completions),
-        perf=_perf([completion.trace for completion in completions]),
-        prediction=prediction(query.scorer, answers) if answers else None,
-        turns=turns,
-        replayed=any(turn["replayed"] for turn in turns),
-        cached=any(turn["cached"] for turn in turns),
+        **_answer(query, completions, turns),
+        usage=_usage([*completions, *further]),
+        perf=_perf([c.trace for c in completions], [c.trace for c in further]),
+        replayed=any(turn["replayed"] for turn in every),
+        cached=any(turn["cached"] for turn in every),
+        **({"samples": [_sample(query, sample) for sample in samples]} if samples else {}),
         query_id=query.id,
         group=query.group,
         scorer=query.scorer,
         **details,
     )
+
+
+def _answer(query: Query, completions: Sequence[Completion], turns: list[dict[str, Any]]) -> dict[str, Any]:
+    answers = [completion.text for completion in completions]
+    return {
+        "completion": "\n\n".join(answers),
+        "prediction": prediction(query.scorer, answers) if answers else None,
+        "turns": turns,
+    }
+
+
+def _sample(query: Query, sample: Attempt) -> dict[str, Any]:
+    error = {} if sample.error is None else {"error": str(sample.error), "failures": sample.error.failures}
+    return {**_answer(query, sample.completions, sample.turns), **error}
 
 
 def _usage(completions: Sequence[Completion]) -> dict[str, int]:
@@ -108,9 +141,9 @@ def _usage(completions: Sequence[Completion]) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
 
-def _perf(traces: Sequence[Trace]) -> dict[str, float | None]:
-    latency = sum(trace.latency or 0.0 for trace in traces)
-    total = sum(trace.tokens for trace in traces)
+def _perf(traces: Sequence[Trace], further: Sequence[Trace]) -> dict[str, float | None]:
+    latency = sum(trace.latency or 0.0 for trace in (*traces, *further))
+    total = sum(trace.tokens for trace in (*traces, *further))
     seconds = sum(trace.chunks[-1][0] - trace.chunks[0][0] for trace in traces if trace.chunks)
     tokens = total - sum(trace.chunks[0][1] for trace in traces if trace.chunks)
     return {

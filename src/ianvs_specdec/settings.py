@@ -17,8 +17,10 @@ SAME_AS_EDGE = "same-as-edge"
 """Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""
 
 PRICES = ("price_prompt", "price_cached", "price_completion")
-_NUMBERS = ("temperature", "top_p", "repetition_penalty", *PRICES)
-_WHOLE = ("max_tokens", "top_k", "seed", "max_failures")
+_NUMBERS = ("temperature", "top_p", "repetition_penalty", "samples_temperature", *PRICES)
+_SAMPLES = ("samples", "samples_temperature")
+MOST_SAMPLES = 100
+_WHOLE = ("max_tokens", "top_k", "seed", "max_failures", "samples")
 
 
 def option_names() -> tuple[str, ...]:
@@ -39,6 +41,7 @@ class Settings:
 
     Prices are per million tokens, None where there is none; cached tokens of a prompt then cost what the others do.
     ``max_failures`` is the number of queries that may remain without an answer before the test case is given up.
+    ``samples`` is how many answers are asked for, all but the first drawn with ``samples_temperature``.
     """
 
     model: str
@@ -50,11 +53,13 @@ class Settings:
     price_completion: float | None = None
     price_cached: float | None = None
     max_failures: int = 0
+    samples: int = 1
+    samples_temperature: float = 1.0
 
     @classmethod
     def parse(cls, hyperparameters: Mapping[str, Any], *, follows_edge: bool = False) -> Settings:
         """Raises UserError with the ``key`` at fault. ``follows_edge`` allows the back end ``same-as-edge``."""
-        own = ("model", "backend", "use_cache", *PRICES, "max_failures", *Sampling.names())
+        own = ("model", "backend", "use_cache", *PRICES, "max_failures", *_SAMPLES, *Sampling.names())
         for key in hyperparameters:
             if key not in own and key not in option_names():
                 raise unknown("hyperparameter", key, (*own, *option_names()), key=key)
@@ -81,6 +86,7 @@ class Settings:
             price_completion=given.get("price_completion"),
             price_cached=given.get("price_cached"),
             max_failures=given.get("max_failures", 0),
+            **{key: given[key] for key in _SAMPLES if key in given},
         )
         if not (follows_edge and settings.backend == SAME_AS_EDGE):
             settings.check_backend(settings.backend)
@@ -137,10 +143,15 @@ def _check_types(given: Mapping[str, Any]) -> None:
     check(_NUMBERS, (int, float), "a number")
     check(_WHOLE, (int,), "a whole number")
     check(("model", "backend"), (str,), "a text")
-    check(("use_cache",), (bool,), "true or false")
+    check(("use_cache", "logprobs"), (bool,), "true or false")
     stop = given.get("stop", ())
     if not isinstance(stop, (str, list, tuple)) or not all(isinstance(item, str) for item in stop):
         raise UserError(f"stop must be a text or a list of texts, not {stop!r}", key="stop")
     for key in (*PRICES, "max_failures"):
         if given.get(key, 0) < 0:
             raise UserError(f"{key} must be 0 or more, not {given[key]!r}", key=key)
+    if not 1 <= (samples := given.get("samples", 1)) <= MOST_SAMPLES:
+        raise UserError(f"samples must be from 1 (the answer alone) to {MOST_SAMPLES}, not {samples!r}", key="samples")
+    if not 0 < (temperature := given.get("samples_temperature", 1.0)) < 100:
+        reason = f"samples_temperature must be more than 0, or all samples would be alike, not {temperature!r}"
+        raise UserError(reason, key="samples_temperature")

@@ -30,6 +30,7 @@ class Sampling:
     repetition_penalty: float = 1.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    logprobs: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
@@ -50,6 +51,13 @@ class Sampling:
     @classmethod
     def names(cls) -> tuple[str, ...]:
         return tuple(f.name for f in fields(cls))
+
+    def to_json(self) -> dict[str, Any]:
+        """What determines an answer. Without ``logprobs`` as if there were no such field: answers of journals that do
+        not know it still serve.
+        """
+        plain = {**asdict(self), "stop": list(self.stop)}
+        return plain if self.logprobs else {name: value for name, value in plain.items() if name != "logprobs"}
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,11 @@ class Trace:
     this one: seconds since the request was issued, and what went wrong in a word or two. ``issued`` is the clock time
     (Unix seconds) of the request, by which overlapping requests are told, and ``busy``, where others were under way
     with it, its share of the time (see ``overlap``); ``memory`` the bytes that the model's weights and caches held.
+
+    ``confidence`` is how sure the model was, where ``Sampling.logprobs`` asked for it, else None: for each output token
+    its natural log-probability, the entropy of the distribution (nats) and the margin between its two best
+    probabilities. The distribution is the model's own: the softmax of the logits, before repetition penalty,
+    temperature, top-k and top-p. ``characters`` is how many characters of the text each of these tokens adds.
     """
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "busy", "memory")
@@ -106,6 +119,8 @@ class Trace:
     issued: float | None = None
     busy: float | None = None
     memory: int | None = None
+    confidence: list[tuple[float, float, float]] | None = None
+    characters: list[int] | None = None
 
     @property
     def tokens(self) -> int:
@@ -129,6 +144,8 @@ class Trace:
             **{name: value for name in self.OPTIONAL if (value := getattr(self, name)) is not None},
             **({"rejected": [list(ids) for ids in self.rejected]} if any(self.rejected) else {}),
             **({"failures": [[round(t, 3), what] for t, what in self.failures]} if self.failures else {}),
+            **({} if self.confidence is None else {"confidence": [_rounded(*token) for token in self.confidence]}),
+            **({} if self.characters is None else {"characters": list(self.characters)}),
         }
 
     @classmethod
@@ -139,8 +156,15 @@ class Trace:
             near_ties=[(p, g) for p, g in data.get("near_ties", ())],
             rejected=[tuple(ids) for ids in data.get("rejected", ())],
             failures=[(t, what) for t, what in data.get("failures", ())],
+            confidence=None if (told := data.get("confidence")) is None else [(p, h, m) for p, h, m in told],
+            characters=None if (told := data.get("characters")) is None else list(told),
             **{name: data.get(name) for name in cls.OPTIONAL},
         )
+
+
+def _rounded(*figures: float) -> list[float]:
+    # Adding 0.0 makes 0.0 of -0.0.
+    return [round(figure, 5) + 0.0 for figure in figures]
 
 
 @dataclass

@@ -95,7 +95,7 @@ def test_answers_that_no_test_case_holds_come_from_the_journal(bench: Bench):
     whole = collect(bench.folder)["routing"][0]
     journal = Journal(bench.folder / "journal.jsonl", "run")
     sampling = Sampling()
-    config = Configuration("cloud", {"sampling": {**sampling.__dict__, "stop": []}})
+    config = Configuration("cloud", {"sampling": sampling.to_json()})
     for index, row in enumerate(bench.rows):
         text = "The answer is C." if index == 7 else "The answer is B."
         messages = [{"role": "user", "content": row["question"]["turns"][0]}]

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ianvs_specdec.decoding import acceptance
+from ianvs_specdec.decoding.acceptance import Verdict
+from ianvs_specdec.decoding.confidence import Confidence
 from ianvs_specdec.decoding.contracts import Context, Drafter, Length, Observation, Stats, Target
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import Output, Stop
@@ -72,15 +75,19 @@ def decode(
     noise = Noise(sampling.seed, prefill.logits.shape[-1], target.device) if coupled else None
     accept = acceptance.create(sampling, prompt_ids, generator, rule, noise)
     trace = Trace()
+    confidence = Confidence() if sampling.logprobs else None
     context = Context(
         list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, noise, 0.0, prediction, task
     )
     stats = Stats(len(context.tokens), task, output.remaining)
 
-    def emit(tokens: list[int], gaps: Sequence[float]) -> int:
+    def emit(tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:
+        tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.token]
         position = len(output.ids)
         emitted = output.add(tokens)
-        trace.near_ties += [(position + i, gap) for i, gap in enumerate(gaps[: len(emitted)]) if gap < NEAR_TIE]
+        trace.near_ties += [(position + i, gap) for i, gap in enumerate(verdict.gaps[: len(emitted)]) if gap < NEAR_TIE]
+        if confidence is not None:
+            confidence.add(logits[verdict.path], tokens)
         context.tokens += emitted
         context.remaining = stats.remaining = output.remaining
         stats.context_tokens = len(context.tokens)
@@ -91,8 +98,8 @@ def decode(
         return len(emitted)
 
     if not rooted:
-        verdict = accept(TokenTree.chain(context.tokens[-1]), prefill.logits)
-        emit([verdict.token], verdict.gaps)
+        root = TokenTree.chain(context.tokens[-1])
+        emit(root, accept(root, prefill.logits), prefill.logits)
     if output.finish_reason is None:
         drafter.begin(target, context, prefill)
 
@@ -104,7 +111,7 @@ def decode(
         verified = target.verify(tree)
         verdict = accept(tree, verified.logits)
         judged = time.perf_counter()
-        emitted = emit([*(tree.tokens[node] for node in verdict.path[1:]), verdict.token], verdict.gaps)
+        emitted = emit(tree, verdict, verified.logits)
         trace.steps.append(Step(len(tree) - 1 - len(tree.scouts), len(verdict.path) - 1, emitted, len(tree)))
         trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
         if trace_trees is not None:
@@ -120,6 +127,8 @@ def decode(
             stats.verify_seconds.append(judged - proposed + committed - told)
             stats.draft_seconds.append(proposed - asked + time.perf_counter() - committed)
 
+    if confidence is not None:
+        trace.confidence = confidence.triples(len(output.ids))
     return Decoded(output.ids, output.finish_reason, trace)
 
 

@@ -8,6 +8,29 @@ Stop = Callable[[list[int]], "int | None"]
 """Given all output ids so far, the number of them to keep because the output is complete, or None to go on."""
 
 
+class Pieces:
+    """The text that each token of one output adds, token by token.
+
+    The text of a token depends on its neighbours (spaces, bytes of one character), so a window of settled tokens is
+    decoded with it. A token that leaves a character unfinished adds nothing; the one that finishes it adds it.
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str]) -> None:
+        self._decode = decode
+        self._window = 0
+        self._shown = 0
+
+    def next(self, ids: list[int], end: int) -> str:
+        """The text that token ``end - 1`` of ``ids`` adds. Called for 1, 2, 3, ..."""
+        before = self._decode(ids[self._window : self._shown])
+        now = self._decode(ids[self._window : end])
+        # An unfinished character shows as U+FFFD and waits for its other bytes.
+        if now.endswith("\ufffd") or len(now) < len(before):
+            return ""
+        self._window, self._shown = self._shown, end
+        return now[len(before) :]
+
+
 class StopStrings:
     """Finds the first token that completes a stop string. One instance serves one request.
 
@@ -17,19 +40,17 @@ class StopStrings:
     """
 
     def __init__(self, decode: Callable[[list[int]], str], strings: Iterable[str]) -> None:
-        self._decode = decode
+        self._pieces = Pieces(decode)
         self._strings = [s for s in strings if s]
         self._reach = max((len(s) for s in self._strings), default=1) - 1
         self._tail = ""
         self._checked = 0
-        self._window = 0
-        self._shown = 0
 
     def __call__(self, ids: list[int]) -> int | None:
         """``ids`` is the whole output so far; each call continues where the one before ended."""
         while self._strings and self._checked < len(ids):
             self._checked += 1
-            text = self._tail + self._next_text(ids)
+            text = self._tail + self._pieces.next(ids, self._checked)
             if any(s in text for s in self._strings):
                 return self._checked
             self._tail = text[-self._reach :] if self._reach else ""
@@ -38,17 +59,6 @@ class StopStrings:
     def trim(self, text: str) -> str:
         """``text`` up to the earliest stop string."""
         return text[: min((i for s in self._strings if (i := text.find(s)) >= 0), default=len(text))]
-
-    def _next_text(self, ids: list[int]) -> str:
-        """The text that the token at ``checked - 1`` adds."""
-        # The text of a token depends on its neighbours (spaces, bytes of one character), so a window of settled tokens
-        # is decoded with it. An unfinished character shows as U+FFFD and waits for its other bytes.
-        before = self._decode(ids[self._window : self._shown])
-        now = self._decode(ids[self._window : self._checked])
-        if now.endswith("\ufffd") or len(now) < len(before):
-            return ""
-        self._window, self._shown = self._shown, self._checked
-        return now[len(before) :]
 
 
 class Output:

@@ -17,6 +17,7 @@ from ianvs_specdec.llm.api_endpoints import Endpoint, check_no_secrets
 from ianvs_specdec.llm.api_session import Call, Session
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.specdec import SpecDecLLM
+from ianvs_specdec.llm.top_logprobs import TOP
 from ianvs_specdec.types import Completion, Hints, Message, Sampling
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,10 @@ class APIBasedLLM(LLM):
     all attempts; a new connection belongs to the request that opened it. A request that is not answered raises
     AnswerError, or UserError where no request would be. An answer that the server's content filter has cut is an
     answer, with finish reason "stop".
+
+    ``logprobs`` asks for the ``TOP`` likeliest tokens beside each token (``top_logprobs`` in ``api_extra_body`` for a
+    server that gives fewer), so that the entropy is approximate (see ``top_logprobs``). Servers count tokens of which
+    they tell nothing, such as the one that ends the output.
     """
 
     backend: ClassVar[str] = "api"
@@ -172,6 +177,7 @@ class APIBasedLLM(LLM):
             "stop": list(sampling.stop) or None,
             "repetition_penalty": sampling.repetition_penalty if sampling.repetition_penalty != 1 else None,
             "top_k": sampling.top_k or None,
+            **({"logprobs": True, "top_logprobs": TOP} if sampling.logprobs else {}),
             "stream": True,
             "stream_options": {"include_usage": True},
             **self.extra_body,

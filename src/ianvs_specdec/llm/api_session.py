@@ -38,6 +38,7 @@ class Call:
     """A request on its way to an answer, with what has become of it so far."""
 
     def __init__(self, body: dict[str, Any], deadline: float, max_tokens: int, on_chunk: OnChunk | None) -> None:
+        self.logprobs = bool(body.get("logprobs"))
         self.started = time.perf_counter()
         self.deadline = self.started + deadline
         self.on_chunk = on_chunk
@@ -93,7 +94,7 @@ class Session:
         self._budget.begin()
         while True:
             endpoint = self._admit(call)
-            answer = StreamedAnswer(call.on_chunk)
+            answer = StreamedAnswer(call.on_chunk, logprobs=call.logprobs)
             try:
                 completion = self._attempt(endpoint, call, answer)
             except AttemptError as failure:

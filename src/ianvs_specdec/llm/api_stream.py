@@ -9,6 +9,7 @@ from typing import Any
 
 from ianvs_specdec.llm.api_failures import LONGEST_BODY, AttemptError, Verdict, message_of, of_event
 from ianvs_specdec.llm.base import OnChunk
+from ianvs_specdec.llm.top_logprobs import ToldLogprobs
 from ianvs_specdec.types import Completion, Step, Trace
 
 LONGEST_EVENT = 1 << 24
@@ -26,10 +27,13 @@ class StreamedAnswer:
     ``specdec serve`` tells its steps, and there is a chunk for each, they count. What a model reasons before it answers
     (``reasoning_content``) is output, counted and timed, but not part of the text; reasoning that is counted and not
     shown is taken to have come with the first chunk.
+
+    ``logprobs``: log-probabilities were asked for; an answer without them is none.
     """
 
-    def __init__(self, on_chunk: OnChunk | None = None) -> None:
+    def __init__(self, on_chunk: OnChunk | None = None, *, logprobs: bool = False) -> None:
         self._on_chunk = on_chunk
+        self._logprobs = ToldLogprobs() if logprobs else None
         self._line = bytearray()
         self._data: list[bytes] = []
         self._strange = bytearray()
@@ -78,6 +82,8 @@ class StreamedAnswer:
             self._metrics = (chunk.get("metrics") or {}).get("speculative_decoding") or self._metrics
             self._specdec = chunk.get("specdec") or self._specdec
             for choice in choices[:1]:
+                if self._logprobs is not None:
+                    self._logprobs.take(choice.get("logprobs"))
                 self._take(choice.get("delta") or {}, int(usage["completion_tokens"]) if usage else None, seconds)
                 if choice.get("finish_reason"):
                     self._finish_reason, self._ended = str(choice["finish_reason"]), seconds
@@ -119,6 +125,8 @@ class StreamedAnswer:
             raise AttemptError("no usage", reason, Verdict.ENDPOINT)
         trace = Trace(self._chunks(tokens) or ([(self._ended, tokens)] if tokens else []))
         ids, truncated = self._engine(tokens, trace)
+        if self._logprobs is not None:
+            self._tell_confidence(self._logprobs, text, tokens, trace)
         emitted = [step.emitted for step in trace.steps]
         if self._specdec and len(emitted) + 1 == len(self._pieces) and sum(emitted) <= tokens:
             counts = [tokens - sum(emitted), *emitted]
@@ -160,6 +168,14 @@ class StreamedAnswer:
         reasoned = details.get("reasoning_tokens") or 0
         shown = self._characters > sum(map(len, self._text))
         return min(reasoned, tokens) if isinstance(reasoned, int) and not shown else 0
+
+    def _tell_confidence(self, told: ToldLogprobs, text: str, tokens: int, trace: Trace) -> None:
+        """What the server tells of its confidence goes into the trace. Raises AttemptError if it does not."""
+        if tokens and not (told.triples and told.alternatives):
+            what = "the log-probabilities of its tokens" if not told.triples else "the likeliest tokens (top_logprobs)"
+            reason = f"it does not tell {what}, which logprobs: true asks for: leave that out, or ask another server"
+            raise AttemptError("no logprobs", reason, Verdict.ENDPOINT)
+        trace.confidence, trace.characters = told.triples, told.characters(text)
 
     def _engine(self, tokens: int, trace: Trace) -> tuple[list[int], int]:
         """What the server tells of its decoding: token ids and how many of the prompt's were left out. Steps and near

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.llm.local import Emit, LocalLLM
 from ianvs_specdec.types import Sampling, Trace
+
+if TYPE_CHECKING:
+    from ianvs_specdec.decoding.confidence import Confidence
 
 
 class HuggingfaceLLM(LocalLLM):
@@ -37,6 +41,8 @@ class HuggingfaceLLM(LocalLLM):
     ) -> tuple[list[int], str, Trace]:
         import torch
 
+        from ianvs_specdec.decoding.confidence import Confidence
+
         settings: dict[str, Any] = {
             "max_new_tokens": self._room(prompt_ids, sampling),
             "do_sample": not sampling.greedy,
@@ -45,18 +51,22 @@ class HuggingfaceLLM(LocalLLM):
             settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
             torch.manual_seed(sampling.seed)
         ends = sorted(self._eos_ids)
-        watcher = _Watcher(len(prompt_ids), stop, emit)
+        confidence = Confidence() if sampling.logprobs else None
+        watcher = _Watcher(len(prompt_ids), stop, emit, confidence)
         inputs = torch.tensor([prompt_ids], device=self._model.device)
-        self._model.generate(
-            inputs,
-            attention_mask=torch.ones_like(inputs),
-            streamer=watcher,
-            stopping_criteria=[watcher.stopped],
-            repetition_penalty=sampling.repetition_penalty,
-            eos_token_id=ends or None,
-            pad_token_id=ends[0] if ends else 0,
-            **settings,
-        )
+        with self._model.register_forward_hook(watcher.computed) if confidence is not None else nullcontext():
+            self._model.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
+                streamer=watcher,
+                stopping_criteria=[watcher.stopped],
+                repetition_penalty=sampling.repetition_penalty,
+                eos_token_id=ends or None,
+                pad_token_id=ends[0] if ends else 0,
+                **settings,
+            )
+        if confidence is not None:
+            watcher.trace.confidence = confidence.triples(len(watcher.ids))
         ended = watcher.complete or watcher.ids[-1] in self._eos_ids
         return watcher.ids, "stop" if ended else "length", watcher.trace
 
@@ -73,13 +83,25 @@ class HuggingfaceLLM(LocalLLM):
 class _Watcher:
     """Streamer and stopping criterion for ``generate``: notes when each token arrived, ends at a stop string."""
 
-    def __init__(self, prompt_tokens: int, stop: Callable[[list[int]], int | None] | None, emit: Emit | None) -> None:
+    def __init__(
+        self,
+        prompt_tokens: int,
+        stop: Callable[[list[int]], int | None] | None,
+        emit: Emit | None,
+        confidence: Confidence | None,
+    ) -> None:
         self.ids: list[int] = []
         self.trace = Trace()
         self.complete = False
         self._prompt_tokens, self._stop, self._emit = prompt_tokens, stop, emit
         self._started = time.perf_counter()
         self._seen_prompt = False
+        self._confidence = confidence
+        self._logits: Any = None
+
+    def computed(self, model: Any, inputs: Any, output: Any) -> None:
+        """Called after each forward of the model, before ``generate`` changes its logits."""
+        self._logits = output.logits[0, -1:]
 
     def put(self, value: Any) -> None:
         ids = value.flatten().tolist()
@@ -87,6 +109,8 @@ class _Watcher:
             self._seen_prompt = True
             return
         self.ids += ids
+        if self._confidence is not None:
+            self._confidence.add(self._logits, ids)
         self.trace.chunks.append((time.perf_counter() - self._started, len(ids)))
         if self._emit is not None:
             self._emit(ids)

@@ -168,6 +168,8 @@ class LocalLLM(LLM):
         offset = time.perf_counter() - started
         ids, finish_reason, trace = self._decode(prompt_ids, sampling, stop, emit, prediction, hints.task)
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
+        if sampling.logprobs:
+            trace.characters = [len(piece) for piece in chat.pieces(ids)]
         text = chat.text(ids)
         text = stop.trim(text) if stop is not None else text
         if emit is not None:

@@ -67,6 +67,7 @@ class Chat:
         self.tokenizer, self.window = tokenizer, window
         # A tokenizer keeps settings of the call in progress in itself.
         self._encoding = threading.Lock()
+        self._alone: dict[int, str] = {}
 
     def prompt(self, messages: list[Message], sampling: Sampling) -> tuple[list[int], int]:
         """The prompt's ids, and how many were left out at its front."""
@@ -88,6 +89,22 @@ class Chat:
     def text(self, ids: list[int]) -> str:
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
         return text
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """The text that each of ``ids`` adds to the text of all of them; "" for a special token."""
+        # With most tokenizers, that is what it is by itself; decoding in context takes ten times as long.
+        alone = [self._piece(i) for i in ids]
+        if "".join(alone) == self.text(ids):
+            return alone
+        from ianvs_specdec.decoding.stopping import Pieces
+
+        pieces = Pieces(self.text)
+        return [pieces.next(ids, end) for end in range(1, len(ids) + 1)]
+
+    def _piece(self, number: int) -> str:
+        if number not in self._alone:
+            self._alone[number] = self.text([number])
+        return self._alone[number]
 
 
 def window_of(config: Any) -> int | None:

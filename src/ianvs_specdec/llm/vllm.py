@@ -17,6 +17,7 @@ from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.local import DTYPES, WARM_UP
 from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, model_folder, window_of
+from ianvs_specdec.llm.top_logprobs import TOP, Triple, triple
 from ianvs_specdec.llm.vllm_options import (
     MAPPINGS,
     MODEL_FREE,
@@ -51,7 +52,8 @@ class VllmLLM(LLM):
     draft, in order, but not which these were. Where that leaves a choice (a step of one token may have had its draft
     rejected, or none), the earliest that fits is taken, so sums are vLLM's own and only the position can be off.
 
-    Lossless and Speedup compare with vLLM without ``speculative``, not with our engine.
+    Lossless and Speedup compare with vLLM without ``speculative``, not with our engine. With ``logprobs``, vLLM tells
+    the ``TOP`` likeliest tokens, so that the entropy is approximate (see ``top_logprobs``).
     """
 
     backend: ClassVar[str] = "vllm"
@@ -200,6 +202,7 @@ class VllmLLM(LLM):
             "repetition_penalty": sampling.repetition_penalty,
             "stop_token_ids": self._eos_ids,
             **({} if sampling.greedy else {"seed": sampling.seed}),
+            **({"logprobs": TOP} if sampling.logprobs else {}),
         }
         engine.ask(prompt, request, answer.take)
         return answer.completion(len(prompt), truncated)
@@ -232,6 +235,7 @@ class _Answer:
         self._emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
         self._ids: list[int] = []
         self._received: list[int] = []
+        self._confidence: list[Triple] | None = [] if sampling.logprobs else None
         self._drafts: list[list[int]] | None = None if speculative else []
         self._trace = Trace()
         self._reason: str | None = None
@@ -244,6 +248,8 @@ class _Answer:
             before = len(self._ids)
             self._ids += line["tokens"]
             self._received.append(len(line["tokens"]))
+            if self._confidence is not None:
+                self._confidence += [triple(own, best) for own, best in line["logprobs"]]
             kept = self._stop(self._ids) if self._stop is not None else None
             if kept is not None:
                 del self._ids[kept:]
@@ -266,6 +272,9 @@ class _Answer:
         if self._drafts is not None:
             self._trace.steps = steps_of(self._received, [n for _, n in self._trace.chunks], self._drafts)
         ids = self._ids
+        if self._confidence is not None:
+            self._trace.confidence = self._confidence[: len(ids)]
+            self._trace.characters = [len(piece) for piece in self._chat.pieces(ids)]
         return Completion(text, ids, prompt_tokens, len(ids), self._reason, self._trace, truncated)
 
 

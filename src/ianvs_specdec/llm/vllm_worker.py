@@ -8,9 +8,10 @@ The first line in is ``{"engine": {engine arguments}}``; the first line out ``{"
 
 ``{"id": n, "prompt": [ids], "sampling": {arguments of SamplingParams}}`` is answered by a line for each engine step
 that gave the request tokens: ``{"id": n, "time": seconds, "tokens": [new ids], "finish": null | "stop" | "length",
-"drafts": null | [[drafted, accepted], ...]}``, on the clock of ``time.monotonic``, which all processes of a machine
-share. ``drafts`` comes with the last line: one pair for each step that verified a draft. A request that the engine does
-not take is answered by ``{"id": n, "error": text}``.
+"drafts": null | [[drafted, accepted], ...], "logprobs": null | [[of the token, [of the likeliest]], ...]}``, on the
+clock of ``time.monotonic``, which all processes of a machine share. ``drafts`` comes with the last line: one pair for
+each step that verified a draft. ``logprobs``, where the sampling asks for them, has one entry for each new token. A
+request that the engine does not take is answered by ``{"id": n, "error": text}``.
 
 ``{"abort": n}`` ends a request; its last line says ``"finish": "abort"``. End of input ends the worker.
 """
@@ -226,7 +227,14 @@ class Worker:
             tokens=list(completion.token_ids),
             finish=completion.finish_reason,
             drafts=pairs(getattr(completion, "spec_decode_metrics", None)) if output.finished else None,
+            logprobs=likeliest(completion) if completion.logprobs else None,
         )
+
+
+def likeliest(completion: Any) -> list[list[Any]]:
+    """For each new token its log-probability, and those of the likeliest tokens, itself among them."""
+    steps = zip(completion.token_ids, completion.logprobs, strict=True)
+    return [[step[token].logprob, [one.logprob for one in step.values()]] for token, step in steps]
 
 
 def pairs(figures: Any) -> list[list[int]] | None:

@@ -39,7 +39,9 @@ class Table:
     Where the answers are some of those that were under way together, the share that was taken then counts.
 
     In a cascade the user waits for the edge's answer before the cloud is asked; that time is in ``ttft`` and
-    ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. Timings count if every
+    ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. Further samples of the
+    edge's answer count in the same way, and where the edge's answer stays, to its own first turn: it is compared with
+    them before it is given. Timings count if every
     answer was made in the running run or, with replayed answers among them, if the answers of each side were made on
     one hardware; else they are NaN.
     """
@@ -66,11 +68,14 @@ class Table:
         gaps: list[float] = []
         hardware: dict[Any, set[Any]] = {}
         asked: set[tuple[str, Any]] = set()
+        replayed = False
         for index, (hard, result, edge, cloud) in enumerate(y_pred):
-            waited = _waited(edge, cloud)
-            if waited and result.get("turns"):
-                before = [turn for turn in edge.get("turns", ()) if turn["trace"]["chunks"]]
-                requests += [(len(turns), *_request(turn, asked)) for turn in before]
+            before = _before(edge, cloud)
+            waited = sum((turn["trace"]["chunks"][-1][0] for turn in before), 0.0)
+            for turn in before if result.get("turns") else ():
+                requests.append((len(turns), *_request(turn, asked)))
+                hardware.setdefault("edge", set()).add(turn.get("hardware"))
+                replayed = replayed or bool(turn.get("replayed"))
             for turn in result.get("turns", ()):
                 requests.append((len(turns), *_request(turn, asked)))
                 turns.append((index, *_turn(turn, result, waited)))
@@ -92,7 +97,7 @@ class Table:
         self._queries["score"] = np.array([_nan(score) for score in scored], dtype=np.float64)
         self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
         self._turns["busy"], self._turns["base_busy"] = _busy(requests, len(turns))
-        if self._queries["replayed"].any() and any(len(machines) > 1 for machines in hardware.values()):
+        if (replayed or self._queries["replayed"].any()) and any(len(machines) > 1 for machines in hardware.values()):
             for name in self.TIMINGS:
                 self._turns[name] = np.full_like(self._turns[name], NAN)
             self.gaps = np.empty(0)
@@ -163,10 +168,14 @@ def _columns(rows: list[tuple[float, ...]], width: int) -> list[Column]:
     return list(np.array(rows, dtype=np.float64).reshape(-1, width).T)
 
 
-def _waited(edge: Response | None, cloud: Response | None) -> float:
-    if edge is None or cloud is None:
-        return 0.0
-    return float(edge.get("perf", {}).get("latency") or 0.0)
+def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
+    """The turns that were answered before the answer that counts: in a cascade the edge's, and in any case the further
+    samples of the edge's answer, with which it is compared.
+    """
+    if edge is None:
+        return []
+    answers = [*([] if cloud is None else [edge]), *edge.get("samples", ())]
+    return [turn for answer in answers for turn in answer.get("turns", ()) if turn["trace"]["chunks"]]
 
 
 def _request(turn: Response, asked: set[tuple[str, Any]]) -> tuple[float, ...]:

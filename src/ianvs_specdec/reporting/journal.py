@@ -61,7 +61,7 @@ class KeptAnswers:
             sampling = Sampling(**{key: value for key, value in given.items() if not isinstance(value, Mapping)})
         except (TypeError, ValueError):
             return []
-        wanted = {**sampling.__dict__, "stop": list(sampling.stop)}
+        wanted = sampling.to_json()
         found = [
             config
             for config, record in self._records.items()
