@@ -7,6 +7,7 @@ counts for the draws of a bootstrap. So an interval is of exactly what the numbe
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,19 +48,32 @@ class Sides:
 
 
 class Ranking:
-    """The queries by falling score, those of equal score together."""
+    """The queries by falling score, those of equal score together.
+
+    ``order``: their indices; ``starts``: the places in it at which a score begins; ``thresholds``: these scores.
+    """
 
     def __init__(self, scores: Floats) -> None:
         self.order: NDArray[np.intp] = np.argsort(-scores, kind="stable")
         falling = scores[self.order]
         self.starts: NDArray[np.intp] = np.concatenate([[0], np.flatnonzero(np.diff(falling)) + 1]).astype(np.intp)
         self.thresholds: Floats = falling[self.starts]
-        """The different scores, falling."""
+
+    def coarse(self, most: int) -> Ranking:
+        """The ranking with about ``most`` different scores: queries of neighbouring scores are taken together. Scores
+        that many queries have remain as they are.
+        """
+        if len(self.starts) <= most:
+            return self
+        found = copy.copy(self)
+        places = np.linspace(0, len(self.order), most, endpoint=False).astype(np.intp)
+        around = [np.searchsorted(self.starts, places, side="right") - 1, np.searchsorted(self.starts, places)]
+        chosen = np.unique(np.concatenate(around).clip(max=len(self.starts) - 1))
+        found.starts, found.thresholds = self.starts[chosen], self.thresholds[chosen]
+        return found
 
     def sums(self, ordered: Floats) -> Floats:
         """[draws, queries] in the ranking's order -> their sums over the queries of each score, [draws, scores]."""
-        if len(self.starts) == ordered.shape[1]:
-            return ordered
         return np.add.reduceat(ordered, self.starts, axis=1)
 
 
@@ -67,29 +81,43 @@ class Ranking:
 class Path:
     """A curve for several draws. After each score, [draws, scores]: the part of the queries (``share``) and of the
     cloud's extra cost (``money``, None without costs) that is spent, from 0 to 1, and the quality gained over the edge
-    alone (``gained``, mean over the queries). Every curve starts at 0; ``total`` [draws] is the gain of the cloud alone.
+    alone (``gained``, mean over the queries). Every curve starts at 0; ``total`` [draws] is what the cloud alone gains.
+    ``counts`` and ``hits`` [draws, scores]: how many queries have each score, and how many of these the cloud answers
+    better.
     """
 
     share: Floats
     gained: Floats
     money: Floats | None
     total: Floats
+    counts: Floats
+    hits: Floats
 
     @classmethod
     def of(cls, ranking: Ranking, weights: Floats, gain: Floats, extra: Floats | None) -> Path:
         """``weights``: [draws, queries], none of the rows all 0; ``gain`` and ``extra``: [queries]."""
         ordered = np.take(weights, ranking.order, axis=1)
-        count = ordered.sum(axis=1, keepdims=True)
-        share = np.cumsum(ranking.sums(ordered), axis=1)
-        share /= count
-        gained = np.cumsum(ranking.sums(ordered * gain[ranking.order]), axis=1)
-        gained /= count
+        counts = ranking.sums(ordered)
+        share, gained = np.cumsum(counts, axis=1), np.cumsum(ranking.sums(ordered * gain[ranking.order]), axis=1)
+        gained /= share[:, -1:]
+        share /= share[:, -1:].copy()
         money = None
         if extra is not None:
             money = np.cumsum(ranking.sums(ordered * extra[ranking.order]), axis=1)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                money /= np.where(money[:, -1:] > 0, money[:, -1:], np.nan)
-        return cls(share, gained, money, gained[:, -1])
+            money /= np.where(money[:, -1:] > 0, money[:, -1:], np.nan)
+        hits = ranking.sums(ordered * (gain > 0)[ranking.order])
+        return cls(share, gained, money, gained[:, -1], counts, hits)
+
+    def auroc(self) -> Floats:
+        """Area under the ROC curve of "the cloud answers better", [draws]: equal scores count half. NaN where the cloud
+        answers all queries better, or none.
+        """
+        misses = self.counts - self.hits
+        # Of a hit, the misses that have a lower score.
+        below = misses.sum(axis=1, keepdims=True) - np.cumsum(misses, axis=1)
+        won = np.einsum("ij,ij->i", self.hits, below) + np.einsum("ij,ij->i", self.hits, misses) / 2
+        pairs = self.hits.sum(axis=1) * misses.sum(axis=1)
+        return np.divide(won, pairs, out=np.full(len(won), np.nan), where=pairs > 0)
 
     def area(self, axis: Floats) -> Floats:
         """Mean of the quality gained over all levels of ``axis`` (``share`` or ``money``), [draws]."""

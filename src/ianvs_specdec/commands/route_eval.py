@@ -1,0 +1,192 @@
+"""Evaluate routers on recorded outcomes, without running a model: what each makes of the queries beside the edge alone,
+the cloud alone, random routing and the oracle.
+
+OUT gets metrics.csv, curves.csv, comparisons.csv, evaluation.json and, with matplotlib, curves.png. Every figure has a
+95 % interval (bootstrap over queries, not stratified); differences are paired.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ianvs_specdec.errors import UserError, packages
+from ianvs_specdec.routing.labels import LABELS
+from ianvs_specdec.routing.quality import Scored
+
+if TYPE_CHECKING:
+    from ianvs_specdec.routing.inputs import Inputs
+
+RESAMPLES = 1000
+FEWEST = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--outcomes",
+        type=Path,
+        metavar="FILE",
+        help="CSV with the columns query, edge_correct, cloud_correct and, if you like, id, group, edge_cost, "
+        "cloud_cost; or what specdec route label writes (.jsonl)",
+    )
+    source.add_argument(
+        "--job", type=Path, metavar="DIR", help="a finished job's folder: its answers, and its routers' scores"
+    )
+    parser.add_argument(
+        "--router",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="DIR",
+        help="folders that specdec route train has written, or names of routers that need no folder (RandomRouter)",
+    )
+    parser.add_argument(
+        "--scores", type=Path, metavar="FILE", help="CSV with the columns router, score, and query_id or row (from 0)"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="X",
+        help="from which score on a query goes to the cloud, for --scores (default 0.5 where scores are from 0 to 1)",
+    )
+    parser.add_argument(
+        "--label",
+        choices=LABELS,
+        default="hybrid",
+        help="what scores of --scores and --job are probabilities of, for ECE (default hybrid: the cloud is better)",
+    )
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder to write into")
+    parser.add_argument(
+        "--held-out", type=float, metavar="SHARE", help="take only what specdec route train holds out of this file"
+    )
+    parser.add_argument("--by", choices=("row", "group"), help="what is held out (default row)")
+    parser.add_argument("--split-seed", type=int, metavar="N", help="another seed holds out others (default 0)")
+    parser.add_argument(
+        "--include-seen", action="store_true", help="take queries, too, that one of the routers was trained with"
+    )
+    parser.add_argument(
+        "--sample", type=int, default=200, metavar="N", help="queries to time one by one for the overhead (default 200)"
+    )
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads for scoring (default 1)")
+    parser.add_argument(
+        "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"draws of the bootstrap (default {RESAMPLES})"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap (default 0)")
+
+
+@packages()
+def run(options: argparse.Namespace) -> int:
+    _check(options)
+
+    from ianvs_specdec.routing import tables
+    from ianvs_specdec.routing.curve import Sides
+    from ianvs_specdec.routing.evaluation import evaluate
+    from ianvs_specdec.routing.inputs import undefined
+
+    inputs, scoring = _gather(options)
+    started = time.perf_counter()
+    outcomes = inputs.outcomes
+    inputs.notes += undefined(outcomes, inputs.routers)
+    sides = Sides(outcomes.edge, outcomes.cloud, outcomes.edge_cost, outcomes.cloud_cost)
+    evaluation = evaluate(sides, inputs.routers, resamples=options.resamples, seed=options.seed)
+    source = str(options.outcomes or options.job)
+    document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
+    files: dict[str, str | bytes] = {
+        "metrics.csv": tables.metrics_csv(evaluation),
+        "curves.csv": tables.curves_csv(evaluation),
+        "comparisons.csv": tables.comparisons_csv(evaluation),
+        "evaluation.json": json.dumps(document, indent=1, allow_nan=False) + "\n",
+    }
+    if importlib.util.find_spec("matplotlib"):
+        from ianvs_specdec.routing.plot import to_png
+
+        files["curves.png"] = to_png(evaluation)
+    else:
+        inputs.notes.append(
+            "no curves.png: the package matplotlib is not installed (pip install 'ianvs-specdec[bench]')"
+        )
+    _write(options.out, files)
+    seconds = time.perf_counter() - started
+    for note in inputs.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(tables.to_text(evaluation))
+    print(
+        f"{options.out}: {', '.join(files)}; {len(outcomes)} queries, {options.resamples} draws; {seconds:.1f} s, and "
+        f"{scoring:.1f} s to read and score",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.out.exists() and not options.out.is_dir():
+        raise UserError(f"--out {options.out} is a file: give a folder to write into")
+    if options.resamples < FEWEST:
+        raise UserError(f"--resamples must be at least {FEWEST}, not {options.resamples}: fewer draws make no interval")
+    for name in ("seed", "sample"):
+        if getattr(options, name) < 0:
+            raise UserError(f"--{name} must be 0 or more, not {getattr(options, name)}")
+    if options.threads < 1:
+        raise UserError(f"--threads must be 1 or more, not {options.threads}")
+    if options.held_out is None and (options.by or options.split_seed is not None):
+        raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
+    if options.threshold is not None and options.scores is None:
+        raise UserError("--threshold is for --scores: a trained router has its own")
+
+
+def _gather(options: argparse.Namespace) -> tuple[Inputs, float]:
+    """What is to be evaluated, and the seconds that it took to read and score it."""
+    from ianvs_specdec.routing.inputs import Inputs, job_routers, named_router, threads
+    from ianvs_specdec.routing.outcomes import load_outcomes
+    from ianvs_specdec.routing.scores_file import read_scores
+
+    started = time.perf_counter()
+    named = [named_router(name) for name in options.router]
+    if options.outcomes:
+        inputs = Inputs(load_outcomes(options.outcomes))
+    else:
+        from ianvs_specdec.routing.job import outcomes_of_job
+
+        inputs = Inputs(outcomes_of_job(options.job))
+        for scored in job_routers(options.job, inputs.outcomes):
+            inputs.add(scored, "of the job")
+    if options.scores:
+        for name, scores in read_scores(options.scores, inputs.outcomes).items():
+            threshold = options.threshold
+            if threshold is None and np.nanmin(scores) >= 0 and np.nanmax(scores) <= 1:
+                threshold = 0.5
+            router = Scored(name, scores) if threshold is None else Scored.at(name, scores, threshold)
+            inputs.add(router, options.scores.name)
+    if options.held_out is not None:
+        held = inputs.outcomes.held_out(options.by or "row", options.held_out, options.split_seed or 0)
+        inputs.take(held, "not held out")
+    if not options.include_seen:
+        inputs.leave_out_seen(named)
+    inputs.check_scores()
+    inputs.set_labels(options.label)
+    with threads(options.threads):
+        for one in named:
+            inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
+    return inputs, time.perf_counter() - started
+
+
+def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Each file whole; none of them if one cannot be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
+        for name, content in files.items():
+            data = content.encode("utf-8") if isinstance(content, str) else content
+            (Path(temporary) / name).write_bytes(data)
+        for name in files:
+            os.replace(Path(temporary) / name, folder / name)
