@@ -6,7 +6,12 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-_EXTRAS = {"huggingface_hub": "data"}
+_EXTRAS = {
+    "huggingface_hub": "data",
+    "presidio_analyzer": "privacy",
+    "psutil": "resources",
+    "spacy": "privacy",
+}
 """Packages that are not among what everybody installs -> the extra that brings them."""
 
 

@@ -21,6 +21,7 @@ ROUTERS = {
     "RandomRouter": "ianvs_specdec.routers.random_router",
     "OracleRouter": "ianvs_specdec.routers.oracle",
     "LearnedRouter": "ianvs_specdec.routers.learned",
+    "PrivacyRouter": "ianvs_specdec.routers.privacy",
 }
 """Name in YAML -> module."""
 
