@@ -19,7 +19,7 @@ from ianvs_specdec.routing.job import outcomes_of_job
 from ianvs_specdec.types import Sampling
 
 RIGHT, WRONG = "The answer is B.", "The answer is C."
-SAMPLING = {**Sampling().__dict__, "stop": []}
+SAMPLING = Sampling().to_json()
 
 
 def put(bench: Bench, side: str, texts: dict[int, str], **value: Any) -> None:
@@ -85,6 +85,31 @@ def test_a_query_that_failed_is_left_out(tmp_path: Path) -> None:
     bench.case("EdgeOnly", sides)
     bench.case("CloudOnly", [(None, Side("cloud", "specdec", [completion(RIGHT)]))] * 3)
     assert [query.id for query in outcomes_of_job(bench.folder).queries] == ["q0", "q2"]
+
+
+def test_lossy_answers_of_test_cases_do_not_count_either(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [choice(number) for number in range(2)])
+    bench.case("EdgeOnly", [(Side("edge", "specdec", [completion(RIGHT)]), None)] * 2)
+    lossy = [Side("cloud", "specdec", [completion(RIGHT)], details={"lossy": index == 0}) for index in range(2)]
+    bench.case("CloudOnly", [(None, side) for side in lossy])
+    assert [query.id for query in outcomes_of_job(bench.folder).queries] == ["q1"]
+
+
+def test_of_a_row_with_its_own_temperature_the_greedy_answer_is_another(tmp_path: Path) -> None:
+    rows = [choice(number) for number in range(2)]
+    rows[1]["question"]["temperature"] = 0.7
+    bench = Bench(tmp_path, rows)
+    right = [Side(side, "specdec", [completion(RIGHT)]) for side in ("edge", "cloud")]
+    bench.case("OracleRouter", [(right[0], right[1])] * 2)
+    put(bench, "edge", {0: RIGHT, 1: WRONG})
+    assert outcomes_of_job(bench.folder).edge.tolist() == [1, 1]
+
+
+def test_whether_probabilities_are_told_makes_no_other_model(tmp_path: Path) -> None:
+    bench = one_sided(tmp_path)
+    cloud = Side("cloud", "specdec", [completion(RIGHT)])
+    bench.case("CascadeRouter", [(None, cloud)] * 4, logprobs=True)
+    assert outcomes_of_job(bench.folder).edge.tolist() == [0, 1, 0, 1]
 
 
 def test_several_pairs_of_models_need_an_algorithm(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -51,18 +52,18 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
         raise UserError(f"{folder} holds several jobs ({', '.join(workspace.jobs)}): give the folder of one of them")
     pairs: dict[tuple[str, str, str], list[Case]] = {}
     for case in workspace.cases:
-        url = str(case.config.get("dataset") or "")
-        if all(side_of(case, side) for side in SIDES) and algorithm in (None, case.algorithm):
-            pairs.setdefault((url, side_of(case, "edge"), side_of(case, "cloud")), []).append(case)
+        edge, cloud = (_model(case, side) for side in SIDES)
+        if edge and cloud and algorithm in (None, case.algorithm):
+            pairs.setdefault((str(case.config.get("dataset") or ""), edge, cloud), []).append(case)
     found = []
     for (url, *_), cases in pairs.items():
         dataset = workspace.dataset(url)
         if dataset is None:
             continue
         kept = workspace.kept(cases[0].job)
-        edge, cloud = (_answers(cases, dataset, kept, side) for side in SIDES)
-        if edge.keys() & cloud.keys():
-            found.append((cases, dataset, edge, cloud))
+        both = [_answers(cases, dataset, kept, side) for side in SIDES]
+        if both[0].keys() & both[1].keys():
+            found.append((cases, dataset, *both))
     if not found:
         raise UserError(_nothing(folder, workspace, algorithm))
     if len(found) > 1:
@@ -70,6 +71,14 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
         advice = "name one of its algorithms" if algorithm is None else "its hyperparameters have several values"
         raise UserError(f"{folder} holds several pairs of models or data files ({choices}): {advice}")
     return _outcomes(*found[0], quality or BenchmarkQuality(), workspace)
+
+
+def _model(case: Case, side: str) -> str:
+    """What determines a side's outputs; "" if the test case has no such side."""
+    value = json.loads(side_of(case, side) or "{}")
+    # What is told of an answer does not change it.
+    value.pop("logprobs", None)
+    return json.dumps(value) if value else ""
 
 
 def _nothing(folder: Path, workspace: Workspace, algorithm: str | None) -> str:
