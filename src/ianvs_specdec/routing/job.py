@@ -52,18 +52,18 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
         raise UserError(f"{folder} holds several jobs ({', '.join(workspace.jobs)}): give the folder of one of them")
     pairs: dict[tuple[str, str, str], list[Case]] = {}
     for case in workspace.cases:
-        edge, cloud = (_model(case, side) for side in SIDES)
-        if edge and cloud and algorithm in (None, case.algorithm):
-            pairs.setdefault((str(case.config.get("dataset") or ""), edge, cloud), []).append(case)
-    found = []
+        models = _model(case, "edge"), _model(case, "cloud")
+        if all(models) and algorithm in (None, case.algorithm):
+            pairs.setdefault((str(case.config.get("dataset") or ""), *models), []).append(case)
+    found: list[tuple[list[Case], Dataset, Answers, Answers]] = []
     for (url, *_), cases in pairs.items():
         dataset = workspace.dataset(url)
         if dataset is None:
             continue
         kept = workspace.kept(cases[0].job)
-        both = [_answers(cases, dataset, kept, side) for side in SIDES]
-        if both[0].keys() & both[1].keys():
-            found.append((cases, dataset, *both))
+        edge, cloud = (_answers(cases, dataset, kept, side) for side in SIDES)
+        if edge.keys() & cloud.keys():
+            found.append((cases, dataset, edge, cloud))
     if not found:
         raise UserError(_nothing(folder, workspace, algorithm))
     if len(found) > 1:
