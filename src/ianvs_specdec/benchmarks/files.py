@@ -9,6 +9,7 @@ import json
 import sys
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -23,15 +24,15 @@ Row = dict[str, Any]
 Item = TypeVar("Item")
 
 
-def open_text(path: File) -> TextIO:
-    """Open a UTF-8 text file, compressed if its name ends in ``.gz``."""
+def open_text(path: File, errors: str = "strict") -> TextIO:
+    """Open a UTF-8 text file, with or without a byte order mark, compressed if its name ends in ``.gz``."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
     if isinstance(path, zipfile.Path):
-        return io.TextIOWrapper(path.open("rb"), encoding="utf-8", newline="")
+        return io.TextIOWrapper(path.open("rb"), encoding="utf-8-sig", errors=errors, newline="")
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors=errors, newline="")
+    return path.open(encoding="utf-8-sig", errors=errors, newline="")
 
 
 def guarded(path: File, lines: Iterable[Item]) -> Iterator[tuple[int, Item]]:
@@ -40,8 +41,25 @@ def guarded(path: File, lines: Iterable[Item]) -> Iterator[tuple[int, Item]]:
     try:
         for number, line in enumerate(lines, start=1):
             yield number, line
-    except (UnicodeDecodeError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        # It is raised for a whole block of the file, before the lines in it.
+        raise UserError(f"{path}: cannot be read after line {_readable(path)}: not UTF-8 text ({error})") from error
+    except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read after line {number}: {error}") from error
+
+
+def _readable(path: File) -> int:
+    """The number of the last line before the first that is not UTF-8."""
+    with open_text(path, errors="surrogateescape") as file:
+        return next((number for number, line in enumerate(file) if not _is_utf8(line)), 0)
+
+
+def _is_utf8(line: str) -> bool:
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_json_lines(path: File) -> Iterator[tuple[int, Row]]:
@@ -90,7 +108,9 @@ def records(path: File) -> Iterator[tuple[str, Row]]:
 
 def with_header(path: File, lines: Iterator[tuple[str, list[str]]]) -> Iterator[tuple[str, Row]]:
     """The lines as records, named by the first one; a column of row numbers without a name has the name ``""``."""
-    header = [name.strip().lstrip("\ufeff") for name in next(lines, ("", []))[1]]
+    header = [name.strip() for name in next(lines, ("", []))[1]]
+    if twice := [name for name, times in Counter(header).items() if times > 1 and name]:
+        raise UserError(f"{path}: two columns are named {twice[0]!r}: which one is meant?")
     for where, fields in lines:
         if len(fields) != len(header):
             raise UserError(f"{where}: {len(fields)} columns, but the header of {path} names {len(header)}")

@@ -19,7 +19,7 @@ from ianvs_specdec.routers import ROUTERS, build_router
 from ianvs_specdec.routing.curve import ROUNDING
 from ianvs_specdec.routing.evaluation import BASELINES
 from ianvs_specdec.routing.folder import TrainedRouter
-from ianvs_specdec.routing.labels import targets
+from ianvs_specdec.routing.labels import truths
 from ianvs_specdec.routing.outcomes import Floats, Outcomes
 from ianvs_specdec.routing.quality import Scored
 from ianvs_specdec.types import Query
@@ -91,10 +91,10 @@ class Inputs:
         self.routers = [replace(router, labels=labels) for router in self.routers]
 
 
-def label_of(outcomes: Outcomes, kind: str) -> Floats | None:
-    """The labels of this kind; None where these outcomes have none, or all the same."""
+def label_of(outcomes: Outcomes, kind: str, epsilon: float = 0.0) -> Floats | None:
+    """The labels of this kind; None where these outcomes have none: soft ones need several answers to a query."""
     try:
-        return targets(outcomes, kind)
+        return truths(outcomes, kind, epsilon)
     except UserError:
         return None
 
@@ -128,7 +128,8 @@ class Named:
         if len(bad := np.flatnonzero(~np.isfinite(scores))):
             identifier = outcomes.queries[bad[0]].id
             raise UserError(f"router {self.given}: its score of the query with id {identifier!r} is {scores[bad[0]]}")
-        labels = label_of(outcomes, self.trained.label) if self.trained else None
+        known = self.trained
+        labels = None if known is None else label_of(outcomes, known.label, known.epsilon)
         return Scored.at(self.name, scores, self.threshold, labels=labels, seconds=seconds)
 
     def _times(self, queries: Sequence[Query], sample: int) -> Floats:

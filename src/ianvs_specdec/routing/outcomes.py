@@ -120,9 +120,10 @@ def digests(queries: Iterable[Query]) -> NDArray[np.uint64]:
 
 def load_outcomes(path: Path) -> Outcomes:
     """Read a file of outcomes. Raises UserError with file, line and column."""
-    if not path.name.endswith(SUFFIXES):
+    name = path.name.lower()
+    if not name.endswith(SUFFIXES):
         raise UserError(f"{path}: outcomes are read from files that end in {', '.join(SUFFIXES)}")
-    csv = ".csv" in path.suffixes
+    csv = name.endswith((".csv", ".csv.gz"))
     rows = [_row(record, place, index, csv) for index, (place, record) in enumerate(records(path))]
     if not rows:
         raise UserError(f"{path}: there are no outcomes in it")
@@ -158,8 +159,9 @@ def _row(record: Mapping[str, Any], place: str, index: int, csv: bool) -> dict[s
     names = CSV_NAMES if csv else {"edge": "edge", "cloud": "cloud"}
     for column in ("query", *names.values()):
         if record.get(column) is None:
-            there = ", ".join(str(name) for name in record if name is not None)
-            raise UserError(f"{place}: there is no {column}; found: {there or 'nothing'}")
+            there = ", ".join(str(name) for name in record) or "nothing"
+            hint = ". Columns are to be separated by commas" if csv and len(record) == 1 else ""
+            raise UserError(f"{place}: there is no {column}; found: {there}{hint}")
     row: dict[str, Any] = {side: _number(record[name], name, place, high=1.0) for side, name in names.items()}
     row |= {name: _cost(record.get(name), name, place) for name in ("edge_cost", "cloud_cost")}
     row |= {name: _samples(record.get(name), name, place) for name in ("edge_samples", "cloud_samples")}

@@ -21,7 +21,7 @@ KEYS = ("query_id", "row")
 
 def read_scores(path: Path, outcomes: Outcomes) -> dict[str, Floats]:
     """Router -> its score of each query of ``outcomes``, NaN where there is none. UserError with file and line."""
-    if not path.name.endswith((".csv", ".csv.gz")):
+    if not path.name.lower().endswith((".csv", ".csv.gz")):
         raise UserError(f"--scores {path}: scores are read from files that end in .csv or .csv.gz")
     found: dict[str, Floats] = {}
     places: Mapping[str, int] | None = None
@@ -36,7 +36,8 @@ def read_scores(path: Path, outcomes: Outcomes) -> dict[str, Floats]:
             places = _places(str(key), outcomes, path)
         text, name = record[str(key)].strip(), record["router"].strip()
         if text not in places:
-            raise UserError(f"{where}: there is no query with {key} {text[:40]!r} among the {len(outcomes)} outcomes")
+            hint = " (rows are counted from 0)" if key == "row" else ""
+            raise UserError(f"{where}: no outcome has the {key} {text[:40]!r}; there are {len(outcomes)}{hint}")
         if not name:
             raise UserError(f"{where}: router is empty")
         if name not in found:
