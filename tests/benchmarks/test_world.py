@@ -56,6 +56,31 @@ def test_training_never_sees_a_question_of_the_test_set() -> None:
     assert not asked & {question_of(prompt) for prompt in trained}
 
 
+def test_routers_can_have_more_questions_to_learn_from_and_none_of_the_test_set(tmp_path: Path) -> None:
+    def made(*arguments: str) -> list[str]:
+        out = tmp_path / "out.jsonl"
+        assert main(["data", "prepare", "world", "--set", "knowledge-train", *arguments, "--out", str(out)]) == 0
+        rows = map(json.loads, out.open(encoding="utf-8"))
+        return [question_of(row["question"]["turns"][0]) for row in rows]
+
+    many = made("--per-subject", "250", "--seed", "1")
+    # Of sequences there are not so many.
+    assert len(many) == len(set(many)) > 10 * 250
+    test = (json.loads(line) for line in (EXAMPLE / "dataset" / KNOWLEDGE).open(encoding="utf-8"))
+    assert not set(many) & {question_of(row["question"]["turns"][0]) for row in test}
+    few = made("--per-subject", "20", "--seed", "1")
+    assert few[:20] == many[:20]
+    assert few[20:40] == many[250:270]
+    assert few != made("--per-subject", "20")
+
+
+def test_the_other_sets_are_what_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.jsonl"
+    assert main(["data", "prepare", "world", "--seed", "1", "--out", str(out)]) == 2
+    assert "--per-subject and --seed are for --set knowledge-train" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_worked_problems_are_split_by_content_not_by_chance() -> None:
     world, rng = facts.build(), random.Random(3)
     for skill in skills.SKILLS:

@@ -10,9 +10,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from ianvs_specdec.benchmarks.files import Row
+from ianvs_specdec.benchmarks.files import Row, positive
 from ianvs_specdec.benchmarks.source import Inputs, Source
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions
+from ianvs_specdec.errors import UserError
 
 NAME = "world"
 
@@ -48,25 +49,32 @@ def _open_ended(found: list[dialogues.Dialogue]) -> list[dict[str, Any]]:
     ]
 
 
-def knowledge() -> tuple[list[questions.Item], list[questions.Item]]:
-    """The questions that are asked of the models, and others of the same kind, for what learns from outcomes (routers).
-
-    The models' own training text is neither: it is generated while they train, in other wordings.
+def knowledge() -> list[questions.Item]:
+    """The questions that are asked of the models. The text that these learn from holds none of them: it is generated
+    while they train, in other wordings.
     """
-    world = facts.build()
-    test = questions.test_items(world, TEST_PER_SUBJECT, "test")
-    asked = {item.prompt.split("\nA. ")[0] for item in test}
-    candidates = questions.test_items(world, TRAIN_PER_SUBJECT + TEST_PER_SUBJECT, "train")
-    train: dict[str, list[questions.Item]] = {subject: [] for subject in questions.SUBJECTS}
-    for item in candidates:
-        if item.prompt.split("\nA. ")[0] not in asked and len(train[item.subject]) < TRAIN_PER_SUBJECT:
-            train[item.subject].append(item)
-    return test, [item for items in train.values() for item in items]
+    return questions.test_items(facts.build(), TEST_PER_SUBJECT, "test")
 
+
+def knowledge_train(per_subject: int = TRAIN_PER_SUBJECT, seed: int = 0) -> list[questions.Item]:
+    """Other questions of the same kind, for what learns from outcomes (routers): none of them is one of ``knowledge``.
+
+    Of a subject that has not so many, all there are. With the same seed, more begin with the same ones.
+    """
+    asked = set(map(questions.question_of, knowledge()))
+    name = f"train-{seed}" if seed else "train"
+    train: dict[str, list[questions.Item]] = {subject: [] for subject in questions.SUBJECTS}
+    for item in questions.test_items(facts.build(), per_subject + TEST_PER_SUBJECT, name):
+        if questions.question_of(item) not in asked and len(train[item.subject]) < per_subject:
+            train[item.subject].append(item)
+    return [item for items in train.values() for item in items]
+
+
+TRAIN = "knowledge-train"
 
 SETS: dict[str, Callable[[], list[Row]]] = {
-    "knowledge": lambda: _knowledge(knowledge()[0]),
-    "knowledge-train": lambda: _knowledge(knowledge()[1]),
+    "knowledge": lambda: _knowledge(knowledge()),
+    TRAIN: lambda: _knowledge(knowledge_train()),
     "open-ended": lambda: _open_ended(dialogues.test_dialogues(facts.build(), PER_CATEGORY, "test")),
 }
 """Name -> the rows of the set."""
@@ -74,7 +82,18 @@ SETS: dict[str, Callable[[], list[Row]]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", choices=list(SETS), default="knowledge", help="which of its sets (default knowledge)")
+    parser.add_argument(
+        "--per-subject",
+        type=positive,
+        metavar="N",
+        help=f"{TRAIN}: questions of each subject (default {TRAIN_PER_SUBJECT}), or all there are",
+    )
+    parser.add_argument("--seed", type=int, metavar="S", help=f"{TRAIN}: other seeds draw other questions (default 0)")
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
-    return SETS[options.set]()
+    if options.per_subject is None and options.seed is None:
+        return SETS[options.set]()
+    if options.set != TRAIN:
+        raise UserError(f"--per-subject and --seed are for --set {TRAIN}: the set {options.set} is what it is")
+    return _knowledge(knowledge_train(options.per_subject or TRAIN_PER_SUBJECT, options.seed or 0))

@@ -31,6 +31,8 @@ _TRAIN_FRAMES = (
 )
 _TEST_FRAMES = ("Which option is the {np}?", "Select the {np} from the list.", "Which one of these is the {np}?")
 _PRACTICE = [2 if subject in ("sequences", "code", "arithmetic") else 1 for subject in SUBJECTS]
+GIVE_UP = 5000
+"""Draws without a new question after which there are no more."""
 _OPENERS = ("", "", "", "Tell me: ", "Question: ", "Please answer. ")
 
 
@@ -43,6 +45,11 @@ class Item:
     prompt: str
     letter: str
     completion: str
+
+
+def question_of(item: Item) -> str:
+    """The question without its options, by which questions are told apart."""
+    return item.prompt.split("\nA. ")[0]
 
 
 def _with_options(
@@ -119,13 +126,16 @@ def training_item(rng: random.Random, world: World) -> Item:
 
 
 def test_items(world: World, per_subject: int, seed: str) -> list[Item]:
-    """The test set: ``per_subject`` different questions for each subject, entities and levels evenly."""
+    """The test set: ``per_subject`` different questions for each subject, entities and levels evenly. Of a subject that
+    has not so many, all that ``GIVE_UP`` draws after the last new one have found; more of them begin with the same.
+    """
     items: dict[str, Item] = {}
     for subject in SUBJECTS:
         rng = random.Random(f"{seed}/{subject}")
         size = len(items) + per_subject
+        latest = 0
         for attempt in itertools.count():
-            if len(items) == size:
+            if len(items) == size or attempt - latest > GIVE_UP:
                 break
             if subject in skills.SKILLS:
                 item = skill_item(rng, world, subject, skills.LEVELS[attempt % 4], test=True)
@@ -134,5 +144,6 @@ def test_items(world: World, per_subject: int, seed: str) -> list[Item]:
             else:
                 kind = next(k for k in world.kinds.values() if k.subject == subject)
                 item = fact_item(rng, kind, rng.randrange(len(kind.names)), test=True)
-            items.setdefault(item.prompt.split("\nA. ")[0], item)
+            if (question := question_of(item)) not in items:
+                items[question], latest = item, attempt
     return list(items.values())
