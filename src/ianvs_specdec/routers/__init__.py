@@ -21,7 +21,9 @@ ROUTERS = {
     "RandomRouter": "ianvs_specdec.routers.random_router",
     "OracleRouter": "ianvs_specdec.routers.oracle",
     "LearnedRouter": "ianvs_specdec.routers.learned",
+    "CascadeRouter": "ianvs_specdec.routers.cascade",
     "PrivacyRouter": "ianvs_specdec.routers.privacy",
+    "BudgetRouter": "ianvs_specdec.routers.budget",
 }
 """Name in YAML -> module."""
 
