@@ -141,6 +141,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(f"--threads must be 1 or more, not {options.threads}")
     if options.held_out is None and (options.by or options.split_seed is not None):
         raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
+    if options.held_out is not None and not 0 < options.held_out < 1:
+        raise UserError(f"--held-out must be a share between 0 and 1, not {options.held_out:g}")
     if options.threshold is not None and options.scores is None:
         raise UserError("--threshold is for --scores: a trained router has its own")
 
