@@ -186,35 +186,38 @@ def test_a_rows_own_temperature_is_that_of_its_samples(place: Place, api: Script
     assert edge == [0.3, 0.0, 0.3, 1.0]
 
 
-def test_ctrl_c_keeps_what_was_answered(place: Place, serve: Serve) -> None:
-    reached, released = threading.Event(), threading.Event()
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_ctrl_c_keeps_what_was_answered(place: Place, serve: Serve, concurrency: int) -> None:
+    """The last of the edge's four queries, as many as are asked at a time, are kept waiting."""
+    answered, waiting, released = 4 - concurrency, threading.Semaphore(0), threading.Event()
 
     def reply(prompt: str, number: int) -> bytes:
-        if number == 3:
-            reached.set()
+        if number >= answered:
+            waiting.release()
             released.wait(60)
         return letters(server, prompt, number)
 
     server = serve(reply)
     place.settings(server)
-    command = [sys.executable, "-m", "ianvs_specdec.cli", *place.arguments()]
+    command = [sys.executable, "-m", "ianvs_specdec.cli", *place.arguments("--concurrency", str(concurrency))]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        assert reached.wait(60)
+        assert all(waiting.acquire(timeout=60) for _ in range(concurrency))
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=60)
+        assert not released.is_set()
     finally:
         released.set()
         running.kill()
     assert running.returncode == 130
-    assert "3 answers are kept in" in err
+    assert f"{answered} answers are kept in" in err
     assert err.splitlines()[-1] == "specdec route: interrupted"
     assert not place.out.exists()
     asked = len(server.bodies)
     rows, _, err = place.label()
     assert len(rows) == 4
-    assert len(server.bodies) - asked == 5
-    assert "edge: 4 of 4 answers, 3 from the journal" in err
+    assert len(server.bodies) - asked == 8 - answered
+    assert f"edge: 4 of 4 answers, {answered} from the journal" in err
 
 
 def test_failures_leave_their_query_out_until_the_next_run(place: Place, serve: Serve) -> None:

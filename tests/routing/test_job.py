@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.journal import Journal
 from ianvs_specdec.routing.job import outcomes_of_job
+from ianvs_specdec.routing.quality_scorers import ReferenceQuality, quality
 from ianvs_specdec.types import Sampling
 
 RIGHT, WRONG = "The answer is B.", "The answer is C."
@@ -110,6 +112,21 @@ def test_whether_probabilities_are_told_makes_no_other_model(tmp_path: Path) -> 
     cloud = Side("cloud", "specdec", [completion(RIGHT)])
     bench.case("CascadeRouter", [(None, cloud)] * 4, logprobs=True)
     assert outcomes_of_job(bench.folder).edge.tolist() == [0, 1, 0, 1]
+
+
+def test_another_quality_can_be_had_of_the_same_answers(tmp_path: Path) -> None:
+    rows = [{"question": {"turns": ["?"], "id": "q", "scorer": "text"}, "answer": "the cat sat"}]
+    bench = Bench(tmp_path, rows)
+    edge, cloud = (
+        Side(side, "specdec", [completion(text)]) for side, text in (("edge", "a dog"), ("cloud", "the cat"))
+    )
+    bench.case("OracleRouter", [(edge, cloud)])
+    mine = outcomes_of_job(bench.folder, ReferenceQuality(lambda pairs: [len(answer) / 10 for answer, _ in pairs]))
+    assert (mine.edge.tolist(), mine.cloud.tolist()) == ([0.5], [0.7])
+    letters = usual(Bench(tmp_path / "letters", [choice(0), choice(1)]))
+    os.chdir(letters.root)
+    with pytest.raises(UserError, match=r"row 1 of ./questions.jsonl: its answer is a letter"):
+        outcomes_of_job(letters.folder, quality("chrf"))
 
 
 def test_several_pairs_of_models_need_an_algorithm(tmp_path: Path) -> None:

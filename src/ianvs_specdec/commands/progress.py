@@ -34,7 +34,8 @@ class Progress:
             if kind != self._kind:
                 self._end_kind()
                 self._kind = kind
-                self._began[kind] = time.monotonic()
+            if not had:
+                self._began.setdefault(kind, time.monotonic())
             self._counts[kind] += 1
             self._had[kind] += had
             if time.monotonic() >= self._next:
@@ -54,8 +55,8 @@ class Progress:
         now, kind = time.monotonic(), self._kind
         self._next = now + (ON_TERMINAL if self._terminal else ELSEWHERE)
         count, total, had = self._counts[kind], self._totals[kind], self._had[kind]
-        # The clock runs from the end of the first step, which loads a model.
-        seconds, new = now - self._began[kind], count - had - 1
+        # The clock runs from the end of the first step that is new: that one loads a model.
+        seconds, new = now - self._began.get(kind, now), count - had - 1
         rate = new / seconds if seconds > 0 and new > 0 else 0.0
         parts = [f"{kind}: {count} of {total} {self._noun}"]
         parts += [f"{had} from the journal"] if had else []

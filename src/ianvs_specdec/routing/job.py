@@ -123,6 +123,9 @@ def _outcomes(
     both = sorted(edge.keys() & cloud.keys())
     queries = [dataset.queries[index] for index in both]
     golds = [_gold(dataset.queries[index], dataset.golds[index], cases[0]) for index in both]
+    if not isinstance(quality, BenchmarkQuality):
+        for index, query, gold in zip(both, queries, golds, strict=True):
+            quality.check(query, gold, f"row {index + 1} of {cases[0].config.get('dataset')}")
     scores = {}
     for side, answers in zip(SIDES, (edge, cloud), strict=True):
         texts = [answers[index].texts for index in both]
