@@ -72,7 +72,7 @@ class TransformerClassifier(Classifier):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             model, tokenizer = _model(given)
-            tokens = QueryTokens(tokenizer, window(model, given["max_length"]))
+            tokens = QueryTokens(tokenizer, window(model, given["max_length"]), model.config.pad_token_id)
             model.config.pad_token_id = tokens.pad
             model.to(_device(given["device"]))
             inputs = [tokens(text_of(query)) for query in queries]
@@ -106,7 +106,7 @@ class TransformerClassifier(Classifier):
         if dtype not in DTYPES:
             raise unknown(f"dtype in {path}", dtype, DTYPES, key="path")
         model, tokenizer = pretrained(str(folder / MODEL))
-        return cls(model, QueryTokens(tokenizer, max_length), dtype)
+        return cls(model, QueryTokens(tokenizer, max_length, model.config.pad_token_id), dtype)
 
 
 def _model(given: dict[str, Any]) -> tuple[Any, Any]:

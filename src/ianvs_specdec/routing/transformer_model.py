@@ -21,13 +21,16 @@ class QueryTokens:
     """Token ids of a query, at most ``max_length`` of them: of a longer one the beginning and the end.
 
     A text is framed as the model saw texts in its training: by the special tokens of an encoder, or by the chat
-    template of a causal LM, up to where its answer would begin.
+    template of a causal LM, up to where its answer would begin. ``pad``: the id that the model pads with, where it has
+    one.
     """
 
-    def __init__(self, tokenizer: Any, max_length: int) -> None:
+    def __init__(self, tokenizer: Any, max_length: int, pad: int | None = None) -> None:
         self.tokenizer, self.max_length = tokenizer, max_length
         self.before, self.after = self._frame()
-        self.pad = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
+        # A causal LM is read at its last token that is no padding: a token that ends every text is not for padding.
+        candidates = (pad, tokenizer.pad_token_id, tokenizer.eos_token_id, 0, 1)
+        self.pad = next(i for i in candidates if i is not None and [i] != self.after[-1:])
         self._room = max_length - len(self.before) - len(self.after)
         if self._room < 2:
             needed = len(self.before) + len(self.after) + 2
