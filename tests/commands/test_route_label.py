@@ -290,6 +290,25 @@ def test_a_judges_ratings_become_shares(place: Place, serve: Serve) -> None:
     assert len(server.bodies) == asked == 4
 
 
+def test_an_answer_without_a_rating_leaves_its_query_out(place: Place, serve: Serve) -> None:
+    def reply(prompt: str, number: int) -> bytes:
+        model = server.bodies[number]["model"]
+        text = "fine" if "Question 1?" in prompt else "[[7]]" if "by cloud" in prompt else "[[4]]"
+        return answer(text if model == "j" else f"by {model}")
+
+    server = serve(reply)
+    place.settings(server)
+    place.questions(*(question(number, {}, scorer="judge", group="writing") for number in range(3)))
+    judge = ("--scorer-set", "judge_model=j", "--scorer-set", f"judge_base_url={server.url}")
+    rows, _, err = place.label(*judge)
+    assert [row["query"]["id"] for row in rows] == ["q0", "q2"]
+    assert "1 of 3 queries are left out: 1 without a score" in err
+    place.out.unlink()
+    place.questions(question(1, {}, scorer="judge", group="writing"))
+    assert "no answer has a rating" in place.refused(*judge)
+
+
+@pytest.mark.slow
 def test_the_clouds_back_end_may_be_the_edges_on_models_in_this_process(place: Place, serve: Serve) -> None:
     for seed, side in enumerate(("edge", "cloud")):
         folder = build_model(place.folder / side, seed=seed)

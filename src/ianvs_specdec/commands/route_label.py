@@ -96,7 +96,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
-    from ianvs_specdec.routing.collect import Sampling, collect, read_rows
+    from ianvs_specdec.routing.collect import MoreAnswers, collect, read_rows
 
     settings = {side: _settings(options, side) for side in SIDES}
     scorers = read_hyperparameters(None, options.scorer_set, "--scorer-set")
@@ -111,7 +111,7 @@ def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
             {side: own.values for side, own in settings.items()},
             scorer,
             journal,
-            sampling=Sampling(options.samples or 0, options.temperature),
+            more=MoreAnswers(options.samples or 0, options.temperature),
             concurrency=options.concurrency,
             on_answer=progress.step,
         )

@@ -48,13 +48,16 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Sampling:
+class MoreAnswers:
     """``count`` further answers to each query, sampled at ``temperature`` (None: the row's or the model's, if it is
     above 0, else ``TEMPERATURE``).
     """
 
     count: int = 0
     temperature: float | None = None
+
+
+NO_MORE = MoreAnswers()
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def collect(
     quality: Quality,
     journal: Path,
     *,
-    sampling: Sampling = Sampling(),
+    more: MoreAnswers = NO_MORE,
     concurrency: int = 1,
     on_answer: OnAnswer | None = None,
 ) -> Collected:
@@ -121,7 +124,7 @@ def collect(
     with _running(journal, concurrency):
         # Both are there before one is asked: the cloud's back end may be "same-as-edge".
         models = {name: model(**settings[name]) for name, model in SIDES.items()}
-        sides = {name: _ask(model, asked, sampling, concurrency, on_answer) for name, model in models.items()}
+        sides = {name: _ask(model, asked, more, concurrency, on_answer) for name, model in models.items()}
         return _compared(asked, sides, quality)
 
 
@@ -138,7 +141,7 @@ _Side = list[list[_Answer]]
 """By query: the answer as the model's settings want it, then the samples."""
 
 
-def _ask(model: RoutedModel, asked: Asked, sampling: Sampling, concurrency: int, on_answer: OnAnswer | None) -> _Side:
+def _ask(model: RoutedModel, asked: Asked, more: MoreAnswers, concurrency: int, on_answer: OnAnswer | None) -> _Side:
     def answer(row: dict[str, Any]) -> _Answer:
         response = model.answer(row)
         if on_answer is not None:
@@ -147,10 +150,10 @@ def _ask(model: RoutedModel, asked: Asked, sampling: Sampling, concurrency: int,
 
     rounds = []
     try:
-        for number in range(sampling.count + 1):
+        for number in range(more.count + 1):
             # A repeat has other seeds, and answers of its own in the journal.
             os.environ["IANVS_REPEAT"] = str(number)
-            rows = [_sampled(row, model, sampling) for row in asked.rows] if number else list(asked.rows)
+            rows = [_sampled(row, model, more) for row in asked.rows] if number else list(asked.rows)
             rounds.append(_all(answer, rows, concurrency, model))
     finally:
         model.cleanup()
@@ -180,10 +183,10 @@ def _answer(response: Response) -> _Answer:
     return _Answer(tuple(turn["completion"] for turn in response["turns"]), response["cost"], "")
 
 
-def _sampled(row: dict[str, Any], model: RoutedModel, sampling: Sampling) -> dict[str, Any]:
+def _sampled(row: dict[str, Any], model: RoutedModel, more: MoreAnswers) -> dict[str, Any]:
     """The row, to be answered at the temperature of samples."""
     query = query_of_row(row)
-    temperature = sampling.temperature or query.temperature or model.settings.sampling.temperature or TEMPERATURE
+    temperature = more.temperature or query.temperature or model.settings.sampling.temperature or TEMPERATURE
     return {**row, "query": {**query.to_json(), "temperature": temperature}}
 
 
