@@ -1,4 +1,4 @@
-"""``specdec route label|train|eval``: routers that learn from what both models made of a set of queries."""
+"""``specdec route label|train|calibrate|eval``: routers that learn from what both models made of a set of queries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import importlib
 ACTIONS = {
     "label": "ask both models, and write the quality and cost of their answers",
     "train": "train and calibrate a router on such outcomes",
+    "calibrate": "fit what a cascade makes of the edge's answers to such outcomes",
     "eval": "what routers would make of recorded outcomes: accuracy against cost",
 }
 

@@ -1,0 +1,173 @@
+"""Fit how much of the edge's answers CascadeRouter is to doubt, on queries whose outcomes are known: which probability
+that the cloud answers better the signals amount to, and the threshold. The file that is written is what CascadeRouter
+wants as its calibration in YAML.
+
+Outcomes are the JSON lines that specdec route label writes. The edge model is asked again through the same journal,
+with log-probabilities; what is in the journal already is not asked twice. Figures are cross-fitted: each query is
+scored by a fit to others.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ianvs_specdec.commands.hyperparameters import read_hyperparameters
+from ianvs_specdec.commands.output import check_out, written
+from ianvs_specdec.commands.progress import Progress
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.models import EdgeModel
+from ianvs_specdec.routers import build_router
+from ianvs_specdec.routers.cascade import PRIOR, CascadeRouter
+from ianvs_specdec.routers.doubt import Doubt
+from ianvs_specdec.routers.signals import SIGNALS
+from ianvs_specdec.routing.labels import LABELS, targets
+from ianvs_specdec.routing.outcomes import Floats, Outcomes, load_outcomes
+from ianvs_specdec.types import Query
+
+if TYPE_CHECKING:
+    from ianvs_specdec.routing.evaluation import Evaluation
+
+FITTED = "calibrated"
+SHOWN = ("auroc", "apgr", "cpt50", "cpt80", "ece", "share", "quality")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--outcomes", type=Path, required=True, metavar="FILE", help="what became of the queries (.jsonl)"
+    )
+    parser.add_argument("--edge", type=Path, required=True, metavar="FILE", help="YAML file with the edge's settings")
+    parser.add_argument("--edge-backend", metavar="NAME", help="its back end (default: the file's, or specdec)")
+    parser.add_argument(
+        "--edge-set",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a hyperparameter of it, as samples=3; repeatable",
+    )
+    parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: FILE.journal)")
+    parser.add_argument(
+        "--signal", action="append", required=True, metavar="NAME", help=f"{', '.join((*SIGNALS, PRIOR))}; repeatable"
+    )
+    parser.add_argument("--router", type=Path, metavar="DIR", help=f"a trained router, whose score is signal {PRIOR}")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="calibration to write (.json)")
+    parser.add_argument("--label", choices=LABELS, default="hybrid", help="what to tell (hybrid: the cloud is better)")
+    parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
+    parser.add_argument("--folds", type=int, default=10, metavar="N", help="of the cross-fitting (10)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="draws the folds (0)")
+    threshold = parser.add_mutually_exclusive_group()
+    threshold.add_argument(
+        "--keep", type=float, default=0.97, metavar="SHARE", help="share of the cloud's quality to keep (0.97)"
+    )
+    threshold.add_argument("--cloud-share", type=float, metavar="SHARE", help="share of the queries for the cloud")
+
+
+def run(options: argparse.Namespace) -> int:
+    _check(options)
+    router = None if options.router is None else {"name": "LearnedRouter", "path": str(options.router)}
+    CascadeRouter.check_hyperparameters({"signal": options.signal, "router": router})
+    outcomes = load_outcomes(options.outcomes)
+    outcomes, doubts = _doubts(options, outcomes, router)
+    labels = targets(outcomes, options.label, options.epsilon)
+    from ianvs_specdec.routing.doubt_fit import cross_fitted, fit
+    from ianvs_specdec.routing.threshold import keeping, sharing
+    from ianvs_specdec.routing.training import fold_numbers
+
+    numbers = fold_numbers(outcomes, "row", options.folds, options.seed)
+    held = cross_fitted(doubts, labels, [np.flatnonzero(numbers == fold) for fold in range(options.folds)])
+    share = options.cloud_share
+    threshold = keeping(held, outcomes, options.keep) if share is None else sharing(held, share)
+    evaluation = _evaluate(outcomes, doubts, held, threshold, labels)
+    slopes, offset = fit(doubts, labels)
+    report = {
+        "queries": len(outcomes),
+        "label": options.label,
+        "edge": round(float(outcomes.edge.mean()), 6),
+        "cloud": round(float(outcomes.cloud.mean()), 6),
+        "apgr": round(evaluation.results[-1].metrics["apgr"].value, 4),
+    }
+    rounded = {name: round(slope, 6) for name, slope in slopes.items()}
+    with written(options.out):
+        Doubt(tuple(slopes), rounded, round(offset, 6), round(threshold, 6), report).save(options.out)
+    _tell(evaluation, slopes, options.out)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    check_out(options.out)
+    for name in ("epsilon", "keep", "cloud_share"):
+        value = getattr(options, name)
+        if value is not None and not 0 <= value <= 1:
+            raise UserError(f"--{name.replace('_', '-')} must be from 0 to 1, not {value:g}")
+    if not 2 <= options.folds <= 100:
+        raise UserError(f"--folds must be from 2 to 100, not {options.folds}")
+
+
+def _doubts(options: argparse.Namespace, outcomes: Outcomes, router: Any) -> tuple[Outcomes, dict[str, Floats]]:
+    """The signals of the edge's answers, and the outcomes of the queries that it has answered."""
+    from ianvs_specdec.routing.collect import _running as running
+
+    items = ["logprobs=true", *options.edge_set]
+    own = read_hyperparameters(options.edge, items, "--edge-set", {"--edge-backend": options.edge_backend})
+    own.check(EdgeModel.check_hyperparameters)
+    prior = None if router is None else build_router(router)
+    journal = options.journal or options.outcomes.with_suffix(".journal")
+    progress = Progress("answers", {"edge": len(outcomes)})
+    rows: list[dict[str, float] | None] = []
+    with running(journal, 1):
+        model = EdgeModel(**own.values)
+        try:
+            for query in outcomes.queries:
+                response = model.answer({"query": _question(query)})
+                progress.step("edge", bool(response["replayed"] or response["cached"]))
+                given = None if prior is None else prior.score(query)
+                rows.append(None if response.get("error") else _signals(options.signal, response, given))
+        finally:
+            progress.close()
+            model.cleanup()
+    answered = [row for row in rows if row is not None]
+    if not answered:
+        raise UserError(f"the edge model has answered none of {len(rows)} queries")
+    doubts = {name: np.array([row[name] for row in answered]) for name in options.signal}
+    return outcomes.take(np.array([row is not None for row in rows])), doubts
+
+
+def _question(query: Query) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in query.to_json().items()}
+
+
+def _signals(names: Sequence[str], response: Any, prior: float | None) -> dict[str, float]:
+    return {name: SIGNALS[name](response) if name != PRIOR else float(prior or 0.0) for name in names}
+
+
+def _evaluate(
+    outcomes: Outcomes, doubts: dict[str, Floats], held: Floats, threshold: float, labels: Floats
+) -> Evaluation:
+    from ianvs_specdec.routing.bootstrap import RESAMPLES, SEED
+    from ianvs_specdec.routing.curve import Sides
+    from ianvs_specdec.routing.evaluation import evaluate
+    from ianvs_specdec.routing.quality import Scored
+
+    sides = Sides(outcomes.edge, outcomes.cloud, outcomes.edge_cost, outcomes.cloud_cost)
+    alone = [Scored(name, values) for name, values in doubts.items()]
+    fitted = Scored.at(FITTED, held, threshold, labels=labels)
+    return evaluate(sides, [*alone, fitted], resamples=RESAMPLES, seed=SEED)
+
+
+def _tell(evaluation: Evaluation, slopes: dict[str, float], out: Path) -> None:
+    from ianvs_specdec.routing.evaluation import BASELINES, LEVELS
+
+    print(f"{evaluation.queries} queries, {evaluation.resamples} bootstrap draws, 95 % intervals")
+    for result in evaluation.results:
+        if result.name in BASELINES:
+            continue
+        told = [f"{name} {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]" for name in SHOWN
+                if (found := result.metrics.get(name))]  # fmt: skip
+        ahead = f"above random at {evaluation.ahead_of_random(result.name)} of {len(LEVELS)} cost levels"
+        print(f"  {result.name}: {', '.join(told)}; {ahead}")
+    weights = ", ".join(f"{name} {slope:.3f}" for name, slope in slopes.items())
+    print(f"{out}: slopes {weights}; threshold {evaluation.results[-1].threshold:.4f}")

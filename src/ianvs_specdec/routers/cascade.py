@@ -1,0 +1,120 @@
+"""CascadeRouter: the edge answers first, and what its answer leaves in doubt goes to the cloud."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.routers import build_router, check_router
+from ianvs_specdec.routers.base import Decision, Router, number
+from ianvs_specdec.routers.doubt import Doubt
+from ianvs_specdec.routers.signals import SIGNALS
+from ianvs_specdec.types import Query
+
+PRIOR = "router"
+"""The name that stands for the score of another router."""
+UNANSWERED = "the edge gave no whole answer"
+
+
+class CascadeRouter(Router):
+    """For the mode inference-then-mining: the score says how much the edge's answer is in doubt.
+
+    - ``signal``: what to look at, one of ``signals.SIGNALS`` or several; of several, the score is the mean;
+    - ``calibration``: a file that `specdec route calibrate` fitted (see ``doubt``): the score then is the probability
+      that the cloud's answer is better. It knows its signals and its threshold, so that ``signal`` may be left out;
+    - ``router``: another router, a name or a mapping with ``name`` and hyperparameters, whose score of the query is one
+      of the signals under the name ``router``;
+    - ``threshold``: from which score on a query goes to the cloud.
+
+    A query that the edge could not answer goes to the cloud, whatever the signal.
+    """
+
+    concurrent: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        signal: str | list[str] | None = None,
+        threshold: float | None = None,
+        calibration: str | None = None,
+        router: Any = None,
+    ) -> None:
+        self.doubt = _doubt(signal, calibration, router)
+        super().__init__(self.doubt.threshold if threshold is None else threshold)
+        self.prior = None if router is None else build_router(router)
+        self._asking = nullcontext() if getattr(self.prior, "concurrent", True) else threading.Lock()
+
+    @classmethod
+    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
+        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads no model."""
+        router = hyperparameters.get("router")
+        _doubt(hyperparameters.get("signal"), hyperparameters.get("calibration"), router)
+        if router is not None:
+            check_router(router)
+        if hyperparameters.get("threshold") is not None:
+            number("threshold", hyperparameters["threshold"], low=0.0, high=1.0)
+
+    def score(self, query: Query) -> float:
+        raise UserError(_MODE)
+
+    def score_row(self, data: Any) -> float:
+        return self.decide(data).score
+
+    def decide(self, data: Any) -> Decision:
+        if not isinstance(data, Mapping) or "turns" not in data or "completion" not in data:
+            raise UserError(_MODE)
+        if data.get("error") or not data["turns"]:
+            return Decision(1.0, True, UNANSWERED)
+        doubts = {name: self._signal(name, data) for name in self.doubt.signals}
+        score = self.doubt.score(doubts)
+        return Decision(score, score >= self.threshold, details={"doubts": doubts})
+
+    def _signal(self, name: str, response: Mapping[str, Any]) -> float:
+        if name != PRIOR:
+            return SIGNALS[name](response)
+        assert self.prior is not None
+        with self._asking:
+            return self.prior.score_row(response)
+
+
+_MODE = (
+    "CascadeRouter looks at the edge's answer, and is asked before there is one: set hard_example_mining_mode: "
+    '"inference-then-mining" in the test environment'
+)
+
+
+def _doubt(signal: Any, calibration: Any, router: Any) -> Doubt:
+    """What to make of which signals. Raises UserError with the ``key`` at fault."""
+    if calibration is not None and (not isinstance(calibration, str) or not calibration):
+        reason = f"calibration must name a file, not {calibration!r}; specdec route calibrate makes one"
+        raise UserError(reason, key="calibration")
+    fitted = None if calibration is None else Doubt.load(Path(calibration))
+    if signal is None and fitted is None:
+        known = ", ".join(SIGNALS)
+        raise UserError(f"CascadeRouter needs a signal to look at, or a calibration; signals: {known}", key="signal")
+    names = tuple(fitted.signals) if signal is None and fitted is not None else _names(signal)
+    for name in names:
+        if name not in (*SIGNALS, PRIOR):
+            raise unknown("signal", name, (*SIGNALS, PRIOR), key="signal")
+    if (PRIOR in names) != (router is not None):
+        lack = f"the signal {PRIOR} is the score of another router: name that under {PRIOR}"
+        more = f"{PRIOR} is given, and is none of the signals ({', '.join(names)}): add {PRIOR} to them"
+        raise UserError(lack if router is None else more, key="signal" if router is None else PRIOR)
+    if fitted is None:
+        return Doubt(names)
+    if set(names) != set(fitted.signals):
+        there = ", ".join(fitted.signals)
+        raise UserError(f"{calibration} is for other signals ({there}); leave signal out, or fit anew", key="signal")
+    return fitted
+
+
+def _names(signal: Any) -> tuple[str, ...]:
+    names = [signal] if isinstance(signal, str) else signal
+    if not isinstance(names, (list, tuple)) or not names or len(set(map(str, names))) < len(names):
+        raise UserError(
+            f"signal must be the name of a signal or a list of different ones, not {signal!r}", key="signal"
+        )
+    return tuple(map(str, names))
