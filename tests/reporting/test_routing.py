@@ -61,6 +61,27 @@ def test_quality_of_scores():
     assert (found["knowing"]["auroc"], found["knowing"]["apgr"]) == (1.0, 0.75)
     assert (found["wrong"]["auroc"], found["wrong"]["apgr"]) == (0.0, 0.25)
     assert found["blind"]["auroc"] == pytest.approx(0.4)
+    assert (found["knowing"]["cpt50"], found["knowing"]["cpt80"]) == (25.0, 40.0)
+    for curve in found.values():
+        for name, (low, high) in curve["intervals"].items():
+            assert low <= curve[name] <= high
+    low, high = found["knowing"]["intervals"]["apgr"]
+    assert 0.5 < low < 0.7
+    assert 0.8 < high < 1.0
+
+
+def test_routers_of_one_name_keep_their_own_figures():
+    both = outcomes([(0, 100)] * 3 + [(100, 100)] * 3)
+    up, down = ({index: sign * index for index in both} for sign in (1.0, -1.0))
+    found = curves(both, [(0, "random", up), (1, "random", down)])["curves"]
+    assert [(curve["router"], curve["auroc"]) for curve in found] == [("random", 0.0), ("random", 1.0)]
+
+
+def test_a_cloud_that_is_no_better_has_curves_without_figures():
+    (curve,) = curves(outcomes([(100, 100), (0, 0), (100, 100)]), [(0, "R", {0: 1, 1: 2, 2: 3})])["curves"]
+    assert curve["points"]
+    assert [curve[name] for name in ("apgr", "cpt50", "cpt80", "auroc")] == [None] * 4
+    assert curve["intervals"] == {}
 
 
 def test_equal_scores_of_several_test_cases_are_one_curve():

@@ -13,19 +13,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
 from ianvs_specdec.reporting.figures import ASKING
 from ianvs_specdec.reporting.journal import KeptAnswers, price
 from ianvs_specdec.reporting.workspace import Case, Dataset, Row
 from ianvs_specdec.response import Response
+from ianvs_specdec.routing.bootstrap import RESAMPLES, SEED
+from ianvs_specdec.routing.curve import Path, Ranking, Sides
+from ianvs_specdec.routing.evaluation import Result, evaluate
+from ianvs_specdec.routing.outcomes import Floats
+from ianvs_specdec.routing.quality import Scored
 from ianvs_specdec.types import Sampling
 
 POINTS = 200
 """A curve has no more points than about this."""
 
-Floats = NDArray[np.float64]
+METRICS = ("apgr", "cpt50", "cpt80", "auroc")
+
 Point = tuple[float, float | None, float]
 """Share of queries sent to the cloud (%), cost of 1,000 queries (None without prices), accuracy."""
 
@@ -105,7 +110,8 @@ def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[
 
     ``routers``: number of the test case, name, and the router's score per query. Routers that give all queries the same
     score have no curve, and equal scores are drawn once. A curve goes from all queries on the edge to all in the cloud;
-    queries of equal score change sides together.
+    queries of equal score change sides together. Beside its points a curve has ``METRICS`` (see ``routing.quality``;
+    None where one is not defined) and, in ``intervals``, the ends of their 95 % intervals.
     """
     if len(both) < 2:
         return None
@@ -113,54 +119,49 @@ def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[
     cloud = np.array([pair[1].score for pair in both.values()])
     prices = [pair[1].cost for pair in both.values()]
     cost = None if None in prices else np.array(prices, dtype=np.float64)
-    gain = cloud - edge
-    best = gain / np.maximum(cost, 1e-12) if cost is not None else gain
+    sides = Sides(edge / 100.0, cloud / 100.0, None, cost)
     found: dict[tuple[float, ...], dict[str, Any]] = {}
     for case, name, given in routers:
         scores = np.array([given.get(index, np.nan) for index in both])
         if np.isnan(scores).any() or len(np.unique(scores)) < 2:
             continue
-        curve = found.setdefault(tuple(scores), {"router": name, "cases": []})
-        if not curve["cases"]:
-            curve |= {"points": _sweep(scores, edge, gain, cost), **_quality(scores, gain)}
+        curve = found.setdefault(tuple(scores), {"router": name, "cases": [], "points": _sweep(scores, sides)})
         curve["cases"].append(case)
-    ends = _sweep(np.zeros(len(both)), edge, gain, cost)
-    return {"queries": len(both), "ends": ends, "bound": _sweep(best, edge, gain, cost), "curves": list(found.values())}
+    # Several routers may have one name.
+    scored = [Scored(str(number), np.array(scores)) for number, scores in enumerate(found)]
+    results = {result.name: result for result in evaluate(sides, scored, resamples=RESAMPLES, seed=SEED).results}
+    for number, curve in enumerate(found.values()):
+        curve |= _quality(results[str(number)])
+    best = sides.gain if cost is None else sides.gain / np.maximum(cost, 1e-12)
+    ends = _sweep(np.zeros(len(both)), sides)
+    return {"queries": len(both), "ends": ends, "bound": _sweep(best, sides), "curves": list(found.values())}
 
 
-def _sweep(order: Floats, edge: Floats, gain: Floats, cost: Floats | None) -> list[Point]:
-    """Accuracy while the queries move to the cloud, those with the highest ``order`` first."""
-    by = np.argsort(-order, kind="stable")
-    accuracy = np.concatenate([[edge.mean()], edge.mean() + np.cumsum(gain[by]) / len(edge)])
-    spent = None if cost is None else np.concatenate([[0.0], 1000.0 * np.cumsum(cost[by]) / len(edge)])
-    last_of_its_score = np.append(np.flatnonzero(np.diff(order[by])) + 1, len(order))
-    places = np.concatenate([[0], last_of_its_score])
+def _sweep(scores: Floats, sides: Sides) -> list[Point]:
+    """Accuracy while the queries move to the cloud, those with the highest scores first."""
+    ranking, edge = Ranking(scores), 100.0 * float(sides.edge.mean())
+    path = Path.of(ranking, np.ones((1, len(sides))), sides.gain, None)
+    share, accuracy = (np.concatenate([[0.0], column[0]]) for column in (path.share, path.gained))
+    spent = None
+    if sides.cloud_cost is not None:
+        after = np.cumsum(np.add.reduceat(sides.cloud_cost[ranking.order], ranking.starts))
+        spent = np.concatenate([[0.0], 1000.0 * after / len(sides)])
+    places = np.arange(len(share))
     if len(places) > POINTS:
-        places = places[np.unique(np.linspace(0, len(places) - 1, POINTS).astype(np.intp))]
+        places = np.unique(np.linspace(0, len(share) - 1, POINTS).astype(np.intp))
     return [
-        (_short(100.0 * i / len(edge)), None if spent is None else _short(spent[i]), _short(accuracy[i]))
+        (_short(100.0 * share[i]), None if spent is None else _short(spent[i]), _short(edge + 100.0 * accuracy[i]))
         for i in places
     ]
 
 
-def _quality(scores: Floats, gain: Floats) -> dict[str, float | None]:
-    """``auroc``: how well the scores tell the queries that the cloud answers better. ``apgr`` (RouteLLM, arXiv
-    2406.18665): the mean share of the cloud's advantage that is kept over all shares of queries sent there; 0.5 is
-    random.
-    """
-    positive, negative = scores[gain > 0], scores[gain <= 0]
-    auroc = None
-    if len(positive) and len(negative):
-        below = np.searchsorted(np.sort(negative), positive, side="left")
-        through = np.searchsorted(np.sort(negative), positive, side="right")
-        auroc = _short(float((below + through).sum()) / (2 * len(positive) * len(negative)))
-    total = float(gain.sum())
-    if total <= 0:
-        return {"auroc": auroc, "apgr": None}
-    # Queries of equal score are drawn at random among themselves: the curve is straight between two scores.
-    kept = np.array([(p[0] / 100.0, p[2]) for p in _sweep(scores, np.zeros_like(gain), gain, None)])
-    area = float(np.sum(np.diff(kept[:, 0]) * (kept[1:, 1] + kept[:-1, 1]) / 2)) / (total / len(gain))
-    return {"auroc": auroc, "apgr": _short(area)}
+def _quality(result: Result) -> dict[str, Any]:
+    known = {name: result.metrics.get(name) for name in METRICS}
+    ends = {name: [one.low, one.high] for name, one in known.items() if one is not None and math.isfinite(one.low)}
+    return {
+        **{name: None if one is None else _short(one.value) for name, one in known.items()},
+        "intervals": {name: [_short(low), _short(high)] for name, (low, high) in ends.items()},
+    }
 
 
 def _short(value: float) -> float:

@@ -92,11 +92,16 @@ function routingChart(panel, visible, byCost) {
 }
 
 function quality(panel) {
-  const curves = (panel.curves || []).filter((curve) => curve.apgr !== null || curve.auroc !== null);
+  const columns = [['apgr', 'APGR', 'Share of the cloud’s advantage that is kept, mean over all shares of queries in the cloud; random: 0.5'],
+    ['cpt50', 'CPT 50 %', 'Share of the queries (%) that the cloud needs for half of its advantage; random: 50'],
+    ['cpt80', 'CPT 80 %', 'Share of the queries (%) that the cloud needs for 80 % of its advantage; random: 80'],
+    ['auroc', 'AUROC', 'Probability that a query which the cloud answers better has the higher score; random: 0.5']];
+  const curves = (panel.curves || []).filter((curve) => columns.some(([name]) => curve[name] !== null));
   if (!curves.length) return null;
+  const cell = (curve, name) => `${short(curve[name], 3)}${name in curve.intervals ? ` [${curve.intervals[name].map((end) => short(end, 3)).join(', ')}]` : ''}`;
   return element('table', { class: 'plain' },
-    element('thead', {}, element('tr', {}, ['Router', 'APGR', 'AUROC'].map((name) => element('th', { scope: 'col' }, name)))),
-    element('tbody', {}, curves.map((curve) => element('tr', {}, [curve.router, short(curve.apgr, 3), short(curve.auroc, 3)].map((text) => element('td', {}, text))))));
+    element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'Router'), columns.map(([, title, about]) => element('th', { scope: 'col', title: about }, title)))),
+    element('tbody', {}, curves.map((curve) => element('tr', {}, [curve.router, ...columns.map(([name]) => cell(curve, name))].map((text) => element('td', {}, text))))));
 }
 
 function latency() {
