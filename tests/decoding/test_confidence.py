@@ -1,0 +1,86 @@
+"""How sure the target was of each token: one triple per token, the same whatever drafted it, and no token changed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from drafters.builders import CASES, DEEP, Workshop
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.decoding import StopStrings, decode, target_of
+from ianvs_specdec.decoding.confidence import confidence
+from ianvs_specdec.types import Sampling
+
+from .tiny import tiny_model
+
+VOCABULARY = 16
+RNG = random.Random(1)
+PROMPTS = [[RNG.randrange(VOCABULARY) for _ in range(length)] for length in (2, 17)]
+SAMPLINGS = [
+    Sampling(max_tokens=14, logprobs=True),
+    Sampling(max_tokens=14, repetition_penalty=1.2, logprobs=True),
+    Sampling(max_tokens=14, temperature=0.9, top_p=0.9, top_k=6, seed=3, logprobs=True),
+]
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory):
+    model = tiny_model("llama", vocab_size=VOCABULARY)
+    texts = [RNG.choices(range(VOCABULARY), k=40) for _ in range(6)]
+    return Workshop(model, tmp_path_factory.mktemp("llama"), texts), target_of(model), model
+
+
+def expected(model, prompt, ids):
+    """From one forward over prompt and output, by the definitions."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+    p = logits.double().softmax(-1)
+    best = p.sort(descending=True).values
+    chosen = p[torch.arange(len(ids)), torch.tensor(ids)].log()
+    return torch.stack([chosen, -(p * p.log()).sum(-1), best[:, 0] - best[:, 1]], 1)
+
+
+def text_of(ids):
+    return "".join(chr(97 + i) for i in ids)
+
+
+@pytest.mark.parametrize("case", sorted(set(CASES) - set(DEEP)))
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "penalised", "sampled"])
+def test_every_method_tells_what_the_model_says_of_its_tokens(workshop, case, sampling) -> None:
+    shop, target, model = workshop
+    rule = "rejection" if sampling.greedy else "coupled"
+    for prompt in PROMPTS:
+        method = shop.create(case)
+        said = decode(target, *method, prompt, sampling, eos_ids=(), rule=rule)
+        plain = Sampling(**{**sampling.__dict__, "logprobs": False})
+        without = decode(target, *shop.create(case), prompt, plain, eos_ids=(), rule=rule)
+        assert said.token_ids == without.token_ids
+        assert without.trace.confidence is None
+        assert len(said.trace.confidence) == len(said.token_ids) == sampling.max_tokens
+        told = torch.tensor(said.trace.confidence, dtype=torch.float64)
+        assert torch.allclose(told, expected(model, prompt, said.token_ids), atol=2e-4)
+
+
+def test_what_ends_in_the_middle_of_a_step_has_as_many_triples_as_tokens(workshop) -> None:
+    _, target, _ = workshop
+    drafter, length = drafters.create("prompt_lookup", {}), lengths.create("fixed:8")
+    prompt = PROMPTS[1]
+    free = decode(target, drafter, length, prompt, Sampling(max_tokens=40), eos_ids=())
+    asked = Sampling(max_tokens=40, logprobs=True)
+    seen = set()
+    for cut in range(1, 40):
+        stop = StopStrings(text_of, [text_of(free.token_ids[:cut])[-6:]])
+        ended = decode(target, drafter, length, prompt, asked, eos_ids=(), stop=stop)
+        by_token = decode(target, drafter, length, prompt, asked, eos_ids={free.token_ids[cut]})
+        for said in (ended, by_token):
+            assert said.token_ids == free.token_ids[: len(said.token_ids)]
+            assert len(said.trace.confidence) == len(said.token_ids)
+            seen.add(bool(said.trace.steps) and said.trace.steps[-1].emitted < said.trace.steps[-1].accepted + 1)
+    assert seen == {True, False}
+
+
+def test_a_token_that_cannot_come_has_no_part_in_the_entropy() -> None:
+    (triple,) = confidence(torch.tensor([[0.0, 0.0, -torch.inf]]), [1]).tolist()
+    assert triple == pytest.approx([-0.693147, 0.693147, 0.0], abs=1e-6)
