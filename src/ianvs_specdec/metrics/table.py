@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.benchmarks.scoring import scores
+from ianvs_specdec.edge_first import answer_of
 from ianvs_specdec.errors import UserError
 
 Column = NDArray[np.float64]
@@ -69,7 +70,8 @@ class Table:
         hardware: dict[Any, set[Any]] = {}
         asked: set[tuple[str, Any]] = set()
         replayed = False
-        for index, (hard, result, edge, cloud) in enumerate(y_pred):
+        for index, (hard, result, asked_first, cloud) in enumerate(y_pred):
+            edge = answer_of(result, asked_first)
             before = _before(edge, cloud)
             waited = sum((turn["trace"]["chunks"][-1][0] for turn in before), 0.0)
             for turn in before if result.get("turns") else ():

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.edge_first import answer_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.reporting.journal import KeptAnswers
 from ianvs_specdec.response import Response
@@ -78,6 +79,8 @@ class Case:
 def _row(line: Mapping[str, Any]) -> tuple[int, Row | None]:
     """The number and the results of a line; no results where they are another plugin's."""
     result, edge, cloud = line["result"], line.get("edge"), line.get("cloud")
+    if isinstance(result, dict):
+        edge = answer_of(result, edge)
     if not isinstance(result, dict) or not isinstance(result.get("turns", [] if result.get("error") else None), list):
         return int(line["index"]), None
     # One object where the host wrote the same twice: half the memory.

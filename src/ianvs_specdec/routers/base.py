@@ -17,12 +17,14 @@ from ianvs_specdec.types import Query
 class Decision:
     """``score``: probability that the edge's answer will not do; ``hard``: to the cloud. ``reason`` says in a few words
     why it is not the score that decided, and ``details`` are kept beside it; no part of a query's text is in either.
+    ``waited``: the seconds that an answer took on which the decision rests; they are the model's, not the router's.
     """
 
     score: float
     hard: bool
     reason: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    waited: float = 0.0
 
 
 class Router(ABC):
@@ -58,7 +60,7 @@ class Router(ABC):
     def __call__(self, data: Any) -> bool:
         started = time.perf_counter()
         decision = self.decide(data)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started - decision.waited
         record = {
             "router": type(self).__name__,
             "score": decision.score,

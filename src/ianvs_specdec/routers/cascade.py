@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ianvs_specdec import edge_first
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.routers import build_router, check_router
 from ianvs_specdec.routers.base import Decision, Router, number
@@ -21,7 +24,8 @@ UNANSWERED = "the edge gave no whole answer"
 
 
 class CascadeRouter(Router):
-    """For the mode inference-then-mining: the score says how much the edge's answer is in doubt.
+    """The score says how much the edge's answer is in doubt. In the mode inference-then-mining Ianvs asks the edge
+    first; in the mode mining-then-inference the router does, and the edge's work counts all the same.
 
     - ``signal``: what to look at, one of ``signals.SIGNALS`` or several; of several, the score is the mean;
     - ``calibration``: a file that `specdec route calibrate` fitted (see ``doubt``): the score then is the probability
@@ -58,17 +62,23 @@ class CascadeRouter(Router):
             number("threshold", hyperparameters["threshold"], low=0.0, high=1.0)
 
     def score(self, query: Query) -> float:
-        raise UserError(_MODE)
+        raise UserError("CascadeRouter needs the edge's answer: give it the row or the response, not the query alone")
 
     def score_row(self, data: Any) -> float:
         return self.decide(data).score
 
     def decide(self, data: Any) -> Decision:
-        if not isinstance(data, Mapping) or "turns" not in data or "completion" not in data:
-            raise UserError(_MODE)
-        if data.get("error") or not data["turns"]:
+        if isinstance(data, Mapping) and "turns" in data and "completion" in data:
+            return self._judge(data)
+        started = time.perf_counter()
+        response = edge_first.ask(data)
+        waited = time.perf_counter() - started
+        return replace(self._judge(response), waited=waited)
+
+    def _judge(self, response: Mapping[str, Any]) -> Decision:
+        if response.get("error") or not response["turns"]:
             return Decision(1.0, True, UNANSWERED)
-        doubts = {name: self._signal(name, data) for name in self.doubt.signals}
+        doubts = {name: self._signal(name, response) for name in self.doubt.signals}
         score = self.doubt.score(doubts)
         return Decision(score, score >= self.threshold, details={"doubts": doubts})
 
@@ -78,12 +88,6 @@ class CascadeRouter(Router):
         assert self.prior is not None
         with self._asking:
             return self.prior.score_row(response)
-
-
-_MODE = (
-    "CascadeRouter looks at the edge's answer, and is asked before there is one: set hard_example_mining_mode: "
-    '"inference-then-mining" in the test environment'
-)
 
 
 def _doubt(signal: Any, calibration: Any, router: Any) -> Doubt:

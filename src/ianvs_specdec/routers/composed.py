@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ianvs_specdec.routers import build_router, check_router
@@ -56,4 +57,4 @@ def overrule(decision: Decision, hard: bool, reason: str, **details: Any) -> Dec
     kept = dict(decision.details)
     if decision.reason:
         kept["overruled"] = [*kept.get("overruled", ()), decision.reason]
-    return Decision(decision.score, hard, reason, {**kept, **details})
+    return replace(decision, hard=hard, reason=reason, details={**kept, **details})
