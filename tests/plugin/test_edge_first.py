@@ -1,4 +1,4 @@
-"""A cascade where Ianvs asks the router first: the edge is asked once, and its work counts for what the cloud answers."""
+"""A cascade where Ianvs asks the router first: the edge is asked once, and its work counts whoever answers."""
 
 from __future__ import annotations
 
