@@ -52,7 +52,7 @@ def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str])
         (["--model", model, "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY (--api-key-env) holds no key"),
         (["--model", model, "--api-key-env", "sk-1"], "must be the name of an environment variable"),
         (["--model", model, "--host", "no.such.host.invalid"], "--host no.such.host.invalid:"),
-        (["--model", model, "--settings", "none.yaml"], "--settings none.yaml: No such file"),
+        (["--model", model, "--settings", "none.yaml"], "none.yaml: cannot be read: No such file"),
     ):
         assert part in message(capsys, *arguments), arguments
 

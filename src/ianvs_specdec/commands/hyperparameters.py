@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from ianvs_specdec.errors import UserError
+
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,10 @@ class Hyperparameters:
     arguments: Mapping[str, str] = field(default_factory=dict)
     text: str = ""
 
-    def check(self, parse: Callable[[dict[str, Any]], object]) -> None:
-        """Call ``parse`` with the values. What it finds wrong with one is told with the place where that was given."""
+    def check(self, parse: Callable[[dict[str, Any]], Parsed]) -> Parsed:
+        """What ``parse`` makes of the values. What it finds wrong with one is told with the place it was given at."""
         try:
-            parse(dict(self.values))
+            return parse(dict(self.values))
         except UserError as error:
             place = self._place(str(error.key or ""))
             raise UserError(f"{place}: {error}" if place else str(error), key=error.key) from error

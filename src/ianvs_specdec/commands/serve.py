@@ -6,10 +6,8 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-import yaml
-
+from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import BACKENDS
 from ianvs_specdec.llm.api_endpoints import check_no_secrets
@@ -88,45 +86,8 @@ def _key(variable: str | None) -> str:
 
 def _settings(options: argparse.Namespace) -> Settings:
     """The hyperparameters of the file, with those of the command line in place of the same ones there."""
-    file, text = options.settings, ""
-    if file is not None:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--settings {file}: {getattr(error, 'strerror', None) or error}") from error
-    given = _yaml(text, str(file)) or {}
-    if not isinstance(given, dict):
-        raise UserError(f"{file}: expected hyperparameters, one key: value a line")
-    own: dict[str, Any] = {}
-    for item in options.set:
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise UserError(f"--set {item}: write it as --set key=value")
-        own[key] = _yaml(value, f"--set {key}")
-    own |= {key: value for key in ("model", "backend") if (value := getattr(options, key)) is not None}
-    if not {**given, **own}.get("model"):
+    named = {"--model": options.model, "--backend": options.backend}
+    given = read_hyperparameters(options.settings, options.set, "--set", named)
+    if not given.values.get("model"):
         raise UserError("which model? Give --model, or --settings with a file that has the key model")
-    try:
-        return Settings.parse({**given, **own})
-    except UserError as error:
-        place = _place(error.key, own, file, text)
-        raise UserError(f"{place}: {error}" if place else str(error)) from error
-
-
-def _yaml(text: str, where: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark is not None else ""
-        raise UserError(f"{where}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
-
-
-def _place(key: str | None, own: dict[str, Any], file: Path | None, text: str) -> str:
-    """Where a hyperparameter was given: on the command line, or file and line; "" if nowhere."""
-    if key in own:
-        return f"--{key}" if key in ("model", "backend") else f"--set {key}"
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.partition(":")[0] == key:
-            return f"{file}:{number}"
-    return str(file or "")
+    return given.check(Settings.parse)

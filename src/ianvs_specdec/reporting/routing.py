@@ -44,9 +44,12 @@ class Outcome:
 
 
 def side_of(case: Case, side: str) -> str:
-    """What determines a side's outputs in a test case: its model and sampling. Lossless back ends do not matter."""
+    """What determines a side's outputs in a test case: its model and sampling. Lossless back ends do not matter, nor
+    whether the model tells how sure it is.
+    """
     own = case.module(f"{side}model").get("hyperparameters") or {}
-    value = {name: own[name] for name in ("model", *Sampling.names()) if own.get(name) is not None}
+    names = [name for name in ("model", *Sampling.names()) if name != "logprobs"]
+    value = {name: own[name] for name in names if own.get(name) is not None}
     return json.dumps(value, sort_keys=True, default=str) if "model" in value else ""
 
 
