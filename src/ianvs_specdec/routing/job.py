@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
         raise UserError(f"{folder} holds several jobs ({', '.join(workspace.jobs)}): give the folder of one of them")
     pairs: dict[tuple[str, str, str], list[Case]] = {}
     for case in workspace.cases:
-        models = _model(case, "edge"), _model(case, "cloud")
+        models = side_of(case, "edge"), side_of(case, "cloud")
         if all(models) and algorithm in (None, case.algorithm):
             pairs.setdefault((str(case.config.get("dataset") or ""), *models), []).append(case)
     found: list[tuple[list[Case], Dataset, Answers, Answers]] = []
@@ -71,14 +70,6 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
         advice = "name one of its algorithms" if algorithm is None else "its hyperparameters have several values"
         raise UserError(f"{folder} holds several pairs of models or data files ({choices}): {advice}")
     return _outcomes(*found[0], quality or BenchmarkQuality(), workspace)
-
-
-def _model(case: Case, side: str) -> str:
-    """What determines a side's outputs; "" if the test case has no such side."""
-    value = json.loads(side_of(case, side) or "{}")
-    # What is told of an answer does not change it.
-    value.pop("logprobs", None)
-    return json.dumps(value) if value else ""
 
 
 def _nothing(folder: Path, workspace: Workspace, algorithm: str | None) -> str:
