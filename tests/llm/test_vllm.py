@@ -11,6 +11,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,24 @@ def test_greedy_output_is_ours_token_by_token(plain: VllmLLM, ours: SpecDecLLM) 
     assert len(pieces) > 3
 
 
+def check_probabilities(llm: VllmLLM, ours: SpecDecLLM) -> None:
+    asked = replace(GREEDY, logprobs=True)
+    for chat in CHATS:
+        found, expected = llm.generate(chat, asked), ours.generate(chat, asked)
+        assert found.token_ids == expected.token_ids == llm.generate(chat, GREEDY).token_ids
+        assert len(found.trace.confidence or ()) == len(found.token_ids)
+        assert found.trace.characters == expected.trace.characters
+        for told, own in zip(found.trace.confidence or (), expected.trace.confidence or (), strict=True):
+            assert told[0] == pytest.approx(own[0], abs=5e-3)
+            assert told[2] == pytest.approx(own[2], abs=5e-3)
+            # What is beyond the likeliest tokens counts as one: a lower bound.
+            assert 0 <= told[1] <= own[1] + 5e-3
+
+
+def test_token_probabilities_are_ours(plain: VllmLLM, ours: SpecDecLLM) -> None:
+    check_probabilities(plain, ours)
+
+
 def test_stop_strings_and_truncation_are_ours(plain: VllmLLM, ours: SpecDecLLM) -> None:
     whole = ours.generate(CHATS[0], GREEDY)
     stop = whole.text[len(whole.text) // 2 :][:3]
@@ -154,6 +173,10 @@ def test_memory_is_that_of_weights_and_cache(plain: VllmLLM) -> None:
     weights = 2 * (Path(MODEL) / "model.safetensors").stat().st_size
     cache = 256 << 20
     assert plain.memory() == pytest.approx(weights + cache, rel=0.02)
+
+
+def test_token_probabilities_are_ours_with_drafts_too(speculative: VllmLLM, ours: SpecDecLLM) -> None:
+    check_probabilities(speculative, ours)
 
 
 def test_with_the_shipped_head_output_and_acceptance_are_ours(speculative: VllmLLM, ours: SpecDecLLM) -> None:

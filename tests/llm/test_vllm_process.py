@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -71,6 +72,21 @@ def test_an_answer_is_put_together_from_steps_and_drafts(stand_in: Callable[...,
     llm.close()
     assert llm.memory() is None
     assert not list(tmp_path.glob("*.log")), "the log of an engine that was closed is left behind"
+
+
+def test_token_probabilities_are_asked_for_and_end_where_the_answer_ends(stand_in: Callable[..., VllmLLM]) -> None:
+    llm = stand_in(speculative=SPECULATIVE)
+    assert ask(llm).trace.confidence is None
+    whole = ask(llm, logprobs=True)
+    assert [round(logprob, 2) for logprob, _, _ in whole.trace.confidence] == [-i / 100 for i in whole.token_ids]
+    p, other = math.exp(-0.65), math.exp(-2.5)
+    assert whole.trace.confidence[0][2] == pytest.approx(p - other)
+    rest = 1 - p - other
+    assert whole.trace.confidence[0][1] == pytest.approx(p * 0.65 + other * 2.5 - rest * math.log(rest))
+    assert sum(whole.trace.characters) == len(whole.text)
+    stopped = ask(llm, logprobs=True, stop=(whole.text[3:5],))
+    assert len(stopped.trace.confidence) == len(stopped.token_ids) < len(whole.token_ids)
+    assert stopped.trace.confidence == whole.trace.confidence[: len(stopped.token_ids)]
 
 
 def test_the_engine_gets_the_options_and_absolute_folders(

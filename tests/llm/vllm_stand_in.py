@@ -54,7 +54,9 @@ def run(message):
         last = number == len(chunks) - 1
         reason = ("length" if len(text) == most else "stop") if last else None
         told = drafts if last else None
-        yield {"id": id, "time": time.monotonic(), "tokens": chunk, "finish": reason, "drafts": told}
+        answer = {"id": id, "time": time.monotonic(), "tokens": chunk, "finish": reason, "drafts": told}
+        asked = message["sampling"].get("logprobs")
+        yield {**answer, "logprobs": [[-i / 100, [-2.5, -i / 100][:asked]] for i in chunk] if asked else None}
 
 
 for line in sys.stdin:
