@@ -1,0 +1,190 @@
+"""Token probabilities and samples through the journal: what serves whom, what is counted, what is told of failures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.benchmarks.scorers import prediction
+from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.metrics.table import Table
+from ianvs_specdec.models import CloudModel, EdgeModel
+from ianvs_specdec.settings import Settings
+from ianvs_specdec.types import Completion, Sampling
+
+Start = Callable[..., None]
+ROW = {
+    "query": {"turns": ["ab ab ab", "and again"], "id": "q1", "group": "g", "scorer": "text"},
+    "gold": {},
+    "index": 0,
+}
+
+
+def edge(model: Path, **hyperparameters: Any) -> EdgeModel:
+    return EdgeModel(
+        **{"model": str(model), "backend": "specdec", "dtype": "float32", "max_tokens": 12, **hyperparameters}
+    )
+
+
+def confidences(response: Any) -> list[Any]:
+    return [turn["trace"].get("confidence") for turn in response["turns"]]
+
+
+def test_an_answer_without_probabilities_does_not_serve_who_needs_them(
+    job: Path, tiny_model: Path, new_run: Start
+) -> None:
+    plain = edge(tiny_model).predict(ROW)
+    new_run()
+    asked = edge(tiny_model, logprobs=True).predict(ROW)
+    assert not asked["replayed"]
+    assert all(
+        len(triples) == len(turn["token_ids"]) for triples, turn in zip(confidences(asked), asked["turns"], strict=True)
+    )
+    assert [turn["token_ids"] for turn in asked["turns"]] == [turn["token_ids"] for turn in plain["turns"]]
+    new_run()
+    again = edge(tiny_model, logprobs=True).predict(ROW)
+    assert again["replayed"]
+    assert confidences(again) == confidences(asked)
+    assert edge(tiny_model).predict(ROW)["replayed"], "answers of before probabilities were known still serve"
+    assert json.loads(json.dumps(again))["completion"] == plain["completion"]
+
+
+def test_old_journals_stay_valid() -> None:
+    without = Sampling(max_tokens=7, stop=("x",))
+    assert without.to_json() == {
+        **{"max_tokens": 7, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0, "seed": 0},
+        "stop": ["x"],
+    }
+    assert Sampling(logprobs=True).to_json()["logprobs"] is True
+
+
+@pytest.mark.parametrize("first", [{}, {"logprobs": True}])
+def test_the_baseline_is_found_with_and_without_probabilities(
+    job: Path, tiny_model: Path, first: dict[str, Any]
+) -> None:
+    edge(tiny_model, **first).predict(ROW)
+    drafted = edge(tiny_model, backend="PromptLookup", logprobs=True).predict(ROW)
+    for turn in drafted["turns"]:
+        assert turn["baseline"]["identical"]
+        assert turn["baseline"]["latency"] > 0
+    unasked = edge(tiny_model, backend="PromptLookup").predict(ROW)
+    assert [turn["baseline"] is None for turn in unasked["turns"]] == [bool(first)] * 2
+    own = edge(tiny_model, logprobs=True).predict(ROW)["turns"][0]
+    assert own["baseline"]["latency"] is not None
+
+
+def test_samples_are_answers_of_their_own_and_count(job: Path, tiny_model: Path, new_run: Start) -> None:
+    priced = {"price_prompt": 10.0, "price_completion": 20.0}
+    alone = edge(tiny_model, **priced).predict(ROW)
+    model = edge(tiny_model, samples=4, samples_temperature=2.0, **priced)
+    response = model.predict(ROW)
+    assert (
+        response["turns"] == [{**turn, "cached": True} for turn in alone["turns"]]
+        or response["completion"] == alone["completion"]
+    )
+    samples = response["samples"]
+    assert len(samples) == 3
+    assert len({sample["completion"] for sample in samples}) == 3
+    keys = [turn["key"] for answer in (response, *samples) for turn in answer["turns"]]
+    assert len(set(keys)) == 4 * 2
+    every = [turn for answer in (response, *samples) for turn in answer["turns"]]
+    for kind in ("prompt_tokens", "completion_tokens", "total_tokens"):
+        assert response["usage"][kind] == sum(turn["usage"][kind] for turn in every)
+    assert response["perf"]["latency"] == pytest.approx(sum(turn["trace"]["chunks"][-1][0] for turn in every))
+    assert response["perf"]["time_to_first_token"] == response["turns"][0]["trace"]["chunks"][0][0]
+    cost = 10.0 * response["usage"]["prompt_tokens"] + 20.0 * response["usage"]["completion_tokens"]
+    assert response["cost"] == pytest.approx(cost / 1e6)
+    assert samples[0]["prediction"] == prediction("text", [turn["completion"] for turn in samples[0]["turns"]])
+    new_run()
+    again = edge(tiny_model, samples=4, samples_temperature=2.0).predict(ROW)
+    assert again["replayed"]
+    assert [s["completion"] for s in again["samples"]] == [s["completion"] for s in samples]
+
+
+def test_a_second_turn_of_a_sample_sees_the_sample_s_own_first(job: Path, tiny_model: Path) -> None:
+    response = edge(tiny_model, samples=3, samples_temperature=3.0).predict(ROW)
+    for answer in (response, *response["samples"]):
+        first, second = answer["turns"]
+        chat = f"<user>ab ab ab<assistant>{first['completion']}<user>and again<assistant>"
+        assert second["usage"]["prompt_tokens"] == len(chat.encode())
+
+
+def test_a_sample_that_fails_is_told_and_the_answer_stays(
+    job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = edge(tiny_model, samples=3, max_failures=1)
+    generate = type(model.settings.llm("specdec")).generate
+
+    def fail(self: Any, messages: Any, sampling: Sampling, *args: Any, **kwargs: Any) -> Completion:
+        if sampling.seed == 1_000_003 and sampling.max_tokens == 12:
+            raise AnswerError("the server was gone", [(0.5, "gone")])
+        return generate(self, messages, sampling, *args, **kwargs)
+
+    monkeypatch.setattr("ianvs_specdec.llm.specdec.SpecDecLLM.generate", fail)
+    response = model.predict(ROW)
+    assert "error" not in response
+    assert [sample.get("error") for sample in response["samples"]] == ["the server was gone", None]
+    assert '"failed"' in (job / "journal.jsonl").read_text()
+    with pytest.raises(UserError, match="max_failures"):
+        model.predict({**ROW, "query": "another question"})
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "key"),
+    [
+        ({"samples": 0}, "samples"),
+        ({"samples": 1000}, "samples"),
+        ({"samples": 2.5}, "samples"),
+        ({"samples_temperature": 0}, "samples_temperature"),
+        ({"samples_temperature": "hot"}, "samples_temperature"),
+        ({"logprobs": 5}, "logprobs"),
+    ],
+)
+def test_wrong_values_name_their_key(tiny_model: Path, hyperparameters: dict[str, Any], key: str) -> None:
+    with pytest.raises(UserError) as error:
+        Settings.parse({"model": str(tiny_model), **hyperparameters})
+    assert error.value.key == key
+
+
+def test_samples_are_for_the_edge(tiny_model: Path) -> None:
+    CloudModel.check_hyperparameters({"model": str(tiny_model), "logprobs": True})
+    with pytest.raises(UserError, match="samples is for the edge model") as error:
+        CloudModel.check_hyperparameters({"model": str(tiny_model), "samples": 2})
+    assert error.value.key == "samples"
+
+
+def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> None:
+    """The edge's answer and its samples, by the journal's own times."""
+    first = edge(tiny_model, samples=3).predict(ROW)
+    cloud = CloudModel(model=str(tiny_model), backend="PromptLookup", dtype="float32", max_tokens=12)
+    second = cloud.inference(ROW)
+    baseline = CloudModel(model=str(tiny_model), backend="specdec", dtype="float32", max_tokens=12).inference(ROW)
+    assert baseline["turns"]
+    cloud_answer = cloud.inference(ROW)
+
+    def seconds(*answers: Any) -> float:
+        return sum(turn["trace"]["chunks"][-1][0] for answer in answers for turn in answer["turns"])
+
+    spent = seconds(first, *first["samples"])
+    stays = Table(["x"], [[False, first, first, None]])
+    assert stays.query("latency")[0] == pytest.approx(spent)
+    assert stays.turn("ttft")[0] == pytest.approx(
+        seconds(*first["samples"]) + first["turns"][0]["trace"]["chunks"][0][0]
+    )
+    assert stays.query("busy")[0] == pytest.approx(spent)
+    goes = Table(["x"], [[True, cloud_answer, first, cloud_answer]])
+    assert goes.query("latency")[0] == pytest.approx(spent + seconds(second))
+    assert goes.turn("ttft")[0] == pytest.approx(spent + second["turns"][0]["trace"]["chunks"][0][0])
+    assert goes.query("busy")[0] == pytest.approx(spent + seconds(second))
+    assert goes.query("base_busy")[0] > spent, "the edge's own work has itself for a baseline"
+    for table in (stays, goes):
+        assert table.query("edge_completion")[0] == first["usage"]["completion_tokens"]
+        assert table.query("edge_prompt")[0] == first["usage"]["prompt_tokens"]
+    assert (stays.query("tokens")[0], goes.query("tokens")[0]) == (
+        sum(len(turn["token_ids"]) for turn in first["turns"]),
+        second["usage"]["completion_tokens"],
+    )
