@@ -89,11 +89,11 @@ class Tally:
                 ours = np.zeros(len(sides)) if sides.edge_cost is None else sides.edge_cost
                 columns.append(ours + router.sent * (sides.cloud_cost - ours))
         self._bins = len(columns)
-        self._columns = np.stack([*columns, *_miscalibrated(router)])
+        self._columns = np.stack([*columns, *_miscalibrated(router)], axis=1)
 
     def __call__(self, weights: Floats) -> Values:
         """``weights``: [draws, queries]. ``edge`` is the quality of the edge alone, from 0 to 1."""
-        sums = (self._columns @ weights.T) / weights.sum(axis=1)
+        sums = (weights @ self._columns).T / weights.sum(axis=1)
         _, edge, cloud = sums[:3]
         values: Values = {"edge": edge}
         if self._decides:
