@@ -10,6 +10,9 @@ _EXTRAS = {
     "huggingface_hub": "data",
     "presidio_analyzer": "privacy",
     "psutil": "resources",
+    "scipy": "route",
+    "sentence_transformers": "sentence-transformers",
+    "sklearn": "route",
     "spacy": "privacy",
 }
 """Packages that are not among what everybody installs -> the extra that brings them."""
