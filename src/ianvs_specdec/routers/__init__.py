@@ -24,6 +24,8 @@ ROUTERS = {
     "CascadeRouter": "ianvs_specdec.routers.cascade",
     "PrivacyRouter": "ianvs_specdec.routers.privacy",
     "BudgetRouter": "ianvs_specdec.routers.budget",
+    "LatencyRouter": "ianvs_specdec.routers.latency",
+    "ResourceRouter": "ianvs_specdec.routers.resources",
 }
 """Name in YAML -> module."""
 

@@ -11,10 +11,14 @@ from ianvs_specdec.routers import build_router, check_router
 from ianvs_specdec.routers.base import Decision, Router
 from ianvs_specdec.types import Query
 
+PRIVATE = "private"
+"""Name, among a decision's details, of the kinds of personal data that were found."""
+
 
 class ConstrainedRouter(Router):
     """``router``: the router that is overruled where the constraint demands it: a name, or a mapping with ``name`` and
-    that router's hyperparameters, which may be one with a constraint itself. The outermost has the last word.
+    that router's hyperparameters, which may be one with a constraint itself. The outermost has the last word, except
+    that a private query stays on the edge wherever the privacy router stands.
 
     A decision that was overruled has a ``reason``; reasons that were overruled in their turn are kept in the details
     under ``overruled``, the innermost first.
@@ -50,6 +54,11 @@ class ConstrainedRouter(Router):
         """Called by Ianvs at the end of a test case: hand it on."""
         if hasattr(self.inner, "cleanup"):
             self.inner.cleanup()
+
+
+def is_private(decision: Decision) -> bool:
+    """Whether a privacy router has decided."""
+    return PRIVATE in decision.details
 
 
 def overrule(decision: Decision, hard: bool, reason: str, **details: Any) -> Decision:

@@ -11,7 +11,7 @@ import regex
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.routers.base import Decision, number
-from ianvs_specdec.routers.composed import ConstrainedRouter
+from ianvs_specdec.routers.composed import PRIVATE, ConstrainedRouter
 from ianvs_specdec.routers.personal_data import KINDS, kinds_in
 from ianvs_specdec.types import Query
 
@@ -56,7 +56,7 @@ class PrivacyRouter(ConstrainedRouter):
     def decide(self, data: Any) -> Decision:
         found = self.private(query_of_row(data))
         if found:
-            return Decision(0.0, False, f"personal data: {', '.join(found)}", {"private": found})
+            return Decision(0.0, False, f"personal data: {', '.join(found)}", {PRIVATE: found})
         return self.ask(data)
 
     def private(self, query: Query) -> list[str]:

@@ -1,0 +1,157 @@
+"""LatencyRouter: a query goes where the router inside sends it, unless that side is too slow at present."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ianvs_specdec import observers
+from ianvs_specdec.benchmarks.rows import query_of_row, row_of
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.routers.base import Decision, number
+from ianvs_specdec.routers.composed import ConstrainedRouter, is_private, overrule
+from ianvs_specdec.routers.pace import Pace
+
+SIDES = ("edge", "cloud")
+TIMES = {"ttft": "time_to_first_token", "latency": "latency"}
+"""What an objective may be about -> its name in a response's ``perf``."""
+
+PROBES = 0.4
+"""Share of the permitted misses that is spent on finding out whether a slow side has become fast again."""
+
+
+class LatencyRouter(ConstrainedRouter):
+    """``router``: see ``ConstrainedRouter``. It is overruled if the side that it wants is expected to miss the
+    objective and the other one is not; if both are, the faster one is asked.
+
+    - ``slo_ttft``, ``slo_latency``: the objective, in seconds; if neither is given, each row's own, as the dataset
+      processor has it;
+    - ``percentile``: the share of the queries that is to meet it;
+    - ``edge_latency``, ``cloud_latency``: what to expect of a side before its first answer, in seconds. A side of which
+      nothing is known is taken to be fast enough.
+
+    What to expect of a side is learned from the requests that it has answered and from those under way (see ``Pace``).
+    A side that is avoided is asked now and then, for a few % of the queries at most, and more often once it was fast:
+    so its recovery is noticed. In mode inference-then-mining the time of the edge's answer, which the user has waited
+    for, comes before the cloud's.
+    """
+
+    def __init__(
+        self,
+        router: Any = "RandomRouter",
+        slo_ttft: float | None = None,
+        slo_latency: float | None = None,
+        percentile: float = 0.95,
+        edge_latency: float | None = None,
+        cloud_latency: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        given = {"slo_ttft": slo_ttft, "slo_latency": slo_latency, "percentile": percentile}
+        _check({**given, "edge_latency": edge_latency, "cloud_latency": cloud_latency})
+        super().__init__(router)
+        self._slo = {name: limit for name, limit in (("ttft", slo_ttft), ("latency", slo_latency)) if limit is not None}
+        self._interval = math.ceil(1 / (PROBES * (1 - percentile)))
+        met = 1 - (1 - PROBES) * (1 - percentile)
+        expected = {"edge": edge_latency, "cloud": cloud_latency}
+        self._paces = {
+            side: {name: Pace(met, expected[side], side == "edge", clock) for name in self._slo or TIMES}
+            for side in SIDES
+        }
+        self._since = dict.fromkeys(SIDES, 0)
+        self._mutex = threading.Lock()
+        observers.subscribe(self)
+
+    @classmethod
+    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
+        super().check_hyperparameters(hyperparameters)
+        _check(hyperparameters)
+
+    def decide(self, data: Any) -> Decision:
+        decision = self.ask(data)
+        if is_private(decision):
+            return decision
+        slo = self._slo or _slo_of(row_of(data))
+        wanted, other = ("cloud", "edge") if decision.hard else ("edge", "cloud")
+        with self._mutex:
+            excess = {side: self._excess(side, data, slo) for side in SIDES}
+            chosen, reason = wanted, ""
+            if excess[wanted] > 1 and excess[other] < excess[wanted]:
+                chosen, reason = other, f"latency: the {wanted} is too slow"
+            avoided = other if chosen == wanted else wanted
+            if excess[chosen] > 1 or chosen != wanted:
+                self._since[avoided] += 1
+                if self._due(avoided, data, slo):
+                    self._since[avoided] = 0
+                    chosen, reason = avoided, f"latency: is the {avoided} still slow?"
+        details = {"expected": {side: _rounded(value) for side, value in excess.items()}}
+        if chosen != wanted or reason:
+            return overrule(decision, chosen == "cloud", reason, **details)
+        return Decision(decision.score, decision.hard, decision.reason, {**decision.details, **details})
+
+    def began(self, side: str, data: Any) -> None:
+        with self._mutex:
+            for pace in self._paces[side].values():
+                pace.began(id(data), _length(data))
+            self._since[side] = 0
+
+    def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
+        failed = response is None or bool(response.get("error"))
+        perf = {} if response is None else response.get("perf") or {}
+        with self._mutex:
+            for name, pace in self._paces[side].items():
+                pace.ended(id(data), math.inf if failed else perf.get(TIMES[name]))
+
+    def _excess(self, side: str, data: Any, slo: Mapping[str, float], latest: bool = False) -> float:
+        """What to expect of a side, as a multiple of the objective; 0 if nothing is known."""
+        answered = row_of(data) is not data and isinstance(data, Mapping)
+        perf = (data.get("perf") or {}) if answered else {}
+        worst = 0.0
+        for name, limit in slo.items():
+            if answered and side == "edge":
+                seconds = perf.get(TIMES[name])
+            else:
+                seconds = self._paces[side][name].predict(_length(data), latest=latest)
+                if seconds is not None and answered:
+                    seconds += perf.get("latency") or 0.0
+            worst = max(worst, (seconds or 0.0) / limit)
+        return worst
+
+    def _due(self, side: str, data: Any, slo: Mapping[str, float]) -> bool:
+        """Whether a side that is avoided should be asked: seldom, and after an answer that was fast, at once."""
+        paces = list(self._paces[side].values())
+        under_way = max(pace.under_way for pace in paces)
+        known = any(pace.known for pace in paces)
+        if known and not under_way and self._excess(side, data, slo, latest=True) <= 1:
+            return True
+        return self._since[side] >= self._interval * (1 + under_way)
+
+
+def _length(data: Any) -> float:
+    """Characters of a query."""
+    query = query_of_row(data)
+    return float(len(query.system) + sum(map(len, query.turns)))
+
+
+def _slo_of(row: Any) -> Mapping[str, float]:
+    given = row.get("slo") if isinstance(row, Mapping) else None
+    slo = {name: limit for name, limit in (given or {}).items() if name in TIMES}
+    if not slo:
+        raise UserError(
+            "LatencyRouter needs an objective: slo_ttft or slo_latency, its own or the dataset processor's",
+            key="slo_ttft",
+        )
+    return slo
+
+
+def _rounded(value: float) -> float | None:
+    return round(value, 4) if math.isfinite(value) else None
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    for name in ("slo_ttft", "slo_latency", "edge_latency", "cloud_latency"):
+        if given.get(name) is not None and number(name, given[name], low=0.0, high=1e6) == 0:
+            raise UserError(f"{name} must be more than 0 (seconds)", key=name)
+    number("percentile", given.get("percentile", 0.95), low=0.5, high=0.999)
