@@ -10,7 +10,7 @@ from ianvs_specdec.benchmarks.files import Row, positive, spread, write_rows
 from ianvs_specdec.benchmarks.registry import BENCHMARKS, Benchmark
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Source
-from ianvs_specdec.commands import opencompass
+from ianvs_specdec.commands import opencompass, routellm
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Query
@@ -43,6 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     opencompass.add_arguments(export)
     _finish(export, opencompass.run)
+    recorded = actions.add_parser(
+        "routellm",
+        help="write the records of RouteLLM as a file of outcomes",
+        description=routellm.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    routellm.add_arguments(recorded)
+    _finish(recorded, routellm.run)
 
 
 def _add_files(parser: argparse.ArgumentParser, source: Source) -> None:

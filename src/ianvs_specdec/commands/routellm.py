@@ -1,0 +1,47 @@
+"""Write the records of RouteLLM as a file of outcomes, which specdec route train and route eval read.
+
+The records are those of the paper's authors (github.com/lm-sys/RouteLLM, routellm/evals/mmlu/responses, Apache-2.0):
+for each of MMLU's 14,042 test questions whether Mixtral-8x7B-Instruct-v0.1 and gpt-4-1106-preview answered it rightly.
+Give the folder, or a tar archive of it. The subject becomes the group, so that routers can be held to subjects they
+have not seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import io
+from pathlib import Path
+
+from ianvs_specdec.benchmarks import routellm
+from ianvs_specdec.commands.output import check_out, written
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import write_atomically
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", type=Path, metavar="RECORDS", help="folder, tar archive or one CSV file")
+    parser.add_argument("--edge", default=routellm.EDGE, metavar="COLUMN", help=f"the edge model ({routellm.EDGE})")
+    parser.add_argument("--cloud", default=routellm.CLOUD, metavar="COLUMN", help=f"the cloud model ({routellm.CLOUD})")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="file to write (.csv)")
+
+
+def run(options: argparse.Namespace) -> int:
+    check_out(options.out)
+    if options.out.suffix != ".csv":
+        raise UserError(f"--out must name a .csv file, by which the format is known; got {options.out}")
+    records = list(routellm.read(options.records, options.edge, options.cloud))
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow([field.name for field in dataclasses.fields(routellm.Record)])
+    lines.writerows(dataclasses.astuple(record) for record in records)
+    with written(options.out):
+        write_atomically(options.out, text.getvalue())
+    edge, cloud = (
+        100 * sum(getattr(r, side) for r in records) / len(records) for side in ("edge_correct", "cloud_correct")
+    )
+    groups = len({record.group for record in records})
+    print(f"{options.out}: {len(records)} queries, {groups} group{'s'[: groups != 1]}; ", end="")
+    print(f"right: edge {edge:.1f} %, cloud {cloud:.1f} %")
+    return 0
