@@ -21,6 +21,7 @@ ROUTERS = {
     "RandomRouter": "ianvs_specdec.routers.random_router",
     "OracleRouter": "ianvs_specdec.routers.oracle",
     "LearnedRouter": "ianvs_specdec.routers.learned",
+    "LifelongRouter": "ianvs_specdec.routers.lifelong",
     "CascadeRouter": "ianvs_specdec.routers.cascade",
     "PrivacyRouter": "ianvs_specdec.routers.privacy",
     "BudgetRouter": "ianvs_specdec.routers.budget",

@@ -19,6 +19,7 @@ CLASSIFIERS = {
     "logistic": "ianvs_specdec.routing.embedding:LogisticClassifier",
     "knn": "ianvs_specdec.routing.embedding:NeighbourClassifier",
     "encoder": "ianvs_specdec.routing.transformer:TransformerClassifier",
+    "lifelong": "ianvs_specdec.routing.adapted:AdaptedClassifier",
 }
 """Name -> ``module:class``."""
 

@@ -1,0 +1,161 @@
+"""LifelongRouter: a trained router that goes on learning, from feedback on the answers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ianvs_specdec import observers
+from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import digest
+from ianvs_specdec.routers.base import Decision, Router, number
+from ianvs_specdec.routers.learned import LearnedRouter
+from ianvs_specdec.routing.adapted import AdaptedClassifier
+from ianvs_specdec.routing.feedback import FeedbackLog, check_feedback
+from ianvs_specdec.routing.folder import TrainedRouter, check_folder
+from ianvs_specdec.routing.lessons import Item, Keeper, Lessons, adapted, item_of
+from ianvs_specdec.routing.online import Observation, OnlineLearner
+from ianvs_specdec.routing.outcomes import load_outcomes
+from ianvs_specdec.run import current_repeat, current_run, job_folder
+from ianvs_specdec.types import Query
+
+FOLDER, LOG, LEARNED = "lifelong", "feedback.jsonl", "router"
+REPLAYED = 128
+ASKED = 4096
+"""Queries whose score is remembered until the answer comes."""
+
+
+class LifelongRouter(Router):
+    """A trained router's score, corrected by what feedback has taught since (see ``routing.online``).
+
+    - ``path``: the trained router's folder, or one that a LifelongRouter saved: then it goes on from there;
+    - ``threshold``: as for LearnedRouter;
+    - ``feedback``: ``scorer`` (the benchmark's own scorer judges each answer as soon as it is given), a file of JSON
+      lines that may grow meanwhile, or ``{port: N, token_env: NAME}``: an endpoint (see ``routing.feedback``);
+    - ``explore``: share of the decisions that are turned round, so that it stays known what both models can do;
+      drawn by ``seed`` and the query's content alone;
+    - ``replay``: a file of outcomes, such as the router was trained on: some of them are learned first, so that it is
+      known what the models could do before;
+    - ``save_every``: after so many feedbacks what was learned is saved, as a trained router, to ``save_to`` (default: a
+      folder of the job).
+
+    Feedback is on the answers that were given. All of it is kept in the job's folder: a run that goes on, or is made
+    again, learns the same feedback after the same answers. With one query at a time every decision is repeatable; with
+    several at a time, feedback is learned in the order in which answers come.
+    """
+
+    concurrent: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: str,
+        threshold: float | None = None,
+        feedback: Any = "scorer",
+        explore: float = 0.05,
+        seed: int = 0,
+        replay: str | None = None,
+        save_every: int = 32,
+        save_to: str | None = None,
+    ) -> None:
+        self.check_hyperparameters({"path": path, "threshold": threshold, "feedback": feedback, "explore": explore,
+                                    "seed": seed, "save_every": save_every, "save_to": save_to})  # fmt: skip
+        trained = TrainedRouter.load(Path(path))
+        super().__init__(trained.threshold if threshold is None else threshold)
+        self.explore, self.seed = float(explore), seed
+        goes_on = trained.classifier if isinstance(trained.classifier, AdaptedClassifier) else None
+        self.base = goes_on.base if goes_on else trained
+        learner = goes_on.learner if goes_on else OnlineLearner()
+        settings = [path, threshold, feedback, explore, seed, replay, save_every, current_repeat()]
+        own = job_folder() / FOLDER / digest(settings)[:16] if os.environ.get("RESULT_SAVED_URL") else None
+        book = FeedbackLog(own / LOG if own else None, *current_run())
+        to = Path(save_to) if save_to else own / LEARNED if own else None
+        keep = Keeper(replace(adapted(self.base, learner), threshold=self.threshold), to)
+        self._lessons = Lessons(learner, book, feedback, keep, save_every)
+        self._asked: OrderedDict[Query, Item] = OrderedDict()
+        self._mutex = threading.Lock()
+        if replay and goes_on is None:
+            self._replay(Path(replay))
+        weakref.finalize(self, keep.last)
+        observers.subscribe(self)
+
+    @classmethod
+    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
+        """Raise UserError for hyperparameters that cannot work. Reads no more than the folder's settings."""
+        LearnedRouter.check_hyperparameters(hyperparameters)
+        check_feedback(hyperparameters.get("feedback", "scorer"))
+        number("explore", hyperparameters.get("explore", 0.05), low=0.0, high=0.5)
+        for name, least, default in (("seed", None, 0), ("save_every", 1, 32)):
+            value = hyperparameters.get(name, default)
+            if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+                raise UserError(f"{name} must be a whole number{' from 1' if least else ''}, not {value!r}", key=name)
+        for name in ("replay", "save_to"):
+            value = hyperparameters.get(name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise UserError(f"{name} must be a path, not {value!r}", key=name)
+        if hyperparameters.get("replay") and not Path(hyperparameters["replay"]).is_file():
+            raise UserError(f"replay: there is no file {hyperparameters['replay']}", key="replay")
+        if hyperparameters.get("save_to"):
+            try:
+                check_folder(Path(hyperparameters["save_to"]))
+            except UserError as error:
+                raise UserError(str(error).replace("--out", "save_to"), key="save_to") from error
+
+    @property
+    def feedbacks(self) -> int:
+        """How many have been learned in this run."""
+        return self._lessons.count
+
+    @property
+    def url(self) -> str | None:
+        """Where feedback is taken, if it is at an endpoint."""
+        return getattr(self._lessons.sources, "url", None)
+
+    def score(self, query: Query) -> float:
+        item = self._item(query)
+        return self._lessons.learner.solution.score(item.score, item.grams, item.group)
+
+    def decide(self, data: Any) -> Decision:
+        query = query_of_row(data)
+        score = self.score(query)
+        hard = bool(score >= self.threshold)
+        if int(digest([self.seed, "explore", query.to_json()])[:13], 16) / 16**13 < self.explore:
+            return Decision(score, not hard, "explore")
+        return Decision(score, hard)
+
+    def began(self, side: str, data: Any) -> None:
+        """Nothing is learned from a question."""
+
+    def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
+        if response is None or response.get("error") or not response.get("turns"):
+            return
+        query = query_of_row(data)
+        self._lessons.answered(side, query, self._item(query), data, response)
+
+    def _item(self, query: Query) -> Item:
+        with self._mutex:
+            item = self._asked.get(query)
+            if item is None:
+                item = self._asked[query] = item_of(query, float(self.base.score([query])[0]))
+                if len(self._asked) > ASKED:
+                    self._asked.popitem(last=False)
+            return item
+
+    def _replay(self, path: Path) -> None:
+        outcomes = load_outcomes(path)
+        chosen = outcomes.take(np.sort(np.random.default_rng(self.seed).permutation(len(outcomes))[:REPLAYED]))
+        scores = self.base.score(chosen.queries)
+        for place, query in enumerate(chosen.queries):
+            item = item_of(query, float(scores[place]))
+            for side, worths in enumerate((chosen.edge, chosen.cloud)):
+                worth = float(worths[place])
+                self._lessons.learner.observe(Observation(item.grams, item.group, side, item.score, worth))
+        self._lessons.learner.solve()

@@ -1,0 +1,190 @@
+"""What feedback is learned, and when: sources in, observations out, the log and the saved router kept on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.benchmarks.rows import row_of
+from ianvs_specdec.benchmarks.scorers import scorer
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.routing.adapted import KIND, AdaptedClassifier
+from ianvs_specdec.routing.calibration import Calibration
+from ianvs_specdec.routing.feedback import Feedback, FeedbackFile, FeedbackLog
+from ianvs_specdec.routing.feedback_server import FeedbackServer
+from ianvs_specdec.routing.folder import TrainedRouter
+from ianvs_specdec.routing.ngrams import Grams, grams_of
+from ianvs_specdec.routing.online import SIDES, Observation, OnlineLearner
+from ianvs_specdec.routing.outcomes import text_of
+from ianvs_specdec.routing.quality_scorers import share
+from ianvs_specdec.types import Query
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 10_000
+"""Answers that feedback may still come on, and feedbacks on answers that may still come."""
+COSTLY = ("judge",)
+"""Scorers that ask somebody, who wants to be paid: not for every answer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """What is to be known of a query to learn from an answer to it. ``score`` is the trained router's."""
+
+    grams: Grams
+    group: str
+    score: float
+
+
+def item_of(query: Query, score: float) -> Item:
+    return Item(grams_of(query), query.group, score)
+
+
+def name_of(query: Query) -> str:
+    """What feedback on an answer to the query is kept under: its id, or else a digest of its text."""
+    return query.id or named(text_of(query))
+
+
+def named(text: str) -> str:
+    """A digest in place of a text, which does not belong into a log."""
+    return "text:" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class Sources:
+    """Where feedback comes from besides the scorer: a file, an endpoint, and what earlier runs received."""
+
+    def __init__(self, feedback: Any, book: FeedbackLog) -> None:
+        self._book = book
+        self._known = {past.source for _, _, past in book.earlier}
+        self._mutex = threading.Lock()
+        self._received = deque(book.waiting.values())
+        self._number = 0
+        self._file = FeedbackFile(Path(feedback)) if isinstance(feedback, str) and feedback != "scorer" else None
+        if isinstance(feedback, Mapping):
+            server = FeedbackServer(feedback, self._receive)
+            weakref.finalize(self, server.close)
+            self.url = server.url
+            log.warning("feedback is taken at %s", server.url)
+
+    def new(self) -> Iterator[Feedback]:
+        while self._received:
+            yield self._received.popleft()
+        if self._file is not None:
+            yield from (item for item in self._file.new() if item.source not in self._known)
+
+    def _receive(self, feedback: Feedback) -> None:
+        with self._mutex:
+            self._number += 1
+            kept = replace(feedback, source=f"{self._book.run}:{self._number}")
+            self._book.received(kept)
+            self._received.append(kept)
+
+
+class Keeper:
+    """Saves a router, whole or not at all, when it is called; ``to`` None: nowhere."""
+
+    def __init__(self, router: TrainedRouter, to: Path | None) -> None:
+        self._router, self._to = router, to
+        self._unsaved = False
+
+    def learned(self) -> None:
+        self._unsaved = True
+
+    def __call__(self) -> None:
+        if self._to is not None:
+            try:
+                self._router.save(self._to)
+            except OSError as error:
+                message = f"what was learned cannot be saved in {self._to}: {error.strerror or error}"
+                raise UserError(message, key="save_to") from error
+        self._unsaved = False
+
+    def last(self) -> None:
+        """Save what has not been saved. Called when the router goes, where no error would be heard."""
+        if self._unsaved:
+            try:
+                self()
+            except UserError as error:
+                log.warning("%s", error)
+
+
+class Lessons:
+    """Learns one feedback after the other. Thread-safe; what is learned depends on the order of answers and feedback.
+
+    ``answered`` is called after each answer. Then are learned: the scorer's opinion, if it is a source; what an earlier
+    run learned at this place; and what has come in on answers that were given. ``keep`` is called with the router as it
+    has become, after each ``every`` feedbacks and at the end.
+    """
+
+    def __init__(self, learner: OnlineLearner, book: FeedbackLog, feedback: Any, keep: Keeper, every: int):
+        self.learner, self._book, self._keep, self._every = learner, book, keep, every
+        self.sources = Sources(feedback, book)
+        self._scored = feedback == "scorer"
+        self._earlier = deque(sorted(book.earlier, key=lambda past: past[:2]))
+        self._answers = self.count = 0
+        self._given: OrderedDict[tuple[str, str], Item] = OrderedDict()
+        self._pending: OrderedDict[tuple[str, str], list[Feedback]] = OrderedDict()
+        self._told = False
+        self._mutex = threading.RLock()
+
+    def answered(self, side: str, query: Query, item: Item, data: Any, response: Mapping[str, Any]) -> None:
+        with self._mutex:
+            self._answers += 1
+            names = {name_of(query), named(text_of(query)), named(query.turns[0])}
+            for name in names:
+                _remember(self._given, (name, side), item)
+            if self._scored and (worth := self._worth(query, data, response)) is not None:
+                self._learn(Feedback(name_of(query), side, worth))
+            while self._earlier and self._earlier[0][0] <= self._answers and self._earlier[0][1] <= self.count:
+                self._learn(self._earlier.popleft()[2])
+            for feedback in self.sources.new():
+                key = feedback.query, feedback.side
+                if key in self._given:
+                    self._learn(feedback)
+                else:
+                    _remember(self._pending, key, [*self._pending.pop(key, []), feedback])
+            for name in sorted(names):
+                for feedback in self._pending.pop((name, side), []):
+                    self._learn(feedback)
+
+    def _worth(self, query: Query, data: Any, response: Mapping[str, Any]) -> float | None:
+        row = row_of(data)
+        if not isinstance(row, Mapping) or "gold" not in row or query.scorer in COSTLY:
+            if not self._told:
+                log.warning("feedback: scorer: rows without an answer, or with a judge, have no feedback")
+            self._told = True
+            return None
+        answers = [turn["completion"] for turn in response["turns"]]
+        return share(query.scorer, scorer(query.scorer)(answers, row["gold"]))
+
+    def _learn(self, feedback: Feedback) -> None:
+        item = self._given.get((feedback.query, feedback.side))
+        if item is None:
+            return
+        self._book.learned(feedback, self._answers, self.count)
+        side = SIDES.index(feedback.side)
+        self.learner.observe(Observation(item.grams, item.group, side, item.score, feedback.score))
+        self.count += 1
+        self._keep.learned()
+        if self.count % self._every == 0:
+            self._keep()
+
+
+def adapted(base: TrainedRouter, learner: OnlineLearner) -> TrainedRouter:
+    """A trained router that scores as ``base`` does with what ``learner`` has learned."""
+    classifier = AdaptedClassifier(base, learner)
+    return replace(base, kind=KIND, classifier=classifier, calibration=Calibration())
+
+
+def _remember(memory: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > REMEMBERED:
+        memory.popitem(last=False)
