@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.configuration import prompt_id
+from ianvs_specdec.configuration import ID_DIGITS, prompt_id
 from ianvs_specdec.journal import FILE_NAME
 from ianvs_specdec.types import Message, Query, Sampling, messages_of
 
@@ -71,6 +71,24 @@ class KeptAnswers:
         ]
         return sorted(found, key=lambda config: -len(self._places.get(config, ())))
 
+    def alike(self, key: str) -> list[str]:
+        """The configurations with the model and sampling of the one that gave the answer with this key, those with most
+        answers first; lossy ones are left out, and so are all if there is no such answer.
+        """
+        start = f'{{"key":"{key}","config":"'.encode()
+        places = (line[len(start) : len(start) + ID_DIGITS] for line, _, _ in self._lines() if line.startswith(start))
+        known = self._records.get(next(places, b"").decode("ascii", "replace"))
+        if known is None:
+            return []
+        found = [
+            config
+            for config, record in self._records.items()
+            if record.get("model") == known.get("model")
+            and _drawn(record) == _drawn(known)
+            and record["value"].get("acceptance") != "typical"
+        ]
+        return sorted(found, key=lambda config: -len(self._places.get(config, ())))
+
     def answers(self, query: Query, configurations: list[str]) -> list[dict[str, Any]] | None:
         """The answers to all turns of a query by the first of the configurations that has them; None if none has."""
         for config in configurations:
@@ -103,6 +121,12 @@ class KeptAnswers:
             return answer if isinstance(answer.get("text"), str) else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
+
+
+def _drawn(record: Mapping[str, Any]) -> dict[str, Any]:
+    """How the tokens are chosen; whether their log-probabilities are told as well makes no difference to them."""
+    sampling: Mapping[str, Any] = record["value"].get("sampling") or {}
+    return {name: value for name, value in sampling.items() if name != "logprobs"}
 
 
 def price(hyperparameters: Mapping[str, Any], answers: list[dict[str, Any]]) -> float | None:

@@ -1,0 +1,130 @@
+"""How good the router's scores are: "Router AUROC", "Router APGR", and half the width of their intervals.
+
+They need to know what the side that did not answer would have made of each query: from the row, where both answered, or
+from the job's journal, where another test case or an oracle has asked. Unless that is known of all queries that got an
+answer, they are undefined; of some of them only, chosen by the router itself, they would be wrong. They are undefined,
+too, where all scores are equal.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
+from ianvs_specdec.benchmarks.scoring import TOGETHER, pair_of
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.metrics.table import NAN, Column, Table
+from ianvs_specdec.reporting.journal import KeptAnswers
+from ianvs_specdec.routing.bootstrap import RESAMPLES, SEED
+from ianvs_specdec.routing.curve import Sides
+from ianvs_specdec.routing.evaluation import evaluate
+from ianvs_specdec.routing.quality import Scored
+from ianvs_specdec.run import job_folder
+
+NAMES = {"Router AUROC": "auroc", "Router APGR": "apgr"}
+SIDES = ("edge", "cloud")
+
+Kept = Callable[[], KeptAnswers]
+"""The job's journal, read when it is first called."""
+
+_known: weakref.WeakKeyDictionary[Table, Mapping[str, float]] = weakref.WeakKeyDictionary()
+
+
+def all_router_quality() -> dict[str, Callable[[Sequence[Any], Sequence[Any]], float]]:
+    """Column name -> metric; the columns ``... CI95`` hold half the width of the 95 % interval over queries."""
+    return {name: _column(name) for metric in NAMES for name in (metric, f"{metric} CI95")}
+
+
+def _column(name: str) -> Callable[[Sequence[Any], Sequence[Any]], float]:
+    def router_quality(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
+        table = Table.of(y_true, y_pred)
+        if table not in _known:
+            _known[table] = _measure(y_true, y_pred, table)
+        value = _known[table].get(name, NAN)
+        return float(f"{value:.6g}")
+
+    router_quality.__name__ = router_quality.__qualname__ = name
+    return router_quality
+
+
+def _measure(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> dict[str, float]:
+    answered = [index for index, row in enumerate(y_pred) if not row[1].get("error")]
+    scores = np.array([_score(y_pred[index][1]) for index in answered])
+    if not len(scores) or np.isnan(scores).any() or np.ptp(scores) == 0:
+        return {}
+    kept = functools.cache(lambda: KeptAnswers(job_folder()))
+    edge, cloud = (_outcomes(side, y_true, y_pred, answered, table.query("score"), kept) for side in SIDES)
+    if np.isnan(edge).any() or np.isnan(cloud).any():
+        return {}
+    sides = Sides(edge / 100.0, cloud / 100.0)
+    found = evaluate(sides, [Scored("router", scores)], resamples=RESAMPLES, seed=SEED).results[-1].metrics
+    values: dict[str, float] = {}
+    for name, metric in NAMES.items():
+        if metric in found:
+            values |= {name: found[metric].value, f"{name} CI95": (found[metric].high - found[metric].low) / 2}
+    return values
+
+
+def _score(result: Mapping[str, Any]) -> float:
+    score = (result.get("routing") or {}).get("score")
+    return float(score) if isinstance(score, (int, float)) else NAN
+
+
+def _outcomes(
+    side: str, y_true: Sequence[Any], y_pred: Sequence[Any], rows: Sequence[int], scored: Column, kept: Kept
+) -> Column:
+    """The side's scores on these rows, NaN where they are not known."""
+    column = np.full(len(rows), NAN)
+    configurations: list[str] | None = None
+    for number, index in enumerate(rows):
+        result = y_pred[index][1]
+        if result.get("side") == side:
+            column[number] = scored[index]
+            continue
+        texts = _texts(y_pred[index][2 + SIDES.index(side)])
+        if texts is None:
+            if configurations is None:
+                configurations = _configurations(side, y_pred, kept)
+            answers = kept().answers(query_of_row(result), configurations) if configurations else None
+            texts = [answer["text"] for answer in answers or ()]
+        column[number] = _scored(texts, result, y_true[index])
+    return column
+
+
+def _texts(response: Mapping[str, Any] | None) -> list[str] | None:
+    if response is None or response.get("error") or response.get("lossy"):
+        return None
+    return [turn["completion"] for turn in response.get("turns", ())]
+
+
+def _scored(texts: Sequence[str], result: Mapping[str, Any], gold: Any) -> float:
+    name = str(result.get("scorer"))
+    # What is judged or run for many at once is not judged once more here.
+    if not texts or name not in SCORERS or name in TOGETHER:
+        return NAN
+    value = scorer(name)(texts, pair_of(result, gold)[1])
+    return NAN if value is None else value
+
+
+def _configurations(side: str, y_pred: Sequence[Any], kept: Kept) -> list[str]:
+    """The journal's configurations that answer as this side's model does, by an answer of it in the test case."""
+    for row in y_pred:
+        response = row[1] if row[1].get("side") == side else row[2 + SIDES.index(side)]
+        for turn in (response or {}).get("turns", ()):
+            if turn.get("key"):
+                return _alike(kept, str(turn["key"]))
+    return []
+
+
+def _alike(kept: Kept, key: str) -> list[str]:
+    try:
+        return kept().alike(key)
+    except UserError:
+        # Outside a running job there is no journal.
+        return []
