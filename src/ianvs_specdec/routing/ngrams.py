@@ -64,18 +64,17 @@ def weigh(grams: Grams, idf: Floats) -> Floats:
 
 
 class Rows:
-    """Weighted texts that others are compared with."""
+    """Weighted texts (buckets and their weights) that others are compared with."""
 
-    def __init__(self, rows: Sequence[Grams], idf: Floats) -> None:
-        self.starts = np.concatenate([[0], np.cumsum([len(row.buckets) for row in rows])]).astype(np.intp)
-        self.buckets = np.concatenate([row.buckets for row in rows]) if rows else np.zeros(0, np.int32)
-        self.weights = np.concatenate([weigh(row, idf) for row in rows]) if rows else np.zeros(0)
+    def __init__(self, rows: Sequence[tuple[NDArray[np.int32], Floats]]) -> None:
+        self.starts = np.concatenate([[0], np.cumsum([len(buckets) for buckets, _ in rows])]).astype(np.intp)
+        self.buckets = np.concatenate([np.zeros(0, np.int32), *(buckets for buckets, _ in rows)])
+        self.weights = np.concatenate([np.zeros(0), *(weights for _, weights in rows)])
 
     def similarities(self, buckets: NDArray[np.int32], weights: Floats) -> Floats:
         """Cosines with a text, float64 [rows]."""
-        return self.sums_of(_scattered(buckets, weights))
-
-    def sums_of(self, dense: Floats) -> Floats:
+        dense = np.zeros(1 << BITS)
+        dense[buckets] = weights
         # A running sum, since reduceat does not know empty rows.
         total = np.concatenate([[0.0], np.cumsum(self.weights * dense[self.buckets])])
         sums: Floats = total[self.starts[1:]] - total[self.starts[:-1]]
@@ -86,9 +85,3 @@ class Rows:
         each = np.repeat(coefficients, np.diff(self.starts))
         combined: Floats = np.bincount(self.buckets, self.weights * each, minlength=1 << BITS).astype(np.float64)
         return combined
-
-
-def _scattered(buckets: NDArray[np.int32], weights: Floats) -> Floats:
-    dense = np.zeros(1 << BITS)
-    dense[buckets] = weights
-    return dense

@@ -30,7 +30,8 @@ SIDES = ("edge", "cloud")
 CAPACITY = 640
 """Observations that are kept: of more, the one that has aged most is dropped."""
 EVERY = 8
-"""How many observations come between two solutions."""
+"""At least so many observations come between two solutions, and a ``PART`` of those that are kept."""
+PART = 16
 AGE = 40.0
 """After so many newer ones that are like it, an observation is e times as noisy."""
 OLDEST = 6.0
@@ -135,42 +136,52 @@ class OnlineLearner:
 
     def __init__(self, strength: Strength | None = None, capacity: int = CAPACITY, every: int = EVERY) -> None:
         self.capacity, self.every = capacity, every
-        self.count = 0
-        self._rows, self._text, self._group = Rows([], np.zeros(0)), np.zeros((0, 0)), np.zeros((0, 0))
+        self.count = self._solved = 0
         self.strength = strength or Strength()
         self.level = Level()
         self.memory: list[Observation] = []
         self.ages: Floats = np.zeros(0)
         self.weighting = Weighting()
+        # Between each two observations: the cosine of their texts, and 1 if they are of the same group.
+        self._text, self._group = np.zeros((capacity, capacity)), np.zeros((capacity, capacity))
         self._reweigh(self.weighting.idf())
         self.solution = Solution()
 
     def observe(self, observation: Observation) -> None:
-        """Learn from one feedback. The solution follows after each ``every``."""
+        """Learn from one feedback. The solution follows when there are some new ones."""
         self.count += 1
         self.weighting.count(observation.grams)
         self.level.observe(observation)
-        similar = self._rows.similarities(observation.grams.buckets, weigh(observation.grams, self._idf))
+        weights = weigh(observation.grams, self._idf)
+        similar = Rows(self._weighted).similarities(observation.grams.buckets, weights)
         kin = np.array([bool(observation.group) and past.group == observation.group for past in self.memory], float)
         mine = np.array([past.side == observation.side for past in self.memory], bool)
-        self.ages = np.append(self.ages + mine * np.maximum(kin, similar), 0.0)
-        self.memory.append(observation)
-        self._text = _grown(self._text, similar, 1.0)
-        self._group = _grown(self._group, kin, float(bool(observation.group)))
-        if len(self.memory) > self.capacity:
-            self._drop(int(np.argmax(self.ages)))
-        self._rows = Rows([past.grams for past in self.memory], self._idf)
+        self.ages = self.ages + mine * np.maximum(kin, similar)
+        place = len(self.memory)
+        if place < self.capacity:
+            self.memory.append(observation)
+            self._weighted.append((observation.grams.buckets, weights))
+            self.ages = np.append(self.ages, 0.0)
+        else:
+            place = int(np.argmax(self.ages))
+            self.memory[place], self._weighted[place] = observation, (observation.grams.buckets, weights)
+            self.ages[place] = 0.0
+        for matrix, row, own in ((self._text, similar, 1.0), (self._group, kin, float(bool(observation.group)))):
+            matrix[place, : len(row)] = matrix[: len(row), place] = row
+            matrix[place, place] = own
         if self.count >= FIRST and self.count & (self.count - 1) == 0:
             self._reweigh(self.weighting.idf())
-        if self.count % self.every == 0:
+        if self.count - self._solved >= max(self.every, len(self.memory) // PART):
             self.solve()
 
     def solve(self) -> None:
         """Take all observations into account."""
+        self._solved = self.count
         if not self.memory:
             return
-        sides = self._sides()
-        alike = self.strength.common + self.strength.group * self._group + self.strength.text * self._text
+        sides, size = self._sides(), len(self.memory)
+        alike = self.strength.common + self.strength.group * self._group[:size, :size]
+        alike += self.strength.text * self._text[:size, :size]
         between = np.array([[1.0, self.strength.shared], [self.strength.shared, 1.0]])
         covariance = between[sides[:, None], sides] * alike
         expected = self.level.expected(sides, np.array([past.score for past in self.memory]))
@@ -183,7 +194,7 @@ class OnlineLearner:
             if past.group:
                 by_group[past.group] = by_group.get(past.group, 0.0) + self.strength.group * float(share)
         common = self.strength.common * float(shares.sum())
-        by_text = self.strength.text * self._rows.combined(shares)
+        by_text = self.strength.text * Rows(self._weighted).combined(shares)
         self.solution = Solution(common, by_group, by_text, self._idf, self.level.slope)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -237,31 +248,15 @@ class OnlineLearner:
     def _sides(self) -> NDArray[np.intp]:
         return np.array([past.side for past in self.memory], dtype=np.intp)
 
-    def _drop(self, index: int) -> None:
-        del self.memory[index]
-        kept = np.delete(np.arange(len(self.ages)), index)
-        self.ages = self.ages[kept]
-        self._text, self._group = self._text[np.ix_(kept, kept)], self._group[np.ix_(kept, kept)]
-
     def _reweigh(self, idf: Floats) -> None:
         """Compare all texts anew."""
         self._idf = idf
-        self._rows = Rows([past.grams for past in self.memory], self._idf)
-        weights = [weigh(past.grams, self._idf) for past in self.memory]
-        pairs = zip(self.memory, weights, strict=True)
-        size = len(self.memory)
-        self._text = np.array([self._rows.similarities(past.grams.buckets, own) for past, own in pairs]).reshape(
-            size, size
-        )
+        self._weighted = [(past.grams.buckets, weigh(past.grams, idf)) for past in self.memory]
+        rows, size = Rows(self._weighted), len(self.memory)
+        for place, (buckets, weights) in enumerate(self._weighted):
+            self._text[place, :size] = rows.similarities(buckets, weights)
         groups = np.array([past.group for past in self.memory])
-        self._group = ((groups[:, None] == groups) & (groups != "")).astype(np.float64).reshape(size, size)
-
-
-def _grown(matrix: Floats, row: Floats, corner: float) -> Floats:
-    size = len(matrix)
-    grown = np.empty((size + 1, size + 1))
-    grown[:size, :size], grown[size, :size], grown[:size, size], grown[size, size] = matrix, row, row, corner
-    return grown
+        self._group[:size, :size] = (groups[:, None] == groups) & (groups != "")
 
 
 def squash(x: float) -> float:
