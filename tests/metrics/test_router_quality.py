@@ -115,6 +115,15 @@ def test_equal_or_missing_scores_have_no_quality(job: Path, scores: list[float |
     assert all(math.isnan(value) for value in values(rows(scores)).values())
 
 
+def test_results_that_do_not_know_their_row_are_undefined(job: Path) -> None:
+    for side in ("edge", "cloud"):
+        kept(job, side, range(8))
+    results = rows(list(KNOWING))
+    for row in results:
+        row[1].row = None
+    assert all(math.isnan(value) for value in values(results).values())
+
+
 def test_without_a_journal_they_are_undefined(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(math.isnan(value) for value in values(rows(list(KNOWING))).values())
     monkeypatch.delenv("RESULT_SAVED_URL")

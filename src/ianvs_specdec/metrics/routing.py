@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
 from ianvs_specdec.benchmarks.scoring import TOGETHER, pair_of
 from ianvs_specdec.errors import UserError
@@ -88,12 +88,13 @@ def _outcomes(
             column[number] = scored[index]
             continue
         texts = _texts(y_pred[index][2 + SIDES.index(side)])
-        if texts is None:
+        # Results that do not know their row cannot be looked up.
+        if texts is None and row_of(result) is not result and row_of(result) is not None:
             if configurations is None:
                 configurations = _configurations(side, y_pred, kept)
             answers = kept().answers(query_of_row(result), configurations) if configurations else None
             texts = [answer["text"] for answer in answers or ()]
-        column[number] = _scored(texts, result, y_true[index])
+        column[number] = _scored(texts or (), result, y_true[index])
     return column
 
 

@@ -44,6 +44,12 @@ _UNITS = {
     "Near Ties": ("%", 0, "share of queries whose first difference is at a near-tie"),
     "Cloud Cost": ("", -1, "per 1,000 queries, from the prices in the cloud model's settings"),
     "Routing Overhead": ("s", -1, "the router's own time for a query"),
+    "Router AUROC": (
+        "",
+        1,
+        "probability that a query which the cloud answers better has the higher score; random: 0.5",
+    ),
+    "Router APGR": ("", 1, "share of the cloud's advantage kept, mean over all shares of queries there; random: 0.5"),
     "Edge Prompt Tokens": ("token", 0, "tokens that the edge model read"),
     "Edge Completion Tokens": ("token", 0, "tokens that the edge model wrote"),
     "Cloud Prompt Tokens": ("token", 0, "tokens that the cloud model read"),
