@@ -268,6 +268,8 @@ class RoutedModel:
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"], cached)
         response["routing"] = data.get("routing")
         response["slo"] = data.get("slo")
+        if "round" in data:
+            response["round"] = data["round"]
         return response
 
 

@@ -18,7 +18,7 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
 - ``samples``: further answers of the edge model, each with ``completion``, ``prediction``, ``turns`` and, where it is
   not whole, ``error``; their tokens, times and cost are in ``usage``, ``perf`` (latency, throughput) and ``cost``;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
-  ``slo``.
+  ``slo``, and ``round``, where the rows are divided into rounds.
 
 What is undefined is None, never 0.
 """

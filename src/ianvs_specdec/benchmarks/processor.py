@@ -17,6 +17,9 @@ from ianvs_specdec.types import Query
 log = logging.getLogger(__name__)
 
 
+ROUNDS = 12
+"""There are columns for so many rounds."""
+
 _SECONDS = ("slo_ttft", "slo_itl", "slo_latency", "code_timeout")
 
 
@@ -29,7 +32,9 @@ class DatasetProcessor:
       Goodput is judged by; what is left out is not demanded;
     - ``judge_...``: the judge of rows with the scorer ``judge``, see ``judge.JudgeSettings``;
     - ``run_code``: permits to run the programs in answers to rows with the scorer ``code``, each for at most
-      ``code_timeout`` seconds of processor time.
+      ``code_timeout`` seconds of processor time;
+    - ``rounds``: into how many parts of equal size the rows are divided, in their order; a row says in ``round``, from
+      1, which it is in, and the leaderboard has columns by round.
 
     Rows whose scorer lacks its settings have no score. What scorers need to know is added to the rows' answers.
     """
@@ -41,12 +46,13 @@ class DatasetProcessor:
         settings = JudgeSettings.parse(hyperparameters)
         self.judge = settings.to_json() if settings else None
         timeout = hyperparameters.get("code_timeout") or code.SECONDS
+        self.rounds = int(hyperparameters.get("rounds") or 0)
         self.seconds = float(timeout) if hyperparameters.get("run_code") else None
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
         """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Asks and runs nothing."""
-        known = (*_SECONDS, *JudgeSettings.names(), "run_code")
+        known = (*_SECONDS, *JudgeSettings.names(), "run_code", "rounds")
         for name in hyperparameters:
             if name not in known:
                 raise unknown("hyperparameter", name, known, key=name)
@@ -58,6 +64,11 @@ class DatasetProcessor:
         permitted = hyperparameters.get("run_code")
         if permitted is not None and not isinstance(permitted, bool):
             raise UserError(f"run_code must be true or false, not {permitted!r}", key="run_code")
+        rounds = hyperparameters.get("rounds")
+        if rounds is not None and (
+            isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= ROUNDS
+        ):
+            raise UserError(f"rounds must be a whole number from 1 to {ROUNDS}, not {rounds!r}", key="rounds")
         JudgeSettings.parse(hyperparameters)
 
     def __call__(self, dataset: Any) -> Any:
@@ -68,6 +79,8 @@ class DatasetProcessor:
             scorers.add(query.scorer)
             row = {"query": question, "gold": self._gold(query, answer, index), "index": index}
             rows.append({**row, **({"slo": self.slo} if self.slo else {})})
+        for index, row in enumerate(rows if self.rounds else ()):
+            row["round"] = index * self.rounds // len(rows) + 1
         self._tell(scorers)
         dataset.x = rows
         return dataset

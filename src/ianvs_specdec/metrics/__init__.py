@@ -9,6 +9,7 @@ from ianvs_specdec.metrics.columns import all_columns
 from ianvs_specdec.metrics.groups import all_groups
 from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.judge import all_turn_scores
+from ianvs_specdec.metrics.rounds import all_rounds
 from ianvs_specdec.metrics.routing import all_router_quality
 from ianvs_specdec.metrics.table import Table
 
@@ -34,3 +35,5 @@ METRICS: dict[str, Metric] = {
 }
 """Column name -> function. ``y_true`` holds the rows' answers, ``y_pred`` the rows' results in the layout of Ianvs,
 ``[is_hard, result, edge_result, cloud_result]``."""
+
+METRICS |= all_rounds(METRICS)

@@ -131,6 +131,10 @@ class LifelongRouter(Router):
             return Decision(score, not hard, "explore")
         return Decision(score, hard)
 
+    def learn(self, query: Query, side: str, worth: float) -> None:
+        """Learn at once what the answer of ``side`` to the query was worth, from 0 to 1. Not kept in the log."""
+        self._lessons.told(side, self._item(query), worth)
+
     def began(self, side: str, data: Any) -> None:
         """Nothing is learned from a question."""
 

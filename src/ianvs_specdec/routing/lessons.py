@@ -154,6 +154,11 @@ class Lessons:
                 for feedback in self._pending.pop((name, side), []):
                     self._learn(feedback)
 
+    def told(self, side: str, item: Item, worth: float) -> None:
+        """Learn what a program says, past the log."""
+        with self._mutex:
+            self._take_in(side, item, worth)
+
     def _worth(self, query: Query, data: Any, response: Mapping[str, Any]) -> float | None:
         row = row_of(data)
         if not isinstance(row, Mapping) or "gold" not in row or query.scorer in COSTLY:
@@ -169,8 +174,10 @@ class Lessons:
         if item is None:
             return
         self._book.learned(feedback, self._answers, self.count)
-        side = SIDES.index(feedback.side)
-        self.learner.observe(Observation(item.grams, item.group, side, item.score, feedback.score))
+        self._take_in(feedback.side, item, feedback.score)
+
+    def _take_in(self, side: str, item: Item, worth: float) -> None:
+        self.learner.observe(Observation(item.grams, item.group, SIDES.index(side), item.score, worth))
         self.count += 1
         self._keep.learned()
         if self.count % self._every == 0:
