@@ -49,7 +49,7 @@ class Outcome:
 
 
 class Simulation:
-    """Queries arrive at random, ``rate`` a second; the router decides on each, and is told what the models would tell."""
+    """Queries arrive at random, ``rate`` a second; the router decides on each and is told what models would tell."""
 
     def __init__(self, edge: Server, cloud: Server, seed: int = 0) -> None:
         self.now = 0.0

@@ -19,6 +19,10 @@ SIDES = ("edge", "cloud")
 TIMES = {"ttft": "time_to_first_token", "latency": "latency"}
 """What an objective may be about -> its name in a response's ``perf``."""
 
+STEP = 0.05
+"""By how much, as a logarithm, what is expected of a side grows with each answer that misses the objective against
+expectation."""
+
 PROBES = 0.4
 """Share of the permitted misses that is spent on finding out whether a slow side has become fast again."""
 
@@ -33,7 +37,8 @@ class LatencyRouter(ConstrainedRouter):
     - ``edge_latency``, ``cloud_latency``: what to expect of a side before its first answer, in seconds. A side of which
       nothing is known is taken to be fast enough.
 
-    What to expect of a side is learned from the requests that it has answered and from those under way (see ``Pace``).
+    What to expect of a side is learned from the requests that it has answered and from those under way (see ``Pace``),
+    with a margin that grows until no more of them miss the objective than may.
     A side that is avoided is asked now and then, for a few % of the queries at most, and more often once it was fast:
     so its recovery is noticed. In mode inference-then-mining the time of the edge's answer, which the user has waited
     for, comes before the cloud's.
@@ -60,6 +65,9 @@ class LatencyRouter(ConstrainedRouter):
             side: {name: Pace(met, expected[side], side == "edge", clock) for name in self._slo or TIMES}
             for side in SIDES
         }
+        self._permitted = 1 - met
+        self._margin = dict.fromkeys(SIDES, 0.0)
+        self._promised: set[tuple[str, int]] = set()
         self._since = dict.fromkeys(SIDES, 0)
         self._mutex = threading.Lock()
         observers.subscribe(self)
@@ -92,7 +100,10 @@ class LatencyRouter(ConstrainedRouter):
         return Decision(decision.score, decision.hard, decision.reason, {**decision.details, **details})
 
     def began(self, side: str, data: Any) -> None:
+        slo = self._slo or _given(data)
         with self._mutex:
+            if self._excess(side, data, slo) <= 1:
+                self._promised.add((side, id(data)))
             for pace in self._paces[side].values():
                 pace.began(id(data), _length(data))
             self._since[side] = 0
@@ -100,22 +111,29 @@ class LatencyRouter(ConstrainedRouter):
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
         failed = response is None or bool(response.get("error"))
         perf = {} if response is None else response.get("perf") or {}
+        taken = {name: math.inf if failed else perf.get(TIMES[name]) for name in TIMES}
         with self._mutex:
             for name, pace in self._paces[side].items():
-                pace.ended(id(data), math.inf if failed else perf.get(TIMES[name]))
+                pace.ended(id(data), taken[name])
+            missed = any((taken[name] or 0.0) > limit for name, limit in (self._slo or _given(data)).items())
+            # A promise may be broken by so many; one that was not made and could have been is a margin too large.
+            step = missed - (self._permitted if (side, id(data)) in self._promised else 1.0)
+            self._promised.discard((side, id(data)))
+            self._margin[side] = max(0.0, self._margin[side] + STEP * step)
 
     def _excess(self, side: str, data: Any, slo: Mapping[str, float], latest: bool = False) -> float:
         """What to expect of a side, as a multiple of the objective; 0 if nothing is known."""
         answered = row_of(data) is not data and isinstance(data, Mapping)
         perf = (data.get("perf") or {}) if answered else {}
+        waited = perf.get("latency") or 0.0
         worst = 0.0
         for name, limit in slo.items():
             if answered and side == "edge":
                 seconds = perf.get(TIMES[name])
             else:
                 seconds = self._paces[side][name].predict(_length(data), latest=latest)
-                if seconds is not None and answered:
-                    seconds += perf.get("latency") or 0.0
+                if seconds is not None:
+                    seconds = seconds * math.exp(self._margin[side]) + waited
             worst = max(worst, (seconds or 0.0) / limit)
         return worst
 
@@ -135,15 +153,18 @@ def _length(data: Any) -> float:
     return float(len(query.system) + sum(map(len, query.turns)))
 
 
+def _given(row: Any) -> Mapping[str, float]:
+    """The objective that a row brings."""
+    slo = row.get("slo") if isinstance(row, Mapping) else None
+    return {name: limit for name, limit in (slo or {}).items() if name in TIMES}
+
+
 def _slo_of(row: Any) -> Mapping[str, float]:
-    given = row.get("slo") if isinstance(row, Mapping) else None
-    slo = {name: limit for name, limit in (given or {}).items() if name in TIMES}
-    if not slo:
-        raise UserError(
-            "LatencyRouter needs an objective: slo_ttft or slo_latency, its own or the dataset processor's",
-            key="slo_ttft",
-        )
-    return slo
+    if slo := _given(row):
+        return slo
+    raise UserError(
+        "LatencyRouter needs an objective, its own or the dataset processor's: slo_ttft or slo_latency", key="slo_ttft"
+    )
 
 
 def _rounded(value: float) -> float | None:
