@@ -9,6 +9,7 @@ so that a run that goes on, or is made again, learns the same at the same places
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -29,9 +30,14 @@ LONGEST = 65536
 BLOCK = 1 << 20
 
 
+def named(text: str) -> str:
+    """A digest in place of a text, which does not belong into a log."""
+    return "text:" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
 @dataclass(frozen=True)
 class Feedback:
-    """``query``: the query's id, or its text; ``score``: 0 to 1; ``source``: where it came from, once each."""
+    """``query``: the query's id, or what its text is ``named``; ``score``: 0 to 1; ``source``: a name of its own."""
 
     query: str
     side: str
@@ -48,6 +54,7 @@ class Feedback:
             name = record.get("query")
             turns = name.get("turns") if isinstance(name, Mapping) else None
             name = turns[0] if isinstance(turns, list) and turns else name
+            name = named(name) if isinstance(name, str) and name else None
         if isinstance(name, bool) or not isinstance(name, (str, int)) or not str(name):
             raise UserError(f"{where}: query_id is missing (or query, the question's text)")
         if record.get("side") not in SIDES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import weakref
@@ -17,7 +16,7 @@ from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.routing.adapted import KIND, AdaptedClassifier
 from ianvs_specdec.routing.calibration import Calibration
-from ianvs_specdec.routing.feedback import Feedback, FeedbackFile, FeedbackLog
+from ianvs_specdec.routing.feedback import Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.routing.feedback_server import FeedbackServer
 from ianvs_specdec.routing.folder import TrainedRouter
 from ianvs_specdec.routing.ngrams import Grams, grams_of
@@ -50,11 +49,6 @@ def item_of(query: Query, score: float) -> Item:
 def name_of(query: Query) -> str:
     """What feedback on an answer to the query is kept under: its id, or else a digest of its text."""
     return query.id or named(text_of(query))
-
-
-def named(text: str) -> str:
-    """A digest in place of a text, which does not belong into a log."""
-    return "text:" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class Sources:
