@@ -356,7 +356,14 @@ def test_bad_arguments(tmp_path: Path, capsys: Any, arguments: tuple[str, ...], 
 def test_out_that_is_a_file_is_told_before_the_work(tmp_path: Path, capsys: Any) -> None:
     path = outcomes(tmp_path)
     assert main(["route", "eval", "--outcomes", "nowhere.csv", "-o", str(path)]) == 2
-    assert f"--out {path} is a file" in capsys.readouterr().err
+    assert f"--out {path}: {path} is a file" in capsys.readouterr().err
+    assert main(["route", "eval", "--outcomes", str(path), "-o", str(path / "deeper")]) == 2
+    assert f"{path} is a file" in capsys.readouterr().err
+
+
+def test_baselines_may_be_named(tmp_path: Path) -> None:
+    document = run("--outcomes", outcomes(tmp_path), "--router", "random", "oracle", out=tmp_path / "out")
+    assert list(document["by_name"]) == ["always-edge", "always-cloud", "random", "oracle"]
 
 
 def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) -> None:

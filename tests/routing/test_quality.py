@@ -26,7 +26,8 @@ def random_case(draw: np.random.Generator) -> tuple[Sides, Scored]:
     count = int(draw.integers(2, 40))
     steps = int(draw.choice([1, 2, 5, 1000]))
     edge, cloud = (np.round(draw.random(count) * steps) / steps for _ in range(2))
-    costs = [None, None] if draw.random() < 0.3 else [draw.random(count), 1.0 + draw.random(count)]
+    # Now and then a query costs less in the cloud.
+    costs = [None, None] if draw.random() < 0.3 else [draw.random(count), draw.choice([0.2, 1.0]) + draw.random(count)]
     scores = np.round(draw.random(count) * 8) / 8 if draw.random() < 0.5 else draw.random(count)
     labels = (draw.random(count) < scores).astype(float)
     return Sides(edge, cloud, *costs), Scored.at("R", scores, float(draw.random()), labels=labels)
@@ -238,3 +239,16 @@ def test_what_is_undefined_is_nan() -> None:
         assert np.isnan(found[name]), name
     found = measured(Scored.at("R", np.array([7.0, 0.9, 0.5]), 0.95, labels=same), Sides(same, same))
     assert "ece" not in found, "scores above 1 are no probabilities"
+
+
+def test_certainties_that_are_wrong_are_errors() -> None:
+    same = np.array([0.0, 1.0])
+    router = Scored("R", np.array([1.0, 0.0]), labels=np.array([0.0, 0.0]))
+    assert measured(router, Sides(same, same))["ece"] == pytest.approx(0.5)
+
+
+def test_money_that_is_not_spent_in_a_draw_leaves_its_curve_undefined() -> None:
+    sides = Sides(np.zeros(2), np.ones(2), None, np.array([1.0, 0.0]))
+    found = measured(Scored("R", np.array([0.0, 1.0])), sides, np.array([0.0, 2.0]))
+    assert all(np.isnan(found[name]) for name in ("apgr_money", "cpt50_money", "drop20_money"))
+    assert found["apgr"] == pytest.approx(0.5)

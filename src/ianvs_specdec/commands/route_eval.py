@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="DIR",
-        help="folders that specdec route train has written, or names of routers that need no folder (RandomRouter)",
+        help="folders that specdec route train has written, or names of routers that need no folder (RandomRouter: one "
+        "draw); always-edge, always-cloud, random (what is expected) and oracle are always there",
     )
     parser.add_argument(
         "--scores", type=Path, metavar="FILE", help="CSV with the columns router, score, and query_id or row (from 0)"
@@ -130,8 +131,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.out.exists() and not options.out.is_dir():
-        raise UserError(f"--out {options.out} is a file: give a folder to write into")
+    there = next(place for place in (options.out, *options.out.parents) if place.exists())
+    if not there.is_dir():
+        raise UserError(f"--out {options.out}: {there} is a file; give a folder to write into")
     if options.resamples < FEWEST:
         raise UserError(f"--resamples must be at least {FEWEST}, not {options.resamples}: fewer draws make no interval")
     for name in ("seed", "sample"):
@@ -149,12 +151,13 @@ def _check(options: argparse.Namespace) -> None:
 
 def _gather(options: argparse.Namespace) -> tuple[Inputs, float]:
     """What is to be evaluated, and the seconds that it took to read and score it."""
+    from ianvs_specdec.routing.evaluation import BASELINES
     from ianvs_specdec.routing.inputs import Inputs, job_routers, named_router, threads
     from ianvs_specdec.routing.outcomes import load_outcomes
     from ianvs_specdec.routing.scores_file import read_scores
 
     started = time.perf_counter()
-    named = [named_router(name) for name in options.router]
+    named = [named_router(name) for name in options.router if name not in BASELINES]
     if options.outcomes:
         inputs = Inputs(load_outcomes(options.outcomes))
     else:

@@ -126,12 +126,13 @@ class Path:
         return (axis[:, 0] * self.gained[:, 0] + between) / 2
 
     def at(self, axis: Floats, levels: Floats) -> Floats:
-        """The quality gained when a part of the cost has been spent, [draws, levels]."""
+        """The quality gained when a part of the cost has been spent, [draws, levels]; NaN where there is no cost."""
         # Where a query costs less in the cloud money is given back: the first time that the level is reached counts.
         rising = axis if (np.diff(axis, axis=1) >= 0).all() else np.maximum.accumulate(axis, axis=1)
         last = axis.shape[1] - 1
         places = np.stack([np.searchsorted(row, levels - ROUNDING) for row in rising]).clip(max=last)
-        return _between(axis, self.gained, places, levels[None, :])
+        found = _between(axis, self.gained, places, levels[None, :])
+        return np.where(np.isnan(axis[:, -1:]), np.nan, found)
 
     def cost_of(self, axis: Floats, part: float) -> Floats:
         """The least that has to be spent to gain ``part`` of what the cloud alone gains, [draws]; NaN where the cloud

@@ -88,8 +88,8 @@ class Outcomes:
     def held_out(self, by: str = "row", share: float = 0.25, seed: int = 0) -> NDArray[np.bool_]:
         """Which rows are held out, bool [queries]: about ``share`` of them, drawn by ``seed``.
 
-        ``by`` = ``group`` holds out whole groups, none of whose queries is in the rest. Equal queries are never on both
-        sides. Raises UserError if a side would be empty.
+        ``by`` = ``row``: equal queries are never on both sides; ``by`` = ``group``: no group is. Raises UserError if a
+        side would be empty.
         """
         held = np.zeros(len(self), dtype=bool)
         units: dict[Any, list[int]] = {}
