@@ -1,7 +1,8 @@
 """The embedded benchmark: an invented world, generated from one seed, the same on every machine.
 
-Sets: knowledge (four options, a letter), knowledge-train (more of the same, for what learns from outcomes) and
-open-ended (two turns in MT-Bench's categories, with reference answers).
+Sets: knowledge (four options, a letter), knowledge-train (more of the same, for what learns from outcomes), drift (a
+stream that changes in the middle) with drift-train (what a router knew before), and open-ended (two turns in MT-Bench's
+categories, with reference answers).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.files import Row, positive
 from ianvs_specdec.benchmarks.source import Inputs, Source
-from ianvs_specdec.benchmarks.world import dialogues, facts, questions
+from ianvs_specdec.benchmarks.world import dialogues, drift, facts, questions
 from ianvs_specdec.errors import UserError
 
 NAME = "world"
@@ -70,11 +71,18 @@ def knowledge_train(per_subject: int = TRAIN_PER_SUBJECT, seed: int = 0) -> list
     return [item for items in train.values() for item in items]
 
 
+def drifting() -> tuple[list[questions.Item], list[questions.Item]]:
+    """Questions to train a router on, and a stream that changes in the middle, see ``drift``."""
+    return drift.divide(knowledge_train(drift.PER_SUBJECT, drift.SEED))
+
+
 TRAIN = "knowledge-train"
 
 SETS: dict[str, Callable[[], list[Row]]] = {
     "knowledge": lambda: _knowledge(knowledge()),
     TRAIN: lambda: _knowledge(knowledge_train()),
+    "drift": lambda: _knowledge(drifting()[1]),
+    "drift-train": lambda: _knowledge(drifting()[0]),
     "open-ended": lambda: _open_ended(dialogues.test_dialogues(facts.build(), PER_CATEGORY, "test")),
 }
 """Name -> the rows of the set."""
