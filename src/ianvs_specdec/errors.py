@@ -8,12 +8,14 @@ from contextlib import contextmanager
 
 _EXTRAS = {
     "huggingface_hub": "data",
+    "matplotlib": "route",
     "presidio_analyzer": "privacy",
     "psutil": "resources",
     "scipy": "route",
     "sentence_transformers": "sentence-transformers",
     "sklearn": "route",
     "spacy": "privacy",
+    "threadpoolctl": "route",
 }
 """Packages that are not among what everybody installs -> the extra that brings them."""
 

@@ -382,7 +382,7 @@ def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) 
 def test_no_heavy_package_is_needed_for_scores(tmp_path: Path) -> None:
     path = outcomes(tmp_path)
     code = "import sys; from ianvs_specdec.cli import main; code = main(sys.argv[1:]); "
-    code += "print([name for name in ('torch', 'sklearn', 'transformers') if name in sys.modules]); sys.exit(code)"
+    code += "print([name for name in ('torch', 'sklearn', 'threadpoolctl') if name in sys.modules]); sys.exit(code)"
     command = [sys.executable, "-c", code, "route", "eval", "--outcomes", str(path), "-o", str(tmp_path / "out")]
     done = subprocess.run([*command, "--resamples", "100"], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -396,7 +396,9 @@ def test_recorded_outcomes_of_routellm(tmp_path: Path) -> None:
     rows = [[*HEADER.split(","), "group"]]
     with tarfile.open(archive) as files:
         for member in sorted(files.getnames()):
-            reader = csv.reader(io.TextIOWrapper(files.extractfile(member), "utf-8", newline=""))  # type: ignore[arg-type]
+            opened = files.extractfile(member)
+            assert opened is not None
+            reader = csv.reader(io.StringIO(opened.read().decode(), newline=""))
             next(reader)
             rows += [[*row, member] for row in reader]
     text = io.StringIO()

@@ -36,6 +36,7 @@ def test_draws_count_queries_with_replacement() -> None:
     assert counts.shape == (500, 3000)
     assert (counts.sum(axis=1) == 3000).all()
     assert counts.var() == pytest.approx(1.0, abs=0.02)
+    assert (np.abs(counts.mean(axis=0) - 1) < 0.25).all(), "each query is as likely as any other"
     assert np.array_equal(counts, np.concatenate(list(draws(3000, 500, seed=3))))
     assert not np.array_equal(counts, np.concatenate(list(draws(3000, 500, seed=4))))
 

@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
         files["curves.png"] = to_png(evaluation)
     else:
         inputs.notes.append(
-            "no curves.png: the package matplotlib is not installed (pip install 'ianvs-specdec[bench]')"
+            "no curves.png: the package matplotlib is not installed (pip install 'ianvs-specdec[route]')"
         )
     _write(options.out, files)
     seconds = time.perf_counter() - started
@@ -180,9 +180,10 @@ def _gather(options: argparse.Namespace) -> tuple[Inputs, float]:
         inputs.leave_out_seen(named)
     inputs.check_scores()
     inputs.set_labels(options.label)
-    with threads(options.threads):
-        for one in named:
-            inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
+    if named:
+        with threads(options.threads):
+            for one in named:
+                inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
     return inputs, time.perf_counter() - started
 
 
