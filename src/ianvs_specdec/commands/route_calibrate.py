@@ -21,9 +21,9 @@ from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.progress import Progress
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.models import EdgeModel
-from ianvs_specdec.routers import build_router
 from ianvs_specdec.routers.cascade import PRIOR, CascadeRouter
 from ianvs_specdec.routers.doubt import Doubt
+from ianvs_specdec.routers.learned import LearnedRouter
 from ianvs_specdec.routers.signals import SIGNALS
 from ianvs_specdec.routing.labels import LABELS, targets
 from ianvs_specdec.routing.outcomes import Floats, Outcomes, load_outcomes
@@ -70,8 +70,11 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     router = None if options.router is None else {"name": "LearnedRouter", "path": str(options.router)}
     CascadeRouter.check_hyperparameters({"signal": options.signal, "router": router})
-    outcomes = load_outcomes(options.outcomes)
-    outcomes, doubts = _doubts(options, outcomes, router)
+    prior = None if options.router is None else LearnedRouter(str(options.router))
+    outcomes = _unseen(load_outcomes(options.outcomes), prior)
+    # What cannot be learned from is told before the edge is asked.
+    targets(outcomes, options.label, options.epsilon)
+    outcomes, doubts = _doubts(options, outcomes, prior)
     labels = targets(outcomes, options.label, options.epsilon)
     from ianvs_specdec.routing.doubt_fit import cross_fitted, fit
     from ianvs_specdec.routing.threshold import keeping, sharing
@@ -107,14 +110,27 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(f"--folds must be from 2 to 100, not {options.folds}")
 
 
-def _doubts(options: argparse.Namespace, outcomes: Outcomes, router: Any) -> tuple[Outcomes, dict[str, Floats]]:
+def _unseen(outcomes: Outcomes, prior: LearnedRouter | None) -> Outcomes:
+    """Without the queries that the router was trained with: its scores of them are better than those of others."""
+    if prior is None:
+        return outcomes
+    fresh = ~np.isin(outcomes.digests(), prior.trained.seen)
+    if not fresh.any():
+        raise UserError(f"--router was trained with all {len(outcomes)} queries: give outcomes of others")
+    if not fresh.all():
+        print(f"{(~fresh).sum()} of {len(outcomes)} queries are left out: --router was trained with them")
+    return outcomes.take(fresh)
+
+
+def _doubts(
+    options: argparse.Namespace, outcomes: Outcomes, prior: LearnedRouter | None
+) -> tuple[Outcomes, dict[str, Floats]]:
     """The signals of the edge's answers, and the outcomes of the queries that it has answered."""
     from ianvs_specdec.routing.collect import _running as running
 
     items = ["logprobs=true", *options.edge_set]
     own = read_hyperparameters(options.edge, items, "--edge-set", {"--edge-backend": options.edge_backend})
     own.check(EdgeModel.check_hyperparameters)
-    prior = None if router is None else build_router(router)
     journal = options.journal or options.outcomes.with_suffix(".journal")
     progress = Progress("answers", {"edge": len(outcomes)})
     rows: list[dict[str, float] | None] = []

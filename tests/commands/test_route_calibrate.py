@@ -1,0 +1,185 @@
+"""``specdec route calibrate``: signals are fitted to outcomes, answers are asked for once, no file is half-written."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from plugin.api_server import ScriptedAPI, answer, serving
+from plugin.test_api_logprobs import streamed, token
+
+from ianvs_specdec.cli import main
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.routers import doubt
+from ianvs_specdec.routers.cascade import CascadeRouter
+from ianvs_specdec.routers.doubt import Doubt
+from ianvs_specdec.routing import doubt_fit
+from ianvs_specdec.routing.outcomes import Outcomes, save_outcomes
+from ianvs_specdec.types import Query
+
+COUNT = 60
+RANDOM = np.random.default_rng(3)
+SURE = RANDOM.uniform(0.3, 0.99, COUNT)
+"""How sure the edge is of its answer; it is right about as often."""
+RIGHT = RANDOM.uniform(size=COUNT) < SURE
+QUERIES = tuple(Query((f"Question {number}?",), id=str(number), scorer="choice") for number in range(COUNT))
+
+
+def reply(prompt: str, number: int) -> bytes:
+    place = int(prompt.split()[1].rstrip("?"))
+    return streamed(token("The answer is ", 0.9), token("B", float(SURE[place])), token(".", 0.99))
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedAPI]:
+    for name in ("RESULT_SAVED_URL", "IANVS_RUN_ID", "IANVS_FRESH", "IANVS_REPEAT"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as serve:
+        yield serve(reply)
+
+
+Calibrate = Callable[..., int]
+
+
+@pytest.fixture
+def calibrate(tmp_path: Path, api: ScriptedAPI) -> Calibrate:
+    """The command on outcomes of a cloud that is always right."""
+    edge = np.asarray(RIGHT, dtype=np.float64)
+    save_outcomes(tmp_path / "outcomes.jsonl", Outcomes(QUERIES, edge, np.ones(COUNT)))
+    settings = {"model": "edge", "backend": "api", "api_base_url": api.url, "api_retries": 0}
+    (tmp_path / "edge.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items()))
+
+    def run(*more: str, signals: tuple[str, ...] = ("answer_probability",)) -> int:
+        named = [part for name in signals for part in ("--signal", name)]
+        given = ["--outcomes", str(tmp_path / "outcomes.jsonl"), "--edge", str(tmp_path / "edge.yaml")]
+        return main(["route", "calibrate", *given, *named, "-o", str(tmp_path / "fitted.json"), *more])
+
+    return run
+
+
+def test_the_file_is_what_the_router_wants(
+    calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate("--cloud-share", "0.5") == 0
+    told = capsys.readouterr().out
+    assert "answer_probability: auroc" in told
+    assert "calibrated: auroc" in told
+    assert len(api.bodies) == COUNT
+    assert all(body["logprobs"] for body in api.bodies)
+    router = CascadeRouter(calibration=str(tmp_path / "fitted.json"))
+    assert router.doubt.signals == ("answer_probability",)
+    assert 0 < router.threshold < 1
+    scores = [router.doubt.score({"answer_probability": 1 - p}) for p in sorted(SURE)]
+    assert scores == sorted(scores, reverse=True)
+    assert abs(np.mean([score >= router.threshold for score in scores]) - 0.5) < 0.1
+    # A probability: where the edge is right as often as it is sure, the fit says what was said.
+    assert np.mean(scores) == pytest.approx(1 - RIGHT.mean(), abs=0.02)
+    report = json.loads((tmp_path / "fitted.json").read_text())["report"]
+    assert (report["queries"], report["label"], report["cloud"]) == (COUNT, "hybrid", 1.0)
+
+
+def test_nothing_is_asked_twice_and_the_result_is_the_same(
+    calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path
+) -> None:
+    assert calibrate() == 0
+    first = (tmp_path / "fitted.json").read_bytes()
+    assert calibrate() == 0
+    assert len(api.bodies) == COUNT
+    assert (tmp_path / "fitted.json").read_bytes() == first
+    assert calibrate(signals=("answer_probability", "min_probability", "option_mismatch")) == 0
+    assert len(api.bodies) == COUNT
+
+
+@pytest.mark.parametrize(
+    ("more", "signals", "message"),
+    [
+        ((), ("vibes",), "unknown signal 'vibes'"),
+        ((), ("router",), "another router"),
+        (("--folds", "1"), ("max_entropy",), "--folds must be from 2"),
+        (("--keep", "2"), ("max_entropy",), "--keep must be from 0 to 1"),
+        (("--edge-set", "samples=0"), ("max_entropy",), "--edge-set samples"),
+        ((), ("disagreement",), "samples: 2 or more"),
+        (("--router", "nowhere"), ("router",), "nowhere"),
+    ],
+)
+def test_what_cannot_be_is_one_message_and_no_file(
+    calibrate: Calibrate,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: tuple[str, ...],
+    signals: tuple[str, ...],
+    message: str,
+) -> None:
+    assert calibrate(*more, signals=signals) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "fitted.json").exists()
+
+
+def test_a_server_without_probabilities_is_one_message(
+    calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.reply = lambda *_: answer("The answer is B.")
+    assert calibrate() == 2
+    assert "does not tell the log-probabilities" in capsys.readouterr().err
+    assert not (tmp_path / "fitted.json").exists()
+
+
+def test_labels_that_are_all_alike_teach_nothing(
+    calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_outcomes(tmp_path / "outcomes.jsonl", Outcomes(QUERIES, np.ones(COUNT), np.ones(COUNT)))
+    assert calibrate() == 2
+    assert "nothing to learn" in capsys.readouterr().err
+    assert not api.bodies, "that is known before anybody is asked"
+
+
+# the fit
+
+
+def test_a_fit_finds_the_slopes_that_made_the_labels() -> None:
+    generator = np.random.default_rng(0)
+    doubts = {name: generator.uniform(0.02, 0.98, 20000) for name in ("one", "other", "noise")}
+    slopes = {"one": 1.5, "other": 0.5}
+    chances = doubt_fit.scores(doubts, slopes, -0.7)
+    labels = (generator.uniform(size=len(chances)) < chances).astype(np.float64)
+    found, offset = doubt_fit.fit(doubts, labels)
+    assert found["one"] == pytest.approx(1.5, abs=0.15)
+    assert found["other"] == pytest.approx(0.5, abs=0.1)
+    assert found["noise"] == pytest.approx(0.0, abs=0.05)
+    assert offset == pytest.approx(-0.7, abs=0.1)
+
+
+def test_a_signal_that_says_the_contrary_is_left_out() -> None:
+    generator = np.random.default_rng(1)
+    right, labels = generator.uniform(size=400), np.zeros(400)
+    labels[right > 0.5] = 1.0
+    found, _ = doubt_fit.fit({"right": right, "contrary": 1 - right**2}, labels)
+    assert found["contrary"] == 0.0 < found["right"]
+    with pytest.raises(UserError, match="nothing to learn"):
+        doubt_fit.fit({"contrary": 1 - right}, labels)
+
+
+def test_the_router_scores_as_the_fit_does() -> None:
+    doubts = {"a": np.array([0.0, 0.2, 1.0]), "b": np.array([0.9, 1e-9, 0.5])}
+    slopes = {"a": 0.7, "b": 0.1}
+    fitted = Doubt(("a", "b"), slopes, -0.2)
+    ours = [fitted.score({name: float(values[row]) for name, values in doubts.items()}) for row in range(3)]
+    assert ours == pytest.approx(doubt_fit.scores(doubts, slopes, -0.2).tolist())
+    assert doubt.logit(0.5) == 0.0
+    assert math.isfinite(doubt.logit(1.0))
+
+
+def test_every_query_is_scored_by_a_fit_to_others() -> None:
+    doubts = {"a": np.array([0.1, 0.2, 0.3, 0.6, 0.7, 0.8])}
+    labels = np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0])
+    folds = [np.array([0, 3]), np.array([1, 4]), np.array([2, 5])]
+    held = doubt_fit.cross_fitted(doubts, labels, folds)
+    rest = np.array([1, 2, 4, 5])
+    alone = doubt_fit.fit({"a": doubts["a"][rest]}, labels[rest])
+    assert held[[0, 3]] == pytest.approx(doubt_fit.scores({"a": doubts["a"][[0, 3]]}, *alone))
