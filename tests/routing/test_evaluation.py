@@ -74,6 +74,8 @@ def test_undefined_draws() -> None:
     assert (low[1], high[1]) == pytest.approx((2.475, 96.525))
     assert (low[2], high[2]) == (1.0, 1.0)
     assert np.isnan(p_values(drawn)[0])
+    many = np.where(np.arange(100) < 10, np.nan, 1.0)[:, None]
+    assert all(np.isnan(found[0]) for found in (*intervals(many), p_values(many)))
 
 
 def test_p_values() -> None:
