@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import urllib.error
@@ -206,8 +207,8 @@ def test_thumbs_are_taken_at_an_endpoint_and_kept_until_they_are_learned(path: s
 
 def test_the_endpoint_refuses_what_it_should(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THUMBS", "secret")
-    url = LifelongRouter(path, feedback={"port": 0, "token_env": "THUMBS"}).url
-    assert url is not None
+    router = LifelongRouter(path, feedback={"port": 0, "token_env": "THUMBS"})
+    url = str(router.url)
     good = b'{"query_id": "q2", "side": "edge", "score": 1}'
     bearer = {"Authorization": "Bearer secret"}
     assert post(url, good) == post(url, good, Authorization="Bearer wrong") == 401
@@ -262,6 +263,18 @@ def test_settings_that_cannot_work_name_their_key(path: str, wrong: dict[str, An
     with pytest.raises(UserError) as told:
         LifelongRouter.check_hyperparameters({"path": path, **wrong})
     assert told.value.key == key
+
+
+def test_the_port_is_free_when_the_router_has_gone(path: str) -> None:
+    router: LifelongRouter | None = LifelongRouter(path, feedback={"port": 0})
+    assert router is not None
+    assert router.url is not None
+    port = int(router.url.split(":")[2].split("/")[0])
+    with pytest.raises(UserError, match=str(port)):
+        LifelongRouter(path, feedback={"port": port})
+    router = None
+    gc.collect()
+    assert LifelongRouter(path, feedback={"port": port}).url is not None
 
 
 def test_a_token_that_is_not_set_is_told(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,9 @@ class Sources:
         self._number = 0
         self._file = FeedbackFile(Path(feedback)) if isinstance(feedback, str) and feedback != "scorer" else None
         if isinstance(feedback, Mapping):
-            server = FeedbackServer(feedback, self._receive)
+            # Weakly, so that the port is free for the next router when this one goes.
+            receive = weakref.WeakMethod(self._receive)
+            server = FeedbackServer(feedback, lambda item: take(item) if (take := receive()) else None)
             weakref.finalize(self, server.close)
             self.url = server.url
             log.warning("feedback is taken at %s", server.url)
