@@ -166,13 +166,13 @@ def test_queries_seen_in_training_are_left_out_for_all(tmp_path: Path, capsys: p
 def test_the_held_out_part_is_the_one_of_training(tmp_path: Path, by: str) -> None:
     rows = [f"{line},g{i % 5}" for i, line in enumerate(lines())]
     path = outcomes(tmp_path, rows, f"{HEADER},group")
-    scores = file(tmp_path, "router,row,score\n" + "".join(f"R,{i},{i % 13}\n" for i in range(60)), "scores.csv")
+    scores = file(tmp_path, "router,row,score\n" + "".join(f"R,{i},{i % 13 / 13}\n" for i in range(60)), "scores.csv")
     arguments = ("--held-out", 0.3, "--by", by, "--split-seed", 3)
     document = run("--outcomes", path, *arguments, "--scores", scores, out=tmp_path / "out")
     _, held = load_outcomes(path).split(by, 0.3, 3)
     assert document["queries"] == len(held) == 60 - document["left_out"]["not held out"]
     assert values(document, "always-edge")["quality"] == pytest.approx(100 * held.edge.mean(), abs=1e-3)
-    numbered = [int(query.id) % 13 for query in held.queries]
+    numbered = [int(query.id) % 13 / 13 for query in held.queries]
     chosen = file(tmp_path, "router,row,score\n" + "".join(f"R,{i},{s}\n" for i, s in enumerate(numbered)), "s.csv")
     rest = outcomes(tmp_path, [rows[int(query.id)] for query in held.queries], f"{HEADER},group", "held.csv")
     alone = run("--outcomes", rest, "--scores", chosen, out=tmp_path / "b")

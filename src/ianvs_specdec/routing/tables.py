@@ -107,7 +107,7 @@ def _comparisons(evaluation: Evaluation) -> str:
             ahead, behind = sum(one.low > 0 for one in levels), sum(one.high < 0 for one in levels)
             name = f"{item.first} to {item.second}" + (", by cost" if item.axis == "money" else "")
             interval = _cell(Estimate(item.value, item.low, item.high), form)
-            cells.append([name, interval, f"{item.p:.2g}", str(ahead), str(behind)])
+            cells.append([name, interval, "" if math.isnan(item.p) else f"{item.p:.2g}", str(ahead), str(behind)])
     if len(cells) == 1:
         return ""
     title = f"paired differences; of {len(LEVELS)} cost levels (5 to 95 %), those with an interval that excludes 0"
