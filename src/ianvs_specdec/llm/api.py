@@ -49,8 +49,8 @@ class APIBasedLLM(LLM):
     answer, with finish reason "stop".
 
     ``logprobs`` asks for the ``TOP`` likeliest tokens beside each token (``top_logprobs`` in ``api_extra_body`` for a
-    server that gives fewer), so that the entropy is approximate (see ``top_logprobs``). Servers count tokens of which
-    they tell nothing, such as the one that ends the output.
+    server that gives fewer), so that the entropy is approximate (see ``top_logprobs``); with ``{specdec: true}`` it is
+    the engine's own. Servers count tokens of which they tell nothing, such as the one that ends the output.
     """
 
     backend: ClassVar[str] = "api"
@@ -177,7 +177,9 @@ class APIBasedLLM(LLM):
             "stop": list(sampling.stop) or None,
             "repetition_penalty": sampling.repetition_penalty if sampling.repetition_penalty != 1 else None,
             "top_k": sampling.top_k or None,
-            **({"logprobs": True, "top_logprobs": TOP} if sampling.logprobs else {}),
+            "logprobs": sampling.logprobs or None,
+            # Our own server tells all that is to be known of a token itself.
+            "top_logprobs": TOP if sampling.logprobs and not self.extra_body.get("specdec") else None,
             "stream": True,
             "stream_options": {"include_usage": True},
             **self.extra_body,

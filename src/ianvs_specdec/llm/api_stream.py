@@ -171,6 +171,15 @@ class StreamedAnswer:
 
     def _tell_confidence(self, told: ToldLogprobs, text: str, tokens: int, trace: Trace) -> None:
         """What the server tells of its confidence goes into the trace. Raises AttemptError if it does not."""
+        if exact := self._specdec.get("confidence"):
+            try:
+                trace.confidence = [
+                    (float(logprob), float(entropy), float(margin)) for logprob, entropy, margin in exact
+                ]
+                trace.characters = list(map(int, self._specdec["characters"]))
+            except (TypeError, ValueError, KeyError) as error:
+                raise AttemptError("broken stream", "what the server tells of its tokens cannot be read") from error
+            return
         if tokens and not (told.triples and told.alternatives):
             what = "the log-probabilities of its tokens" if not told.triples else "the likeliest tokens (top_logprobs)"
             reason = f"it does not tell {what}, which logprobs: true asks for: leave that out, or ask another server"

@@ -7,6 +7,7 @@ refused by name; only what changes nothing (``user``, ``metadata``) is passed ov
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -30,7 +31,6 @@ NOT_SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "logprobs": (False,),
     "top_logprobs": (0,),
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
@@ -45,7 +45,7 @@ NOT_SUPPORTED: Mapping[str, tuple[Any, ...]] = {
 """Parameters that cannot be had, with the values that ask for nothing."""
 READ = (
     *("model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "top_p"),
-    *("top_k", "repetition_penalty", "seed", "stop", "prediction", "specdec"),
+    *("top_k", "repetition_penalty", "seed", "stop", "logprobs", "prediction", "specdec"),
 )
 STOPS, STOP_LENGTH = 16, 256
 LINE_ENDS = "\x85\u2028\u2029"
@@ -209,6 +209,7 @@ def _sampling(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
         "repetition_penalty": _take(given, "repetition_penalty", number, "a number"),
         "seed": seed,
         "stop": _stop(given),
+        "logprobs": _take(given, "logprobs", bool, "true or false"),
     }
     try:
         return replace(defaults, **{name: value for name, value in chosen.items() if value is not None})
@@ -237,7 +238,8 @@ def usage(completion: Completion) -> dict[str, int]:
 
 def details(completion: Completion) -> dict[str, Any]:
     """What the engine counted: ``steps`` as ``[drafted, accepted, emitted, verified]``, the output's ``token_ids``,
-    ``near_ties`` as ``[output position, gap]``, and how many tokens of the prompt were left out (``truncated``).
+    ``near_ties`` as ``[output position, gap]``, how many tokens of the prompt were left out (``truncated``), and with
+    ``logprobs`` what ``types.Trace`` says of them (``confidence``, ``characters``).
     """
     trace = completion.trace.to_json()
     return {
@@ -245,7 +247,24 @@ def details(completion: Completion) -> dict[str, Any]:
         "token_ids": completion.token_ids,
         "near_ties": trace["near_ties"],
         "truncated": completion.truncated,
+        **{name: trace[name] for name in ("confidence", "characters") if name in trace},
     }
+
+
+def logprobs(completion: Completion) -> dict[str, Any] | None:
+    """The protocol's ``logprobs``, without alternatives; None where they were not asked for. The token that ends an
+    output is the empty text.
+    """
+    trace = completion.trace
+    if trace.confidence is None or trace.characters is None:
+        return None
+    ends = list(itertools.accumulate(trace.characters))
+    pieces = [completion.text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    content = [
+        {"token": piece, "logprob": told[0], "bytes": list(piece.encode()), "top_logprobs": []}
+        for piece, told in zip(pieces, trace.confidence, strict=True)
+    ]
+    return {"content": content, "refusal": None}
 
 
 class Answer:
@@ -257,7 +276,12 @@ class Answer:
 
     def body(self, completion: Completion) -> dict[str, Any]:
         message = {"role": "assistant", "content": completion.text}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": completion.finish_reason}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": logprobs(completion),
+            "finish_reason": completion.finish_reason,
+        }
         extra = {"specdec": details(completion)} if self._chat.details else {}
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage(completion), **extra}
 
@@ -268,15 +292,17 @@ class Answer:
         return self._delta({"content": text}, None)
 
     def last(self, completion: Completion) -> bytes:
-        """The finish reason, the usage if it is wanted, the end of the stream."""
-        events = self._delta({}, completion.finish_reason)
+        """The finish reason, with it the log-probabilities of all tokens and the usage if they are wanted, the end of
+        the stream.
+        """
+        events = self._delta({}, completion.finish_reason, logprobs(completion))
         if self._chat.usage:
             extra = {"specdec": details(completion)} if self._chat.details else {}
             events += self._chunk(choices=[], usage=usage(completion), **extra)
         return events + b"data: [DONE]\n\n"
 
-    def _delta(self, delta: dict[str, str], finish_reason: str | None) -> bytes:
-        return self._chunk(choices=[{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}])
+    def _delta(self, delta: dict[str, str], finish_reason: str | None, told: dict[str, Any] | None = None) -> bytes:
+        return self._chunk(choices=[{"index": 0, "delta": delta, "logprobs": told, "finish_reason": finish_reason}])
 
     def _chunk(self, **fields: Any) -> bytes:
         return event({**self._head, "object": "chat.completion.chunk", **fields})
