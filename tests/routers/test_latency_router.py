@@ -73,9 +73,12 @@ def test_a_cloud_that_fails_is_left_alone_until_it_answers(timeout: float) -> No
 
 def test_an_edge_is_asked_as_much_as_it_can_serve_in_time() -> None:
     """Thirty queries a second, of which one server answers ten: only what waits too long goes elsewhere."""
-    outcomes = simulate(edge(), cloud(), rate=30.0, count=2000, inner="EdgeOnly")
-    assert met(outcomes, SLO) >= 0.95
+    outcomes = simulate(edge(), cloud(), rate=30.0, count=2500, inner="EdgeOnly")
+    assert met(outcomes, SLO) >= 0.97
     assert on_edge(outcomes) > 0.2
+    # Where only those are sent that seem to make it, more fail than the percentile says: the margin is for that.
+    there = [outcome for outcome in outcomes[500:] if outcome.side == "edge"]
+    assert met(there, SLO) >= 0.92
 
 
 def test_a_cloud_whose_tail_is_too_long_is_avoided_though_most_answers_are_fast() -> None:
@@ -105,6 +108,16 @@ def test_probes_are_few() -> None:
 def pace(**changes: Any) -> tuple[Pace, list[float]]:
     now = [0.0]
     return Pace(**{"percentile": 0.95, "expected": None, "queue": False, "clock": lambda: now[0], **changes}), now
+
+
+def test_the_percentile_is_of_single_requests_not_of_the_usual_one() -> None:
+    for percentile, usual in ((0.95, False), (0.5, True)):
+        subject, now = pace(percentile=percentile)
+        for number in range(100):
+            subject.began(number, 10.0)
+            now[0] += 1.0
+            subject.ended(number, 1.0 if number % 10 == 4 else 0.1)
+        assert subject.predict(10.0) == pytest.approx(0.1 if usual else 1.0, rel=0.05)
 
 
 def test_longer_queries_are_expected_to_take_longer_where_they_do() -> None:

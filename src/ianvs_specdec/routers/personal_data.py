@@ -9,6 +9,7 @@ the text.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Collection
@@ -47,8 +48,8 @@ IBAN_LENGTHS = {
 
 CARDS = re.compile(
     r"4[0-9]{15}|5[1-5][0-9]{14}|2(?:22[1-9]|2[3-9][0-9]|[3-6][0-9]{2}|7[01][0-9]|720)[0-9]{12}"
-    r"|3[47][0-9]{13}|3(?:0[0-5]|[689][0-9])[0-9]{11}|6(?:011|5[0-9]{2}|4[4-9][0-9])[0-9]{12}|35(?:2[89]|[3-8][0-9])"
-    r"[0-9]{12}|62[0-9]{14,17}|(?:50|5[6-9]|6[0-9])[0-9]{14}"
+    r"|3[47][0-9]{13}|3(?:0[0-5]|[689][0-9])[0-9]{11}|6(?:011|5[0-9]{2}|4[4-9][0-9])[0-9]{12}|35[0-9]{14}"
+    r"|62[0-9]{14,17}|(?:50|5[6-9]|6[0-9])[0-9]{14}"
 )
 """The networks' number ranges (ISO/IEC 7812): Visa, Mastercard, American Express, Diners, Discover, JCB, UnionPay,
 Maestro."""
@@ -61,7 +62,7 @@ CALLING_CODES = re.compile(
 
 AMERICAN = re.compile(r"(?:1[ .-]?)?(?:\([2-9][0-9]{2}\)[ .-]?|[2-9][0-9]{2}[.-])[2-9][0-9]{2}[ .-][0-9]{4}")
 NATIONAL = re.compile(
-    r"\(?0[1-9][0-9]{0,3}\)?(?:[ /-]| - )[0-9]{3,8}(?:[ -][0-9]{2,5}){0,3}|0[67](?:[ .-][0-9]{2}){4}"
+    r"\(?0[1-9][0-9]{0,3}\)?(?:[ /-]| - )[0-9]{2,8}(?:[ -][0-9]{2,5}){0,3}|0[1-9](?:[ .-][0-9]{2}){4}|0[1-9][0-9]{8,10}"
     r"|\([0-9]{2,5}\) ?[0-9]{3,5}[ -][0-9]{3,5}"
 )
 """Telephone numbers without a country code that are told by their punctuation."""
@@ -100,7 +101,10 @@ def _phone(found: str, before: str) -> bool:
         return found[0] == "+" or len(separators) > 1 or ANNOUNCED.search(before) is not None
     if AMERICAN.fullmatch(found):
         return True
-    if NATIONAL.fullmatch(found) and 10 <= len(digits) <= 12:
+    groups = re.findall("[0-9]+", found)
+    # Numbers at equal distances are a list, and the ten digits in a row are nobody's number.
+    listed = len(groups) > 2 and len({int(b) - int(a) for a, b in itertools.pairwise(groups)}) == 1
+    if NATIONAL.fullmatch(found) and 9 <= len(digits) <= 12 and not listed and digits not in "0123456789012":
         return True
     return len(digits) <= 15 and ANNOUNCED.search(before) is not None
 
@@ -198,7 +202,7 @@ PATTERNS = (
     ),
     Pattern(
         "phone",
-        re.compile(r"(?<![\w.+-])(?<![0-9] - )[+(]?\(?[0-9](?:[ ().\-/]{0,3}[0-9]){6,16}(?!\w|[.,-][0-9])"),
+        re.compile(r"(?<![\w.+-])(?<![0-9] - )[+(]?\(?[0-9](?:[ ().\-/]{0,3}[0-9]){6,16}(?!(?!x[0-9])\w|[.,-][0-9])"),
         DIGITS,
         _phone,
     ),
