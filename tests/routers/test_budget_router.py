@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -109,6 +109,19 @@ def test_what_a_trained_router_expects_saves_the_first_queries_from_guessing() -
     easy = [0.1, 0.2, 0.3, 0.35, 0.4, 0.42]
     assert not any(informed.request(score, 1.0)[0] for score in easy)
     assert any(blank.request(score, 1.0)[0] for score in easy)
+
+
+def test_a_trained_router_inside_says_what_to_expect() -> None:
+    class Trained(Scripted):
+        report: ClassVar[dict[str, Any]] = {"score_quantiles": [number / 100 for number in range(101)]}
+
+        @property
+        def trained(self) -> Any:
+            return self
+
+    easy = [0.1, 0.2, 0.3, 0.35, 0.4, 0.42]
+    assert route(BudgetRouter(Scripted(threshold=0), cloud_share=0.2), easy).any()
+    assert not route(BudgetRouter(PrivacyRouter(Trained(threshold=0)), cloud_share=0.2), easy).any()
 
 
 def test_reasons_are_told_and_those_inside_are_kept() -> None:

@@ -1,0 +1,47 @@
+"""The example's files of routers with a constraint: what is in them can be run, what is commented out can, too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ianvs_specdec.routers import router
+from ianvs_specdec.routers.composed import ConstrainedRouter
+
+FOLDER = Path(__file__).parents[2] / "examples/cloud-edge-speculative-decoding/testalgorithms/query-routing"
+FILES = ("budget_router", "latency_router", "resource_router", "privacy_router")
+
+
+def hyperparameters(text: str) -> tuple[str, dict[str, Any]]:
+    modules = yaml.safe_load(text)["algorithm"]["modules"]
+    module = next(module for module in modules if module["type"] == "hard_example_mining")
+    return module["name"], {
+        name: value["values"][0] for entry in module["hyperparameters"] for name, value in entry.items()
+    }
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_file_builds_a_router(name: str) -> None:
+    if name == "resource_router":
+        pytest.importorskip("psutil", reason="needs the extra resources")
+    alias, given = hyperparameters((FOLDER / f"{name}.yaml").read_text())
+    kind = router(alias)
+    assert issubclass(kind, ConstrainedRouter)
+    kind.check_hyperparameters(given)
+    kind(**given)({"query": "What?", "index": 0})
+
+
+@pytest.mark.parametrize("name", ["budget_router", "latency_router", "privacy_router"])
+def test_what_is_commented_out_is_right_as_well(name: str) -> None:
+    text = (FOLDER / f"{name}.yaml").read_text()
+    before, after = text.split('type: "hard_example_mining"')
+    after = re.sub(r"^( *)# (- [a-z_0-9]+:$| {4}values:$| {6}- )", r"\1\2", after, flags=re.MULTILINE)
+    alias, given = hyperparameters(before + 'type: "hard_example_mining"' + after)
+    assert len(given) > len(hyperparameters(text)[1])
+    if name == "budget_router":
+        assert given.pop("cloud_share")
+    router(alias).check_hyperparameters(given)
