@@ -99,6 +99,13 @@ def test_other_sampling_is_another_models(job: Path) -> None:
     assert all(math.isnan(value) for value in values(rows(list(KNOWING))).values())
 
 
+def test_answers_with_log_probabilities_are_the_same_models(job: Path) -> None:
+    kept(job, "edge", range(8))
+    kept(job, "cloud", range(1, 8, 2))
+    kept(job, "cloud", range(8), logprobs=True)
+    assert values(rows(list(KNOWING)))["Router AUROC"] == pytest.approx(14 / 15, abs=1e-6)
+
+
 def test_one_unknown_outcome_makes_all_undefined(job: Path) -> None:
     kept(job, "edge", range(8))
     kept(job, "cloud", range(1, 8))

@@ -186,9 +186,9 @@ def undefined(outcomes: Outcomes, routers: Iterable[Scored]) -> Iterator[str]:
     """Why metrics are empty, one line a reason."""
     edge, cloud = 100 * outcomes.edge.mean(), 100 * outcomes.cloud.mean()
     if not (outcomes.gain > 0).any():
-        yield f"the cloud answers none of the {len(outcomes)} queries better: AUROC, recall and F1 are not defined"
+        yield "the cloud answers no query better: AUROC, recall and F1 are not defined"
     elif (outcomes.gain > 0).all():
-        yield f"the cloud answers all of the {len(outcomes)} queries better: AUROC is not defined"
+        yield "the cloud answers every query better: AUROC is not defined"
     if outcomes.gain.mean() <= ROUNDING:
         yield (
             f"the cloud is not better than the edge on the whole ({cloud:.2f} % and {edge:.2f} %): PGR, APGR and CPT "
