@@ -21,10 +21,12 @@ TOPICS, KEPT = 150, 128
 """Dimensions of the latent semantics, and of the joint vectors."""
 FREQUENT = 5
 """Words of so many training queries have a place in the latent semantics."""
+NEAREST = 4
+"""This, times the square root of the number of training queries, is how many neighbours count."""
 POWER = 3
-"""A neighbour counts as the cosine to this power."""
+"""A neighbour's cosine to this power, less the farthest neighbour's, is its weight."""
 DOUBT = 0.02
-"""The mean of all training queries counts as so much of each neighbour."""
+"""The mean of all training queries' labels has this share of the neighbours' weight."""
 BLOCK = 512
 """Queries that are compared with all training queries together."""
 
@@ -80,7 +82,7 @@ class Neighbours:
 
     def __init__(self, axes: Vectors, vectors: Vectors, labels: Floats) -> None:
         self.axes, self.vectors, self.labels = axes, vectors, labels
-        self.count = min(len(labels), max(10, round(2 * len(labels) ** 0.5)))
+        self.count = min(len(labels), round(NEAREST * len(labels) ** 0.5))
         self._mean = float(labels.mean())
 
     @classmethod
@@ -99,9 +101,12 @@ class Neighbours:
         cosines = unit(joint @ self.axes) @ self.vectors.T
         nearest = np.argpartition(cosines, -self.count, axis=1)[:, -self.count :]
         near = np.take_along_axis(cosines, nearest, axis=1).astype(np.float64)
-        weights = np.maximum(near, 0.0) ** POWER
+        powers = np.maximum(near, 0.0) ** POWER
+        # The farthest one has no weight, so that nothing jumps where two queries are equally far.
+        weights = powers - powers.min(axis=1, keepdims=True)
         gain = np.einsum("ij,ij->i", weights, self.labels[nearest] - self._mean)
-        result: Floats = self._mean + gain / (weights.sum(axis=1) + DOUBT * self.count)
+        total = (1.0 + DOUBT) * weights.sum(axis=1)
+        result: Floats = self._mean + np.divide(gain, total, out=np.zeros(len(gain)), where=total > 0)
         return result
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,253 @@
+"""The classifiers on text learn what makes queries hard, are read back as they were saved, and bound what they read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.benchmarks import routellm
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.routing.classifier import classifier
+from ianvs_specdec.routing.embedding import ARRAYS, SETTINGS
+from ianvs_specdec.routing.outcomes import Outcomes
+from ianvs_specdec.routing.training import Recipe, train
+from ianvs_specdec.types import Query
+
+KINDS = ("logistic", "knn")
+SUBJECTS = {
+    "law": ["court", "contract", "tort", "statute", "judge", "appeal"],
+    "art": ["painter", "canvas", "fresco", "colour", "museum", "statue"],
+    "maths": ["sum", "product", "root", "prime", "limit", "integral"],
+    "food": ["bread", "salt", "vitamin", "butter", "oven", "recipe"],
+    "stars": ["planet", "orbit", "comet", "nebula", "moon", "eclipse"],
+    "money": ["price", "market", "tax", "wage", "rent", "budget"],
+}
+
+
+def apgr(scores, gain):
+    """Area under the share of the gain that is had over the share of queries sent; no two scores are equal here."""
+    had = np.concatenate([[0.0], np.cumsum(gain[np.argsort(-scores)])]) / gain.sum()
+    return float(np.mean((had[1:] + had[:-1]) / 2))
+
+
+def asked(count, seed, subjects=tuple(SUBJECTS), hard=("law", "maths")):
+    """The edge fails on some subjects, and in all of them where a calculation is asked for."""
+    generator = np.random.default_rng(seed)
+    queries, right = [], []
+    for index in range(count):
+        subject, numbers = str(generator.choice(subjects)), generator.random() < 0.4
+        words = " ".join(generator.choice(SUBJECTS[subject], 4))
+        options = [str(generator.integers(100)) if numbers else words.split()[i] for i in range(4)]
+        stem = f"Calculate {generator.integers(99)} + {generator.integers(99)} for the {words}." if numbers else words
+        text = "\n".join([stem, *(f"{letter}. {option}" for letter, option in zip("ABCD", options, strict=True))])
+        queries.append(Query((f"{text}\nAnswer:",), id=str(index), group=subject))
+        chance = 0.1 if numbers else 0.45 if subject in hard else 0.95
+        right.append(generator.random() < chance)
+    return Outcomes(tuple(queries), np.array(right, dtype=float), (generator.random(count) < 0.95).astype(float))
+
+
+def fitted(kind, outcomes, **options):
+    return classifier(kind).fit(outcomes.queries, (1 + outcomes.gain) / 2, **options)
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {kind: fitted(kind, asked(800, 0)) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_hard_is_learnt(models, kind):
+    fresh = asked(1500, 1)
+    scores = models[kind].score(fresh.queries)
+    assert scores.shape == (1500,)
+    assert scores.min() > 0
+    assert scores.max() < 1
+    ideal = apgr(
+        np.array([("Calculate" in q.turns[0]) + 0.5 * (q.group in ("law", "maths")) for q in fresh.queries])
+        + np.linspace(0, 1e-6, 1500),
+        fresh.gain,
+    )
+    assert apgr(scores, fresh.gain) > 0.5 + 0.85 * (ideal - 0.5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_form_of_a_question_carries_over_to_subjects_that_were_not_seen(kind):
+    known, fresh = asked(800, 2, tuple(SUBJECTS)[:4], hard=()), asked(800, 3, tuple(SUBJECTS)[4:], hard=())
+    scores = fitted(kind, known).score(fresh.queries)
+    calculations = np.array(["Calculate" in query.turns[0] for query in fresh.queries])
+    assert scores[calculations].min() > scores[~calculations].max()
+
+
+def test_each_of_the_three_predictions_counts(models):
+    fresh = asked(300, 4)
+    model, features = models["logistic"], models["logistic"]._reader(fresh.queries)
+    parts = [model._linear(features), model._trees(features.surface), model._neighbours(features.joint)]
+    mean = np.mean(parts, axis=0)
+    np.testing.assert_allclose(model.score(fresh.queries), 1 / (1 + np.exp(4 * (0.5 - mean))))
+    for part in parts:
+        assert apgr(part + np.linspace(0, 1e-6, 300), fresh.gain) > 0.6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_scores_alike_after_it_was_saved(models, kind, tmp_path):
+    fresh = asked(100, 5)
+    models[kind].save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [SETTINGS, ARRAYS]
+    read = classifier(kind).load(tmp_path)
+    np.testing.assert_array_equal(read.score(fresh.queries), models[kind].score(fresh.queries))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_by_one_or_together_makes_no_difference(models, kind):
+    fresh = asked(60, 6)
+    alone = [models[kind].score([query])[0] for query in fresh.queries]
+    np.testing.assert_allclose(models[kind].score(fresh.queries), alone, atol=1e-6)
+    assert models[kind].score([]).shape == (0,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_depends_on_its_arguments_alone(kind):
+    outcomes, fresh = asked(300, 7), asked(50, 8).queries
+    first = fitted(kind, outcomes, seed=3).score(fresh)
+    np.random.default_rng(0).random()
+    np.testing.assert_array_equal(fitted(kind, outcomes, seed=3).score(fresh), first)
+    if kind == "logistic":
+        assert (fitted(kind, outcomes, seed=4).score(fresh) != first).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_odd_queries_have_scores(models, kind):
+    texts = [
+        "",
+        " ",
+        "?",
+        "\ud800",
+        "一二三",
+        "A. \nB. ",
+        "a\0b",
+        "A.",
+        "x" * 200_000,
+        "word " * 40_000,
+        "\n" * 100_000,
+    ]
+    scores = models[kind].score([Query((text,)) for text in texts])
+    assert np.isfinite(scores).all()
+
+
+def test_of_a_long_query_beginning_and_end_are_read(models):
+    score = models["logistic"].score
+    middle, filler = "Calculate 1 + 1 for the court.", "bread " * 8000
+    assert score([Query((filler + middle + filler,))]) == score([Query((filler + "x" * len(middle) + filler,))])
+    assert score([Query((filler + middle,))]) != score([Query((filler + "x" * len(middle),))])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_queries_and_few_words_are_enough(kind):
+    queries = tuple(Query((text,), id=str(i)) for i, text in enumerate(["yes", "no"] * 12))
+    outcomes = Outcomes(queries, np.array([0.0, 1.0] * 12), np.ones(24))
+    scores = fitted(kind, outcomes).score(queries[:2])
+    assert scores[0] > scores[1]
+    assert np.isfinite(fitted(kind, outcomes).score([Query(("maybe",))])).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_that_do_not_fit_are_refused(models, kind, tmp_path):
+    router = train(asked(120, 9), Recipe(kind=kind, label="gain", folds=2))
+    folder = tmp_path / "router"
+    router.save(folder)
+    settings = json.loads((folder / SETTINGS).read_text())
+    arrays = dict(np.load(folder / ARRAYS))
+    changes = [{**settings, "format": 99}, {**settings, "terms": settings["terms"][1:]}, {**settings, "surface": []}]
+    for changed in (*changes, [], "{"):
+        (folder / SETTINGS).write_text(changed if isinstance(changed, str) else json.dumps(changed))
+        with pytest.raises(UserError, match="the router in it cannot be read"):
+            type(router).load(folder)
+    (folder / SETTINGS).write_text(json.dumps(settings))
+    for name in ("neighbours", "words", "rarity"):
+        np.savez(folder / ARRAYS, **{**arrays, name: arrays[name][1:]})
+        with pytest.raises(UserError, match="the router in it cannot be read"):
+            type(router).load(folder)
+    np.savez(folder / ARRAYS, **{**arrays, "labels": np.array([object()])})
+    with pytest.raises(UserError, match="the router in it cannot be read"):
+        type(router).load(folder)
+
+
+def test_scoring_needs_no_scikit_learn(models, tmp_path):
+    models["logistic"].save(tmp_path)
+    program = (
+        "import sys; sys.modules['sklearn'] = sys.modules['scipy'] = None\n"
+        "from pathlib import Path\n"
+        "from ianvs_specdec.routing.embedding import LogisticClassifier\n"
+        "from ianvs_specdec.types import Query\n"
+        "print(LogisticClassifier.load(Path(sys.argv[1])).score([Query(('Calculate 1 + 2 for the court.',))])[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == models["logistic"].score([Query(("Calculate 1 + 2 for the court.",))])[0]
+
+
+def test_training_without_scikit_learn_names_the_extra(monkeypatch):
+    for module in ("sklearn.decomposition", "sklearn.linear_model", "sklearn.ensemble", "sklearn"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=r"pip install 'ianvs-specdec\[route\]'"):
+        fitted("logistic", asked(60, 10))
+
+
+@pytest.mark.slow
+def test_a_model_of_sentence_transformers_says_what_queries_are_about(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="the extra sentence-transformers is not installed")
+    _encoder(tmp_path / "model")
+    outcomes, fresh = asked(200, 11), asked(20, 12).queries
+    for kind in KINDS:
+        found = fitted(kind, outcomes, embedding=str(tmp_path / "model"))
+        (tmp_path / kind).mkdir()
+        found.save(tmp_path / kind)
+        np.testing.assert_allclose(classifier(kind).load(tmp_path / kind).score(fresh), found.score(fresh), atol=1e-6)
+        assert (found.score(fresh) != fitted(kind, outcomes).score(fresh)).any()
+
+
+def _encoder(folder):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    words = ["[PAD]", "[UNK]", *sorted({word for words in SUBJECTS.values() for word in words})]
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    signs = {"pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 64}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **signs).save_pretrained(folder)
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=len(words), **size)).save_pretrained(folder)
+
+
+def test_an_embedding_that_is_not_there_is_told(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="the extra sentence-transformers is not installed")
+    with pytest.raises(UserError, match=r"the embedding .*nowhere' cannot be loaded"):
+        fitted("knn", asked(30, 13), embedding=str(tmp_path / "nowhere"))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    shared = Path(os.environ.get("SPECDEC_SHARED") or Path(__file__).resolve().parents[3] / "shared")
+    path = shared / "data" / "routellm" / "mmlu_responses_csv.tar.gz"
+    if not path.is_file():
+        pytest.skip(f"needs {path}; the environment variable SPECDEC_SHARED names another folder")
+    records = list(routellm.read(path))
+    queries = tuple(Query((record.query,), id=record.id, group=record.group) for record in records)
+    return Outcomes(
+        queries,
+        np.array([record.edge_correct for record in records], dtype=float),
+        np.array([record.cloud_correct for record in records], dtype=float),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("by", "seed", "least"), [("row", 100, 0.66), ("group", 100, 0.58)])
+def test_recorded_outcomes_of_two_large_models(recorded, by, seed, least):
+    rest, held = recorded.split(by, 0.25, seed)
+    scores = fitted("logistic", rest).score(held.queries)
+    assert apgr(scores, held.gain) > least
