@@ -1,7 +1,7 @@
-"""A stream of questions that changes in the middle: of facts, then of skills, then of facts again.
+"""A stream of questions that changes in the middle: of skills, then of facts, then of skills again.
 
-A router that was trained on questions of facts alone (``drift-train``) meets skills without preparation. In four rounds
-of equal size the first and the last are facts. No question is asked twice, is trained on, or is one of the set
+A router that was trained on questions of skills alone (``drift-train``) meets facts without preparation. In four rounds
+of equal size the first and the last are skills. No question is asked twice, is trained on, or is one of the set
 knowledge.
 """
 
@@ -11,7 +11,8 @@ import random
 
 from ianvs_specdec.benchmarks.world import questions, skills
 
-TRAINED, ROUND = 100, 150
+TRAINED, ROUND = 140, 150
+PER_SUBJECT = TRAINED + 60
 SEED = 2
 
 Draw = list[questions.Item]
@@ -22,14 +23,11 @@ def divide(drawn: Draw) -> tuple[Draw, Draw]:
     by_subject: dict[str, Draw] = {subject: [] for subject in questions.SUBJECTS}
     for item in drawn:
         by_subject[item.subject].append(item)
-    facts = [items for subject, items in by_subject.items() if subject not in skills.SKILLS]
-    others = [items for subject, items in by_subject.items() if subject in skills.SKILLS]
-    known = _shuffled([item for items in facts for item in items[TRAINED:]], 2 * ROUND)
-    new = _shuffled([item for items in others for item in items], 2 * ROUND)
-    return [item for items in facts for item in items[:TRAINED]], [*known[:ROUND], *new, *known[ROUND:]]
-
-
-PER_SUBJECT = TRAINED + 60
+    before = [items for subject, items in by_subject.items() if subject in skills.SKILLS]
+    after = [items for subject, items in by_subject.items() if subject not in skills.SKILLS]
+    known = _shuffled([item for items in before for item in items[TRAINED:]], 2 * ROUND)
+    new = _shuffled([item for items in after for item in items], 2 * ROUND)
+    return [item for items in before for item in items[:TRAINED]], [*known[:ROUND], *new, *known[ROUND:]]
 
 
 def _shuffled(items: Draw, count: int) -> Draw:
