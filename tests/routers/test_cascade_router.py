@@ -105,6 +105,14 @@ def test_the_words_and_the_letter_are_to_name_the_same_option(text: str, expecte
     assert doubt("option_mismatch", turn(None, text)) == expected
 
 
+def test_a_long_question_takes_no_longer_than_it_is_long() -> None:
+    response = answered(turn(None, "It is b (A)."))
+    response.row["query"]["turns"] = [f"Which?\n{' ' * 200_000}A. a{' ' * 200_000}b\nA.{' ' * 200_000}\nB. b"]
+    assert SIGNALS["option_mismatch"](response) == 0.5
+    response.row["query"]["turns"] = [f"Which?\nA. a{' ' * 200_000}b\nB. {' ' * 200_000}b"]
+    assert SIGNALS["option_mismatch"](response) == 1.0
+
+
 def test_disagreement_is_the_share_of_samples_with_another_answer() -> None:
     letters = [attempt(turn(None, f"The answer is {letter}.")) for letter in "CCDA"]
     assert doubt("disagreement", turn(SURE), samples=letters) == 0.5

@@ -34,7 +34,7 @@ Triple = Sequence[float]
 
 EXTRACTED = ("choice", "number")
 """Scorers that look at a part of the answer."""
-_OPTION = re.compile(r"^[ \t(]*([A-J])[.):][ \t]+(.+?)[ \t]*$", re.MULTILINE)
+_OPTION = re.compile(r"^[ \t(]{0,12}([A-J])[.):][ \t](.+)$", re.MULTILINE)
 
 
 def _tokens(response: Response) -> list[Triple]:
@@ -101,7 +101,8 @@ def _place(scorer: str, prediction: str, text: str) -> tuple[int, int] | None:
 
 def option_mismatch(response: Response) -> float:
     query = query_of_row(response)
-    options = {letter: text.casefold() for letter, text in _OPTION.findall(query.turns[-1])}
+    found = _OPTION.findall(query.turns[-1])
+    options = {letter: text.strip().casefold() for letter, text in found if text.strip()}
     chosen, answer = response["prediction"], response["turns"][-1]["completion"]
     if response["scorer"] != "choice" or chosen not in options:
         return 1.0 if response["scorer"] == "choice" and chosen is None else 0.5
