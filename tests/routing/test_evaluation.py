@@ -199,6 +199,14 @@ def test_tables_agree_and_leave_out_what_is_undefined() -> None:
     assert "money" not in text
 
 
+def test_few_of_many_pairs_are_on_the_screen() -> None:
+    sides = case(60)
+    routers = [Scored(f"R{number}", knowing(sides, 0.3, number)) for number in range(9)]
+    text = tables.to_text(evaluate(sides, routers, resamples=20, seed=0))
+    assert text.count(" to random") == 9
+    assert "and 15 more in comparisons.csv" in text
+
+
 def test_a_cloud_that_is_no_better_leaves_gaps_but_no_error() -> None:
     edge = np.array([1.0, 1.0, 0.0, 1.0])
     evaluation = evaluate(Sides(edge, edge), [Scored.at("R", np.arange(4.0), 2.0)], resamples=20, seed=0)

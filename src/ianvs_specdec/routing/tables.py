@@ -12,6 +12,8 @@ from ianvs_specdec.routing.bootstrap import LEVEL, Estimate
 from ianvs_specdec.routing.evaluation import BASELINES, GRID, LEVELS, Curve, Difference, Evaluation, Result
 
 FORMAT = 1
+SHOWN = 30
+"""No more pairs than these are on the screen."""
 
 OVERALL = {
     "apgr": ("APGR", "{:.3f}"),
@@ -110,8 +112,9 @@ def _comparisons(evaluation: Evaluation) -> str:
             cells.append([name, interval, "" if math.isnan(item.p) else f"{item.p:.2g}", str(ahead), str(behind)])
     if len(cells) == 1:
         return ""
+    more = f"\n  and {len(cells) - 1 - SHOWN} more in comparisons.csv" if len(cells) - 1 > SHOWN else ""
     title = f"paired differences; of {len(LEVELS)} cost levels (5 to 95 %), those with an interval that excludes 0"
-    return "\n".join([title, *_aligned(cells)])
+    return "\n".join([title, *_aligned(cells[: SHOWN + 1])]) + more
 
 
 def _same_pair(one: Difference, other: Difference) -> bool:
