@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import os
 import sys
@@ -161,6 +162,9 @@ def test_without_presidio_the_message_names_the_extra(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(UserError, match=r"ianvs-specdec\[privacy\]"):
         PrivacyRouter("CloudOnly", detector="en_core_web_sm")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"presidio_analyzer is not installed.*\[privacy\]"):
+        PrivacyRouter.check_hyperparameters({"detector": "en_core_web_sm"})
 
 
 def test_a_detector_adds_what_it_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

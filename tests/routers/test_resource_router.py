@@ -115,6 +115,8 @@ def test_without_psutil_the_message_names_the_extra(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "psutil", None)
     with pytest.raises(UserError, match=r"ianvs-specdec\[resources\]"):
         ResourceRouter("EdgeOnly", max_cpu=80)
+    with pytest.raises(UserError, match=r"ianvs-specdec\[resources\]"):
+        ResourceRouter.check_hyperparameters({"max_cpu": 80})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,10 @@ class PrivacyRouter(ConstrainedRouter):
         _compiled(hyperparameters.get("patterns"))
         if hyperparameters.get("detector") is not None:
             _detector(hyperparameters["detector"])
+            with packages():
+                for package in ("presidio_analyzer", "spacy"):
+                    if importlib.util.find_spec(package) is None:
+                        raise ModuleNotFoundError(name=package)
 
     def score(self, query: Query) -> float:
         return 0.0 if self.private(query) else super().score(query)

@@ -85,6 +85,7 @@ class ResourceRouter(ConstrainedRouter):
     def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
         super().check_hyperparameters(hyperparameters)
         _check(hyperparameters)
+        _psutil()
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
