@@ -14,10 +14,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.routing.transformer import TransformerClassifier
-from ianvs_specdec.routing.transformer_model import QueryTokens
+from ianvs_specdec.routing.transformer_model import QueryTokens, word_tokenizer
 from ianvs_specdec.types import Query
 
-WORDS = [f"w{index}" for index in range(40)]
+WORDS = [f"{first}{second}" for first in "abcde" for second in "lmnoprst"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 FAMILIES = {
@@ -81,20 +81,22 @@ def task(count, seed=0):
         words = [str(word) for word in generator.choice(WORDS[4:], generator.integers(2, 9))]
         if index % 2:
             words.insert(int(generator.integers(0, len(words))), WORDS[generator.integers(0, 4)])
-        texts.append(" ".join([*words, "w39"]))
+        texts.append(" ".join([*words, WORDS[39]]))
         labels.append(float(index % 2))
     return [Query((text,)) for text in texts], np.array(labels)
 
 
 def fit(folder, family, queries, labels, **options):
-    source = {"tokenizer": folder("bert")} if family == "untrained" else {"model": folder(family)}
+    source = {"model": folder(family)} if family in FAMILIES else {}
+    if family == "untrained":
+        source = {"tokenizer": folder("bert")}
     return TransformerClassifier.fit(queries, labels, **{**FAST, **source, **options})
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "untrained"])
+@pytest.mark.parametrize("family", [*FAMILIES, "untrained", "words"])
 def test_every_family_learns_and_scores_alike_alone_in_a_batch_and_from_disk(folder, tmp_path, family):
     queries, labels = task(160)
-    options = {"width": 32, "learning_rate": 3e-3} if family == "untrained" else {"learning_rate": 3e-3}
+    options = {"width": 32, "learning_rate": 3e-3} if family not in FAMILIES else {"learning_rate": 3e-3}
     trained = fit(folder, family, queries, labels, epochs=12, patience=12, **options)
     others, truth = task(80, seed=1)
     scores = trained.score(others)
@@ -171,17 +173,23 @@ def test_of_a_long_query_the_beginning_and_the_end_are_read(folder, family):
     ids = [len(SPECIAL) + index % 40 for index in range(400)]
     expected = [*before, *ids[: room - room // 2], *ids[-(room // 2) :], *after]
     assert tokens(text) == expected
-    middle = " ".join(["w7"] * 40_000)
+    middle = " ".join([WORDS[7]] * 40_000)
     assert tokens(f"{text} {middle} {text}") == expected
-    assert tokens("w1 w2") == [*before, 5, 6, *after]
+    assert tokens("am an") == [*before, 5, 6, *after]
 
 
 def test_a_query_of_any_size_and_any_characters_gets_a_score(folder):
     queries, labels = task(40)
     trained = fit(folder, "roberta", queries, labels, max_length=512)
-    odd = [Query((text,)) for text in ("w1 " * 50_000, "", "\ud800", "[PAD] [PAD]", "\x00 \x02", "w3", "w4" * 50_000)]
+    odd = [Query((text,)) for text in ("am " * 50_000, "", "\ud800", "[PAD] [PAD]", "\x00 \x02", "an", "ao" * 50_000)]
     assert np.isfinite(trained.score(odd)).all()
     assert np.isfinite([trained.score([query])[0] for query in odd]).all()
+
+
+def test_without_a_tokenizer_the_words_of_the_queries_are_the_tokens():
+    tokens = QueryTokens(word_tokenizer(["Anna has 12 apples.\nAnna has", "apples 2 once"]), 16)
+    known = tokens.tokenizer.convert_ids_to_tokens
+    assert known(tokens("Anna has 21\napples.")) == ["[CLS]", "Anna", "has", "2", "[UNK]", "[UNK]", "apples", "[UNK]"]
 
 
 def test_layers_keeps_the_first_few(folder, tmp_path):
@@ -216,8 +224,7 @@ def test_code_and_pickled_weights_of_a_model_are_refused(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "key", "message"),
     [
-        ({}, "model", "give model"),
-        ({"model": "BERT", "tokenizer": "BERT"}, "model", "give model"),
+        ({"model": "BERT", "tokenizer": "BERT"}, "tokenizer", "a model has its own"),
         ({"model": "nowhere"}, "model", "no model folder nowhere"),
         ({"tokenizer": "nowhere"}, "tokenizer", "no folder nowhere"),
         ({"model": "BERT", "width": 64}, "width", "a model has its own"),

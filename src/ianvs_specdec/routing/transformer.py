@@ -18,25 +18,33 @@ from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.routing.classifier import Classifier
 from ianvs_specdec.routing.outcomes import Floats, text_of
-from ianvs_specdec.routing.transformer_model import QueryTokens, pretrained, untrained, window
+from ianvs_specdec.routing.transformer_model import (
+    QueryTokens,
+    pretrained,
+    tokenizer_of,
+    untrained,
+    window,
+    word_tokenizer,
+)
 from ianvs_specdec.routing.transformer_training import Schedule, scores_of, train
 from ianvs_specdec.types import Query
 
 MODEL, SETTINGS = "encoder", "encoder.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-LAYERS, WIDTH = 2, 128
+LAYERS, WIDTH = 2, 96
 FINE_TUNING: dict[str, Any] = {"epochs": 3, "learning_rate": 3e-5}
-FROM_NOTHING: dict[str, Any] = {"epochs": 10, "learning_rate": 1e-3}
+FROM_NOTHING: dict[str, Any] = {"epochs": 5, "learning_rate": 2e-3}
 
 
 class TransformerClassifier(Classifier):
     """One logit per query.
 
     ``model`` is a folder in Hugging Face format or a name on the hub, of which ``layers`` keeps the first few; without
-    it an encoder of ``layers`` layers and the ``width`` is trained from nothing, on the tokens of ``tokenizer`` (a
-    folder). ``max_length`` tokens are read: of a longer query its beginning and its end. Training takes ``epochs``, or
-    ends after ``patience`` epochs in which ``validation``, the share of the queries that it does not see, is predicted
-    no better; the best state is kept. ``dtype`` is how the weights are stored, ``device`` where training takes place.
+    it an encoder of ``layers`` layers and the ``width`` is trained from nothing, on the words of the queries or on the
+    tokens of ``tokenizer`` (a folder). ``max_length`` tokens are read: of a longer query its beginning and its end.
+    Training takes ``epochs``, or ends after ``patience`` epochs in which ``validation``, the share of the queries that
+    it does not see, is predicted no better; the best state is kept. ``dtype`` is how the weights are stored, ``device``
+    where training takes place.
     """
 
     OPTIONS: ClassVar[dict[str, Any]] = {
@@ -71,11 +79,12 @@ class TransformerClassifier(Classifier):
         # Weights and dropout are drawn from a generator of their own: nobody else's numbers change.
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            model, tokenizer = _model(given)
+            texts = [text_of(query) for query in queries]
+            model, tokenizer = _model(given, texts)
             tokens = QueryTokens(tokenizer, window(model, given["max_length"]), model.config.pad_token_id)
             model.config.pad_token_id = tokens.pad
             model.to(_device(given["device"]))
-            inputs = [tokens(text_of(query)) for query in queries]
+            inputs = [tokens(text) for text in texts]
             defaults = FINE_TUNING if given["model"] else FROM_NOTHING
             schedule = Schedule(
                 **{name: defaults[name] if given[name] is None else given[name] for name in defaults},
@@ -109,16 +118,12 @@ class TransformerClassifier(Classifier):
         return cls(model, QueryTokens(tokenizer, max_length, model.config.pad_token_id), dtype)
 
 
-def _model(given: dict[str, Any]) -> tuple[Any, Any]:
+def _model(given: dict[str, Any], texts: Sequence[str]) -> tuple[Any, Any]:
     if given["model"]:
         return pretrained(given["model"], given["layers"])
-    return untrained(
-        given["tokenizer"],
-        layers=given["layers"] or LAYERS,
-        width=given["width"] or WIDTH,
-        positions=given["max_length"] + 2,
-        dropout=given["dropout"],
-    )
+    tokenizer = tokenizer_of(given["tokenizer"]) if given["tokenizer"] else word_tokenizer(texts)
+    shape = {"layers": given["layers"] or LAYERS, "width": given["width"] or WIDTH}
+    return untrained(tokenizer, **shape, positions=given["max_length"] + 2, dropout=given["dropout"]), tokenizer
 
 
 def _device(name: str) -> torch.device:
@@ -150,11 +155,6 @@ def _check(given: dict[str, Any]) -> None:
             raise UserError(f"{name} must be {wanted}, not {value!r}", key=name)
     if given["dtype"] not in DTYPES:
         raise unknown("dtype", given["dtype"], DTYPES, key="dtype")
-    if bool(given["model"]) == bool(given["tokenizer"]):
-        raise UserError(
-            "kind encoder: give model (a folder in Hugging Face format, or a name on the hub), or, for an encoder from "
-            "nothing, tokenizer (a folder with a tokenizer)",
-            key="model",
-        )
-    if given["model"] and given["width"]:
-        raise UserError("width is for an encoder from nothing: a model has its own", key="width")
+    for name in ("width", "tokenizer"):
+        if given["model"] and given[name]:
+            raise UserError(f"{name} is for an encoder from nothing: a model has its own", key=name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,11 @@ CHARACTERS_PER_TOKEN = 16
 RESERVED_POSITIONS = 2
 """Positions begin at 2 in the RoBERTa family."""
 MARK = "\x02"
+
+WORD = r"\p{L}+|\p{N}|[^\s\p{L}\p{N}]|\n"
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]")
+VOCABULARY = 16_384
+"""No more words than these, the most frequent ones."""
 
 
 class QueryTokens:
@@ -101,20 +108,45 @@ def pretrained(name: str, layers: int | None = None) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def untrained(tokenizer_folder: str, *, layers: int, width: int, positions: int, dropout: float) -> tuple[Any, Any]:
-    """A new ModernBERT (arXiv 2412.13663), every layer with full attention, its output the mean over all tokens; and
-    the tokenizer. The weights are drawn from torch's generator."""
-    if width < HEAD_WIDTH or width % HEAD_WIDTH:
-        raise UserError(f"width must be a multiple of {HEAD_WIDTH}, not {width}", key="width")
-    folder = Path(tokenizer_folder)
-    if not folder.is_dir():
-        raise UserError(f"tokenizer: there is no folder {folder}; name one with a tokenizer", key="tokenizer")
+def word_tokenizer(texts: Iterable[str]) -> Any:
+    """A tokenizer whose tokens are the words of ``texts`` that occur twice, and digits and marks one by one.
+
+    In few queries whole names are easier to learn than the pieces that a subword tokenizer makes of them.
+    """
     transformers = _transformers()
+    import tokenizers
+
+    words = tokenizers.pre_tokenizers.Split(tokenizers.Regex(WORD), behavior="removed", invert=True)
+    counts = Counter(word for text in texts for word, _ in words.pre_tokenize_str(text))
+    known = [word for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count > 1]
+    vocabulary = {word: index for index, word in enumerate([*SPECIAL, *known[:VOCABULARY]])}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=SPECIAL[1]))
+    backend.pre_tokenizer = words
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{SPECIAL[2]} $A", special_tokens=[(SPECIAL[2], 2)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token=SPECIAL[0], unk_token=SPECIAL[1], cls_token=SPECIAL[2]
+    )
+
+
+def tokenizer_of(folder: str) -> Any:
+    """The tokenizer in a folder. Raises UserError."""
+    if not Path(folder).is_dir():
+        raise UserError(f"tokenizer: there is no folder {folder}; name one with a tokenizer", key="tokenizer")
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return _transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"tokenizer: cannot load the one in {folder}: {reason}", key="tokenizer") from error
+
+
+def untrained(tokenizer: Any, *, layers: int, width: int, positions: int, dropout: float) -> Any:
+    """A new ModernBERT (arXiv 2412.13663), every layer with full attention, its output the mean over all tokens. The
+    weights are drawn from torch's generator."""
+    if width % HEAD_WIDTH:
+        raise UserError(f"width must be a multiple of {HEAD_WIDTH}, not {width}", key="width")
+    transformers = _transformers()
     special = {
         f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos", "cls", "sep")
     }
@@ -134,7 +166,7 @@ def untrained(tokenizer_folder: str, *, layers: int, width: int, positions: int,
         mlp_dropout=dropout,
         classifier_dropout=dropout,
     )
-    return transformers.AutoModelForSequenceClassification.from_config(config, dtype=_float32()), tokenizer
+    return transformers.AutoModelForSequenceClassification.from_config(config, dtype=_float32())
 
 
 def window(model: Any, max_length: int) -> int:
