@@ -1,6 +1,7 @@
 """The embedded benchmark: an invented world, generated from one seed, the same on every machine.
 
-Sets: knowledge (four options, a letter), knowledge-train (more of the same, for what learns from outcomes), drift (a
+Sets: knowledge (four options, a letter), knowledge-train (more of the same, for what learns from outcomes),
+router-train and router-check (what the shipped router learned from, and what it is judged by), drift (a
 stream that changes in the middle) with drift-train (what a router knew before), and open-ended (two turns in MT-Bench's
 categories, with reference answers).
 """
@@ -13,7 +14,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.files import Row, positive
 from ianvs_specdec.benchmarks.source import Inputs, Source
-from ianvs_specdec.benchmarks.world import dialogues, drift, facts, questions
+from ianvs_specdec.benchmarks.world import dialogues, drift, facts, outcomes, questions
 from ianvs_specdec.errors import UserError
 
 NAME = "world"
@@ -76,11 +77,17 @@ def drifting() -> tuple[list[questions.Item], list[questions.Item]]:
     return drift.divide(knowledge_train(drift.PER_SUBJECT, drift.SEED))
 
 
+def _known() -> list[questions.Item]:
+    return [*knowledge(), *knowledge_train()]
+
+
 TRAIN = "knowledge-train"
 
 SETS: dict[str, Callable[[], list[Row]]] = {
     "knowledge": lambda: _knowledge(knowledge()),
     TRAIN: lambda: _knowledge(knowledge_train()),
+    "router-train": lambda: _knowledge(outcomes.to_learn_from(_known())),
+    "router-check": lambda: _knowledge(outcomes.to_judge(_known())),
     "drift": lambda: _knowledge(drifting()[1]),
     "drift-train": lambda: _knowledge(drifting()[0]),
     "open-ended": lambda: _open_ended(dialogues.test_dialogues(facts.build(), PER_CATEGORY, "test")),

@@ -1,0 +1,64 @@
+"""Questions for the router that is shipped with the embedded models: to learn from, and to judge it by.
+
+They are of the kind of the knowledge set. No question to learn from has the text, up to the options, of one of the
+knowledge set, of knowledge-train, or of those to judge by; the facts that are asked about are the same. To learn from,
+one text may come several times with other options: how a model does on a fact depends on them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable
+
+from ianvs_specdec.benchmarks.world import facts, skills
+from ianvs_specdec.benchmarks.world.questions import (
+    SUBJECTS,
+    TWO_STEP,
+    Item,
+    fact_item,
+    question_of,
+    skill_item,
+    test_items,
+    two_step_item,
+)
+
+JUDGED_PER_SUBJECT = 110
+LEARNED = {"geography": 700, "biography": 900, "biology": 500, "mineralogy": 400, TWO_STEP: 900}
+"""As there are more or fewer facts of a subject."""
+LEARNED_PER_SKILL = 200
+MOST_DRAWS = 27_000
+"""Of some skills there are few different problems."""
+
+
+def to_judge(known: Iterable[Item]) -> list[Item]:
+    """Questions to judge a router by, none with the text of a ``known`` one."""
+    asked = set(map(question_of, known))
+    items = test_items(facts.build(), JUDGED_PER_SUBJECT, "fresh-eval")
+    return [item for item in items if question_of(item) not in asked]
+
+
+def to_learn_from(known: list[Item]) -> list[Item]:
+    """Questions to learn from, none with the text of a ``known`` one or of one to judge by."""
+    asked = {question_of(item) for item in (*known, *to_judge(known))}
+    items: list[Item] = []
+    for subject in SUBJECTS:
+        rng = random.Random(f"pool/{subject}")
+        found: dict[str, Item] = {}
+        draws = itertools.islice(itertools.count(), MOST_DRAWS)
+        while len(found) < LEARNED.get(subject, LEARNED_PER_SKILL) and (draw := next(draws, None)) is not None:
+            item = _draw(rng, subject, draw)
+            if question_of(item) not in asked:
+                found.setdefault(item.prompt, item)
+        items += found.values()
+    return items
+
+
+def _draw(rng: random.Random, subject: str, draw: int) -> Item:
+    world = facts.build()
+    if subject in skills.SKILLS:
+        return skill_item(rng, world, subject, skills.LEVELS[draw % len(skills.LEVELS)], test=True)
+    if subject == TWO_STEP:
+        return two_step_item(rng, world, rng.randrange(len(world.kinds["person"].names)), test=True)
+    kind = next(kind for kind in world.kinds.values() if kind.subject == subject)
+    return fact_item(rng, kind, rng.randrange(len(kind.names)), test=True)
