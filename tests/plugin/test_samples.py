@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.metrics.columns import MEANS
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.models import CloudModel, EdgeModel
 from ianvs_specdec.settings import Settings
@@ -154,7 +156,7 @@ def test_samples_are_for_the_edge(tiny_model: Path) -> None:
 
 def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> None:
     """The edge's answer and its samples, by the journal's own times."""
-    first = edge(tiny_model, samples=3).predict(ROW)
+    first = edge(tiny_model, samples=3, price_completion=5.0).predict(ROW)
     cloud = CloudModel(model=str(tiny_model), backend="PromptLookup", dtype="float32", max_tokens=12)
     second = cloud.inference(ROW)
     baseline = CloudModel(model=str(tiny_model), backend="specdec", dtype="float32", max_tokens=12).inference(ROW)
@@ -177,8 +179,12 @@ def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> 
     assert goes.query("busy")[0] == pytest.approx(spent + seconds(second))
     assert goes.query("base_busy")[0] > spent, "the edge's own work has itself for a baseline"
     for table in (stays, goes):
+        assert MEANS["Edge Cost"](table)[0] == pytest.approx(1000 * 5e-6 * first["usage"]["completion_tokens"])
         assert table.query("edge_completion")[0] == first["usage"]["completion_tokens"]
         assert table.query("edge_prompt")[0] == first["usage"]["prompt_tokens"]
+    assert MEANS["Cloud Cost"](stays)[0] == 0.0
+    assert np.isnan(MEANS["Cloud Cost"](goes)[0]), "the cloud has no price here"
+    assert MEANS["Edge Cost"](Table(["x"], [[True, cloud_answer, None, cloud_answer]]))[0] == 0.0
     assert (stays.query("tokens")[0], goes.query("tokens")[0]) == (
         sum(len(turn["token_ids"]) for turn in first["turns"]),
         second["usage"]["completion_tokens"],

@@ -26,7 +26,7 @@ class Confidence:
         self._parts: list[Tensor] = []
 
     def add(self, logits: Tensor, tokens: Sequence[int]) -> None:
-        """The ``tokens`` that a step emitted, and the logits ``[rows, vocabulary]`` that each of them was taken from."""
+        """The ``tokens`` of a step, and the logits ``[rows, vocabulary]`` that each of them was taken from."""
         self._parts.append(confidence(logits, tokens))
 
     def triples(self, tokens: int) -> list[tuple[float, float, float]]:

@@ -104,13 +104,17 @@ def edge_share(table: Table) -> Column:
     return 100.0 * (1.0 - table.query("hard"))
 
 
-def cloud_cost(table: Table) -> Column:
-    """Price of the cloud's part of a query, times 1,000, NaN for one that got no answer; NaN throughout if the cloud
-    answered at no known price.
+def cost_of(side: str) -> Callable[[Table], Column]:
+    """Price of the part of a query that the ``side`` (edge, cloud) answered, times 1,000, NaN for one that got no
+    answer; NaN throughout if the side answered at no known price.
     """
-    cost = table.query("cloud_cost")
-    unknown = np.isnan(cost) & (table.query("failed") == 0.0)
-    return np.full_like(cost, NAN) if unknown.any() else 1000.0 * cost
+
+    def cost(table: Table) -> Column:
+        found = table.query(f"{side}_cost")
+        unknown = np.isnan(found) & (table.query("failed") == 0.0)
+        return np.full_like(found, NAN) if unknown.any() else 1000.0 * found
+
+    return cost
 
 
 def slo_met(table: Table) -> Column:
@@ -148,7 +152,8 @@ MEANS: dict[str, Callable[[Table], Column]] = {
     "Latency": lambda table: table.query("latency"),
     "Lossless": lossless_share,
     "Near Ties": near_tie_share,
-    "Cloud Cost": cloud_cost,
+    "Cloud Cost": cost_of("cloud"),
+    "Edge Cost": cost_of("edge"),
 }
 """Per name: a column of queries to take the mean of. Percent, seconds, currency per 1,000 queries."""
 

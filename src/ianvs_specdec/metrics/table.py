@@ -30,8 +30,8 @@ class Table:
     ``base_busy`` (for as many tokens), ``base_tokens``, ``identical``, ``near_tie`` (0 or 1; NaN without baseline, or
     when sampling, but 0 where the back end is lossy on purpose). Per query: ``hard``, ``replayed``, ``failed`` (1 = it
     has no whole answer), ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not
-    demanded, NaN = no objective), ``cloud_cost``, ``edge_prompt``, ``edge_completion``, ``cloud_prompt``,
-    ``cloud_completion`` (tokens).
+    demanded, NaN = no objective), ``cloud_cost``, ``edge_cost``, ``edge_prompt``, ``edge_completion``,
+    ``cloud_prompt``, ``cloud_completion`` (tokens).
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
     ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a
@@ -53,7 +53,7 @@ class Table:
         *("identical", "near_tie"),
     )
     QUERY: ClassVar[tuple[str, ...]] = (
-        *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost"),
+        *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
         *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
     )
     TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "busy", "base_latency", "base_busy")
@@ -244,9 +244,16 @@ def _query(result: Response, edge: Response | None, cloud: Response | None) -> t
     slo = result.get("slo")
     limits = [slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")]
     usage = [_tokens(side, kind) for side in (edge, cloud) for kind in ("prompt_tokens", "completion_tokens")]
-    cost = 0.0 if cloud is None else _nan(cloud.get("cost"))
+    costs = [0.0 if side is None else _nan(side.get("cost")) for side in (cloud, edge)]
     routing = (result.get("routing") or {}).get("seconds")
-    return (float(bool(result.get("replayed"))), float(bool(result.get("error"))), _nan(routing), *limits, cost, *usage)
+    return (
+        float(bool(result.get("replayed"))),
+        float(bool(result.get("error"))),
+        _nan(routing),
+        *limits,
+        *costs,
+        *usage,
+    )
 
 
 def _tokens(response: Response | None, kind: str) -> float:

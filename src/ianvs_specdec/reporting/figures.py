@@ -43,6 +43,7 @@ _UNITS = {
     "Lossless": ("%", 1, "share of queries whose tokens equal the model's own greedy output"),
     "Near Ties": ("%", 0, "share of queries whose first difference is at a near-tie"),
     "Cloud Cost": ("", -1, "per 1,000 queries, from the prices in the cloud model's settings"),
+    "Edge Cost": ("", -1, "per 1,000 queries, from the prices in the edge model's settings"),
     "Routing Overhead": ("s", -1, "the router's own time for a query"),
     "Router AUROC": (
         "",
