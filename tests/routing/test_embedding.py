@@ -13,6 +13,7 @@ import pytest
 
 from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.routing import embedding
 from ianvs_specdec.routing.classifier import classifier
 from ianvs_specdec.routing.embedding import ARRAYS, SETTINGS
 from ianvs_specdec.routing.outcomes import Outcomes
@@ -92,6 +93,25 @@ def test_each_of_the_three_predictions_counts(models):
     np.testing.assert_allclose(model.score(fresh.queries), 1 / (1 + np.exp(4 * (0.5 - mean))))
     for part in parts:
         assert apgr(part + np.linspace(0, 1e-6, 300), fresh.gain) > 0.6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_edge_wins_counts_less_and_no_other_label_is_ordered_differently(kind, monkeypatch):
+    outcomes, fresh = asked(400, 14), asked(200, 15)
+    calculations = np.array(["Calculate" in query.turns[0] for query in outcomes.queries])
+    asks = np.array(["Calculate" in query.turns[0] for query in fresh.queries])
+    swapped = Outcomes(outcomes.queries, calculations * 1.0, outcomes.cloud * ~calculations)
+
+    def trained(labels):
+        scores = classifier(kind).fit(outcomes.queries, labels).score(fresh.queries)
+        return scores, float(scores[~asks].mean() - scores[asks].mean())
+
+    binary, distance = trained((outcomes.gain > 0) * 1.0)[0], trained((1 + swapped.gain) / 2)[1]
+    monkeypatch.setattr(embedding, "LOSS", 1.0)
+    assert (
+        np.corrcoef(trained((outcomes.gain > 0) * 1.0)[0].argsort().argsort(), binary.argsort().argsort())[0, 1] > 0.99
+    )
+    assert 0 < distance < trained((1 + swapped.gain) / 2)[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
