@@ -16,8 +16,8 @@ def test_no_question_to_judge_by_or_of_the_knowledge_sets_is_learned_from() -> N
     assert not set(map(question_of, judged)) & set(map(question_of, known))
     assert len(judged) == len(set(map(question_of, judged))) > 1000
     prompts = [item.prompt for item in learned]
-    assert len(prompts) == len(set(prompts)) == 4600
+    assert len(prompts) == len(set(prompts)) > 7000
     counts = Counter(item.subject for item in learned)
-    assert counts["biography"] == 900
-    assert min(counts[subject] for subject in SUBJECTS) == 200
+    assert counts["biography"] > 900
+    assert min(counts[subject] for subject in SUBJECTS) > 200
     assert len(texts) < len(prompts), "facts are asked again with other options"

@@ -27,6 +27,8 @@ JUDGED_PER_SUBJECT = 110
 LEARNED = {"geography": 700, "biography": 900, "biology": 500, "mineralogy": 400, TWO_STEP: 900}
 """As there are more or fewer facts of a subject."""
 LEARNED_PER_SKILL = 200
+FURTHER_SETS, FURTHER_PER_SUBJECT = 4, 90
+"""So many sets as the knowledge set are learned from, too."""
 MOST_DRAWS = 27_000
 """Of some skills there are few different problems."""
 
@@ -51,7 +53,10 @@ def to_learn_from(known: list[Item]) -> list[Item]:
             if question_of(item) not in asked:
                 found.setdefault(item.prompt, item)
         items += found.values()
-    return items
+    further = (test_items(facts.build(), FURTHER_PER_SUBJECT, f"lifelong-{number}") for number in range(FURTHER_SETS))
+    texts = {question_of(item): item for item in itertools.chain.from_iterable(further)}
+    prompts = {item.prompt for item in items}
+    return items + [item for text, item in texts.items() if text not in asked and item.prompt not in prompts]
 
 
 def _draw(rng: random.Random, subject: str, draw: int) -> Item:
