@@ -13,7 +13,7 @@ import pytest
 
 from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing import embedding
+from ianvs_specdec.routing import embedding, embedding_space
 from ianvs_specdec.routing.classifier import classifier
 from ianvs_specdec.routing.embedding import ARRAYS, SETTINGS
 from ianvs_specdec.routing.outcomes import Outcomes
@@ -165,6 +165,22 @@ def test_of_a_long_query_beginning_and_end_are_read(models):
     middle, filler = "Calculate 1 + 1 for the court.", "bread " * 8000
     assert score([Query((filler + middle + filler,))]) == score([Query((filler + "x" * len(middle) + filler,))])
     assert score([Query((filler + middle,))]) != score([Query((filler + "x" * len(middle),))])
+
+
+def test_no_more_neighbours_are_kept_than_can_be_compared_fast(monkeypatch):
+    monkeypatch.setattr(embedding_space, "MOST", 50)
+    model = fitted("knn", asked(300, 16))
+    assert model._neighbours.vectors.shape[0] == len(model._neighbours.labels) == 50
+    fresh = asked(400, 17)
+    assert apgr(model.score(fresh.queries), fresh.gain) > 0.55
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_text_can_be_learnt_and_saved(kind, tmp_path):
+    queries = tuple(Query((f"{word} \ud800 \0 {i}",)) for i, word in enumerate(["是", "não"] * 12))
+    model = fitted(kind, Outcomes(queries, np.array([0.0, 1.0] * 12), np.ones(24)))
+    model.save(tmp_path)
+    np.testing.assert_array_equal(classifier(kind).load(tmp_path).score(queries), model.score(queries))
 
 
 @pytest.mark.parametrize("kind", KINDS)

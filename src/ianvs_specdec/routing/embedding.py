@@ -58,7 +58,7 @@ class TextClassifier(Classifier):
         with (folder / ARRAYS).open("wb") as file:
             np.savez(file, **arrays)
         settings = {"format": FORMAT, **self._reader.settings()}
-        write_atomically(folder / SETTINGS, json.dumps(settings, ensure_ascii=False) + "\n")
+        write_atomically(folder / SETTINGS, json.dumps(settings) + "\n")
 
 
 class NeighbourClassifier(TextClassifier):
@@ -70,7 +70,7 @@ class NeighbourClassifier(TextClassifier):
     ) -> NeighbourClassifier:
         with packages():
             reader, features = Reader.fit(queries, embedding, seed)
-        return cls(reader, Neighbours.fit(features.joint, _cautious(targets)))
+        return cls(reader, Neighbours.fit(features.joint, _cautious(targets), seed))
 
     def score(self, queries: Sequence[Query]) -> Floats:
         return self._neighbours(self._reader(queries).joint)
@@ -97,7 +97,7 @@ class LogisticClassifier(TextClassifier):
             labels = _cautious(targets)
             linear = Linear.fit(reader.ngrams, features, labels)
             trees = Trees.fit(features.surface, labels, seed)
-        return cls(reader, Neighbours.fit(features.joint, labels), linear, trees)
+        return cls(reader, Neighbours.fit(features.joint, labels, seed), linear, trees)
 
     def score(self, queries: Sequence[Query]) -> Floats:
         features = self._reader(queries)

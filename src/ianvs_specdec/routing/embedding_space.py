@@ -27,6 +27,8 @@ POWER = 3
 """A neighbour's cosine to this power, less the farthest neighbour's, is its weight."""
 DOUBT = 0.02
 """The mean of all training queries' labels has this share of the neighbours' weight."""
+MOST = 8192
+"""No more training queries than these, drawn at random, are kept to be compared with."""
 BLOCK = 512
 """Queries that are compared with all training queries together."""
 
@@ -86,8 +88,10 @@ class Neighbours:
         self._mean = float(labels.mean())
 
     @classmethod
-    def fit(cls, joint: Vectors, labels: Floats) -> Neighbours:
+    def fit(cls, joint: Vectors, labels: Floats, seed: int) -> Neighbours:
         """``joint``: float32 [queries, features]; the directions in which they differ most are kept."""
+        chosen = np.sort(np.random.default_rng(seed).permutation(len(labels))[:MOST])
+        joint, labels = joint[chosen], labels[chosen]
         _, axes = np.linalg.eigh(joint.T.astype(np.float64) @ joint)
         kept = _stored(axes[:, ::-1][:, :KEPT])
         return cls(kept, _stored(unit(joint @ kept)), labels)
