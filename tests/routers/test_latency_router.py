@@ -55,7 +55,7 @@ def test_an_edge_under_load_sheds_to_the_cloud_and_comes_back(factor: float) -> 
     outcomes = simulate(edge(load=during(80, 160, factor)), cloud())
     assert on_edge(outcomes, 0, 80) > 0.65
     assert on_edge(outcomes, 85, 160) < 0.05
-    assert on_edge(outcomes, 185, math.inf) > 0.5
+    assert on_edge(outcomes, 180, math.inf) > 0.5
     for span in ((0, 80), (80, 160), (160, math.inf)):
         assert met(outcomes, SLO, *span) >= 0.95
     assert any("is too slow" in outcome.reason for outcome in outcomes)
@@ -94,15 +94,15 @@ def test_where_neither_side_can_the_faster_one_is_asked() -> None:
 
 
 def test_what_is_expected_of_a_side_that_has_not_answered_yet_counts() -> None:
-    warned = simulate(edge(seconds=5.0), cloud(), inner="EdgeOnly", count=30, edge_latency=5.0)
+    warned = simulate(edge(seconds=5.0), cloud(), inner="EdgeOnly", count=8, edge_latency=5.0)
     assert on_edge(warned) == 0
-    assert on_edge(simulate(edge(seconds=5.0), cloud(), inner="EdgeOnly", count=30)) > 0
+    assert on_edge(simulate(edge(seconds=5.0), cloud(), inner="EdgeOnly", count=8)) > 0
 
 
 def test_probes_are_few() -> None:
     outcomes = simulate(edge(seconds=5.0), cloud(), inner="EdgeOnly", edge_latency=5.0)
     probes = [number for number, outcome in enumerate(outcomes) if outcome.side == "edge"]
-    assert 5 <= len(probes) <= 0.02 * len(outcomes) + 1
+    assert 5 <= len(probes) <= 0.02 * len(outcomes) + 3
 
 
 def pace(**changes: Any) -> tuple[Pace, list[float]]:

@@ -26,6 +26,10 @@ expectation."""
 PROBES = 0.4
 """Share of the permitted misses that is spent on finding out whether a slow side has become fast again."""
 
+FIRST = 10
+"""The first time, that is found out after so many queries, and each time after twice as many, up to what is permitted.
+"""
+
 
 class LatencyRouter(ConstrainedRouter):
     """``router``: see ``ConstrainedRouter``. It is overruled if the side that it wants is expected to miss the
@@ -69,6 +73,7 @@ class LatencyRouter(ConstrainedRouter):
         self._margin = dict.fromkeys(SIDES, 0.0)
         self._promised: set[tuple[str, int]] = set()
         self._since = dict.fromkeys(SIDES, 0)
+        self._patience = dict.fromkeys(SIDES, min(FIRST, self._interval))
         self._mutex = threading.Lock()
         observers.subscribe(self)
 
@@ -89,10 +94,13 @@ class LatencyRouter(ConstrainedRouter):
             if excess[wanted] > 1 and excess[other] < excess[wanted]:
                 chosen, reason = other, f"latency: the {wanted} is too slow"
             avoided = other if chosen == wanted else wanted
+            if excess[chosen] <= 1:
+                self._patience[chosen] = min(FIRST, self._interval)
             if excess[chosen] > 1 or chosen != wanted:
                 self._since[avoided] += 1
                 if self._due(avoided, data, slo):
                     self._since[avoided] = 0
+                    self._patience[avoided] = min(self._interval, 2 * self._patience[avoided])
                     chosen, reason = avoided, f"latency: is the {avoided} still slow?"
         details = {"expected": {side: _rounded(value) for side, value in excess.items()}}
         if chosen != wanted or reason:
@@ -144,7 +152,7 @@ class LatencyRouter(ConstrainedRouter):
         known = any(pace.known for pace in paces)
         if known and not under_way and self._excess(side, data, slo, latest=True) <= 1:
             return True
-        return self._since[side] >= self._interval * (1 + under_way)
+        return self._since[side] >= self._patience[side] * (1 + under_way)
 
 
 def _length(data: Any) -> float:
