@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ianvs_specdec.errors import UserError, unknown
@@ -96,7 +96,10 @@ class Settings:
         """Check everything that depends on the back end."""
         if backend(name, key="backend").local:
             check_model(self.model)
-        self.llm(name).check(self.sampling)
+        llm = self.llm(name)
+        llm.check(self.sampling)
+        if self.samples > 1:
+            llm.check(replace(self.sampling, temperature=float(self.samples_temperature)))
 
     def llm(self, name: str) -> LLM:
         """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""

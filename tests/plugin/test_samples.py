@@ -147,6 +147,19 @@ def test_wrong_values_name_their_key(tiny_model: Path, hyperparameters: dict[str
     assert error.value.key == key
 
 
+def test_a_back_end_that_cannot_draw_samples_says_so_before_the_run(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(self: Any, sampling: Sampling) -> None:
+        if not sampling.greedy:
+            raise UserError("this back end does not sample", key="temperature")
+
+    monkeypatch.setattr("ianvs_specdec.llm.specdec.SpecDecLLM.check", check)
+    EdgeModel.check_hyperparameters({"model": str(tiny_model)})
+    with pytest.raises(UserError, match="does not sample"):
+        EdgeModel.check_hyperparameters({"model": str(tiny_model), "samples": 2})
+
+
 def test_samples_are_for_the_edge(tiny_model: Path) -> None:
     CloudModel.check_hyperparameters({"model": str(tiny_model), "logprobs": True})
     with pytest.raises(UserError, match="samples is for the edge model") as error:
