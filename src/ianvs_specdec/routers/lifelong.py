@@ -20,6 +20,7 @@ from ianvs_specdec.identity import digest
 from ianvs_specdec.routers.base import Decision, Router, number
 from ianvs_specdec.routers.learned import LearnedRouter
 from ianvs_specdec.routing.adapted import AdaptedClassifier
+from ianvs_specdec.routing.exploration import Exploration
 from ianvs_specdec.routing.feedback import FeedbackLog, check_feedback
 from ianvs_specdec.routing.folder import TrainedRouter, check_folder
 from ianvs_specdec.routing.lessons import Item, Keeper, Lessons, adapted, item_of
@@ -41,8 +42,9 @@ class LifelongRouter(Router):
     - ``threshold``: as for LearnedRouter;
     - ``feedback``: ``scorer`` (the benchmark's own scorer judges each answer as soon as it is given), a file of JSON
       lines that may grow meanwhile, or ``{port: N, token_env: NAME}``: an endpoint (see ``routing.feedback``);
-    - ``explore``: share of the decisions that are turned round, so that it stays known what both models can do;
-      drawn by ``seed`` and the query's content alone;
+    - ``explore``: share of the decisions that are turned round, so that it stays known what both models can do (more
+      of them in a group that is new or has changed, see ``routing.exploration``); the draw depends on ``seed`` and the
+      query's content;
     - ``replay``: a file of outcomes, such as the router was trained on: some of them are learned first, so that it is
       known what the models could do before;
     - ``save_every``: after so many feedbacks what was learned is saved, as a trained router, to ``save_to`` (default: a
@@ -79,7 +81,8 @@ class LifelongRouter(Router):
         book = FeedbackLog(own / LOG if own else None, *current_run())
         to = Path(save_to) if save_to else own / LEARNED if own else None
         keep = Keeper(replace(adapted(self.base, learner), threshold=self.threshold), to)
-        self._lessons = Lessons(learner, book, feedback, keep, save_every)
+        self._exploration = Exploration(self.explore)
+        self._lessons = Lessons(learner, self._exploration, book, feedback, keep, save_every)
         self._asked: OrderedDict[Query, Item] = OrderedDict()
         self._mutex = threading.Lock()
         if replay and goes_on is None:
@@ -127,7 +130,7 @@ class LifelongRouter(Router):
         query = query_of_row(data)
         score = self.score(query)
         hard = bool(score >= self.threshold)
-        if int(digest([self.seed, "explore", query.to_json()])[:13], 16) / 16**13 < self.explore:
+        if int(digest([self.seed, "explore", query.to_json()])[:13], 16) / 16**13 < self._exploration.of(query.group):
             return Decision(score, not hard, "explore")
         return Decision(score, hard)
 

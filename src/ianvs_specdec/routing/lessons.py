@@ -16,6 +16,7 @@ from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.routing.adapted import KIND, AdaptedClassifier
 from ianvs_specdec.routing.calibration import Calibration
+from ianvs_specdec.routing.exploration import Exploration
 from ianvs_specdec.routing.feedback import Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.routing.feedback_server import FeedbackServer
 from ianvs_specdec.routing.folder import TrainedRouter
@@ -119,9 +120,18 @@ class Lessons:
     has become, after each ``every`` feedbacks and at the end.
     """
 
-    def __init__(self, learner: OnlineLearner, book: FeedbackLog, feedback: Any, keep: Keeper, every: int):
+    def __init__(
+        self,
+        learner: OnlineLearner,
+        exploration: Exploration,
+        book: FeedbackLog,
+        feedback: Any,
+        keep: Keeper,
+        every: int,
+    ) -> None:
         self.learner, self._book, self._keep, self._every = learner, book, keep, every
         self.sources = Sources(feedback, book)
+        self.exploration = exploration
         self._scored = feedback == "scorer"
         self._earlier = deque(sorted(book.earlier, key=lambda past: past[:2]))
         self._answers = self.count = 0
@@ -173,7 +183,9 @@ class Lessons:
         self._take_in(feedback.side, item, feedback.score)
 
     def _take_in(self, side: str, item: Item, worth: float) -> None:
-        self.learner.observe(Observation(item.grams, item.group, SIDES.index(side), item.score, worth))
+        observation = Observation(item.grams, item.group, SIDES.index(side), item.score, worth)
+        self.exploration.observe(item.group, observation.side, self.learner.level.residual(observation))
+        self.learner.observe(observation)
         self.count += 1
         self._keep.learned()
         if self.count % self._every == 0:

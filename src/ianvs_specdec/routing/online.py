@@ -95,6 +95,11 @@ class Level:
         penalty = self.STRENGTH * np.array([[1.0, 0.5], [0.5, 1.0]])
         self.lines[side] = np.linalg.solve(self.moments[side] + penalty, self.products[side] + penalty @ prior)
 
+    def residual(self, observation: Observation) -> float:
+        """What the answer was worth beyond what is expected by its query's score."""
+        side, score = np.array([observation.side]), np.array([observation.score])
+        return observation.worth - float(self.expected(side, score)[0])
+
     def expected(self, sides: NDArray[np.intp], scores: Floats) -> Floats:
         """float64 [observations], from 0.02 to 0.98."""
         return np.clip(self.lines[sides, 0] + self.lines[sides, 1] * scores, 0.02, 0.98)
