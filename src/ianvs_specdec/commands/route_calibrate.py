@@ -126,7 +126,7 @@ def _doubts(
     options: argparse.Namespace, outcomes: Outcomes, prior: LearnedRouter | None
 ) -> tuple[Outcomes, dict[str, Floats]]:
     """The signals of the edge's answers, and the outcomes of the queries that it has answered."""
-    from ianvs_specdec.routing.collect import _running as running
+    from ianvs_specdec.routing.collect import running
 
     items = ["logprobs=true", *options.edge_set]
     own = read_hyperparameters(options.edge, items, "--edge-set", {"--edge-backend": options.edge_backend})

@@ -121,7 +121,7 @@ def collect(
     asked at a time, of back ends that can. Raises UserError if a model cannot answer (see ``max_failures``), or no
     query has an answer of both.
     """
-    with _running(journal, concurrency):
+    with running(journal, concurrency):
         # Both are there before one is asked: the cloud's back end may be "same-as-edge".
         models = {name: model(**settings[name]) for name, model in SIDES.items()}
         sides = {name: _ask(model, asked, more, concurrency, on_answer) for name, model in models.items()}
@@ -234,7 +234,7 @@ def _samples(scores: Sequence[Scores]) -> Samples | None:
 
 
 @contextmanager
-def _running(journal: Path, concurrency: int) -> Iterator[None]:
+def running(journal: Path, concurrency: int) -> Iterator[None]:
     """What models take from the environment of a running test case of Ianvs; afterwards it is as before."""
     own = {"RESULT_SAVED_URL": str(journal.absolute() / "label"), "IANVS_CONCURRENCY": str(concurrency)}
     before = {name: os.environ.get(name) for name in (*own, "IANVS_REPEAT", *SEDNA)}
