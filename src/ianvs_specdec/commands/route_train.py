@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     router = train(rest, recipe)
     seconds = time.perf_counter() - started
     result = _evaluate(router, held, labels)
-    router.report = _report(rest, held, recipe, result)
+    router.report = {**_report(rest, held, recipe, result), **router.report}
     router.save(options.out)
     _tell(router, rest, held, result)
     print(f"{options.out}: {recipe.kind} trained in {seconds:.1f} s on {len(rest)} queries")

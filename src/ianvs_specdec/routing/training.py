@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 FEWEST = 20
 HOLD = 0.2
+QUANTILES = np.linspace(0, 1, 101)
+"""Where the distribution of the scores is told, by which a router with a budget knows from the start what is much."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,14 @@ def train(outcomes: Outcomes, recipe: Recipe) -> TrainedRouter:
     else:
         threshold = keeping(calibrated, part, recipe.keep)
     return TrainedRouter(
-        recipe.kind, model, calibration, threshold, outcomes.digests(), label=recipe.label, epsilon=recipe.epsilon
+        recipe.kind,
+        model,
+        calibration,
+        threshold,
+        outcomes.digests(),
+        label=recipe.label,
+        epsilon=recipe.epsilon,
+        report={"score_quantiles": np.quantile(calibrated, QUANTILES).round(6).tolist()},
     )
 
 
