@@ -152,6 +152,15 @@ def test_a_run_made_again_decides_alike_and_keeps_no_feedback_twice(path: str, t
     assert log_of(tmp_path) == log
 
 
+def test_killed_in_the_middle_it_loses_and_repeats_no_feedback(path: str, tmp_path: Path) -> None:
+    stream(LifelongRouter(path), MIXED[:50])
+    made = stream(LifelongRouter(path), MIXED)
+    kept = [(line["learned"], line["query"], line["side"], line["score"]) for line in log_of(tmp_path)]
+    assert [count for count, *_ in kept] == list(range(len(MIXED)))
+    os.environ["RESULT_SAVED_URL"] = str(tmp_path / "undisturbed" / "result")
+    assert stream(LifelongRouter(path), MIXED) == made
+
+
 def test_a_file_that_grows_is_learned_where_it_grew_also_when_the_run_is_made_again(
     path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

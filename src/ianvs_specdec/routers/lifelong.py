@@ -24,7 +24,7 @@ from ianvs_specdec.routing.exploration import Exploration
 from ianvs_specdec.routing.feedback import FeedbackLog, check_feedback
 from ianvs_specdec.routing.folder import TrainedRouter, check_folder
 from ianvs_specdec.routing.lessons import Item, Keeper, Lessons, adapted, item_of
-from ianvs_specdec.routing.online import Observation, OnlineLearner
+from ianvs_specdec.routing.online import SIDES, OnlineLearner
 from ianvs_specdec.routing.outcomes import load_outcomes
 from ianvs_specdec.run import current_repeat, current_run, job_folder
 from ianvs_specdec.types import Query
@@ -163,6 +163,5 @@ class LifelongRouter(Router):
         for place, query in enumerate(chosen.queries):
             item = item_of(query, float(scores[place]))
             for side, worths in enumerate((chosen.edge, chosen.cloud)):
-                worth = float(worths[place])
-                self._lessons.learner.observe(Observation(item.grams, item.group, side, item.score, worth))
+                self._lessons.take_in(SIDES[side], item, float(worths[place]))
         self._lessons.learner.solve()

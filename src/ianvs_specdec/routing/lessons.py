@@ -163,7 +163,7 @@ class Lessons:
     def told(self, side: str, item: Item, worth: float) -> None:
         """Learn what a program says, past the log."""
         with self._mutex:
-            self._take_in(side, item, worth)
+            self._count_in(side, item, worth)
 
     def _worth(self, query: Query, data: Any, response: Mapping[str, Any]) -> float | None:
         row = row_of(data)
@@ -180,16 +180,20 @@ class Lessons:
         if item is None:
             return
         self._book.learned(feedback, self._answers, self.count)
-        self._take_in(feedback.side, item, feedback.score)
+        self._count_in(feedback.side, item, feedback.score)
 
-    def _take_in(self, side: str, item: Item, worth: float) -> None:
-        observation = Observation(item.grams, item.group, SIDES.index(side), item.score, worth)
-        self.exploration.observe(item.group, observation.side, self.learner.level.residual(observation))
-        self.learner.observe(observation)
+    def _count_in(self, side: str, item: Item, worth: float) -> None:
+        self.take_in(side, item, worth)
         self.count += 1
         self._keep.learned()
         if self.count % self._every == 0:
             self._keep()
+
+    def take_in(self, side: str, item: Item, worth: float) -> None:
+        """Learn what is no feedback of this run."""
+        observation = Observation(item.grams, item.group, SIDES.index(side), item.score, worth)
+        self.exploration.observe(item.group, observation.side, self.learner.level.residual(observation))
+        self.learner.observe(observation)
 
 
 def adapted(base: TrainedRouter, learner: OnlineLearner) -> TrainedRouter:
