@@ -7,8 +7,8 @@
   is, which carries over to subjects that were never seen;
 - the weighted mean of the nearest training queries' labels, by words and surface together.
 
-The logistic function makes a score of the mean. ``knn`` is the last of the three alone. Their ``embedding`` names a
-model of sentence-transformers (a folder, or a name on the hub) whose vectors take the place of latent semantics.
+The logistic function makes a score of the mean. ``knn`` is the last of the three alone. ``embedding`` names a model of
+sentence-transformers (a folder, or a name on the hub) whose vectors take the place of latent semantics.
 """
 
 from __future__ import annotations

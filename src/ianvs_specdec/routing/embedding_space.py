@@ -24,7 +24,9 @@ FREQUENT = 5
 NEAREST = 4
 """This, times the square root of the number of training queries, is how many neighbours count."""
 POWER = 3
-"""A neighbour's cosine to this power, less the farthest neighbour's, is its weight."""
+"""A neighbour counts as its cosine to this power, less most of the farthest neighbour's."""
+FADE = 0.9
+"""So much of it, not all: queries that are all alike must still count."""
 DOUBT = 0.02
 """The mean of all training queries' labels has this share of the neighbours' weight."""
 MOST = 8192
@@ -106,8 +108,8 @@ class Neighbours:
         nearest = np.argpartition(cosines, -self.count, axis=1)[:, -self.count :]
         near = np.take_along_axis(cosines, nearest, axis=1).astype(np.float64)
         powers = np.maximum(near, 0.0) ** POWER
-        # The farthest one has no weight, so that nothing jumps where two queries are equally far.
-        weights = powers - powers.min(axis=1, keepdims=True)
+        # The farthest one counts little, so that next to nothing changes where two queries are equally far.
+        weights = powers - FADE * powers.min(axis=1, keepdims=True)
         gain = np.einsum("ij,ij->i", weights, self.labels[nearest] - self._mean)
         total = (1.0 + DOUBT) * weights.sum(axis=1)
         result: Floats = self._mean + np.divide(gain, total, out=np.zeros(len(gain)), where=total > 0)
