@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.exploration import BOOST, MOST, NEW, Exploration
+from ianvs_specdec.routing.exploration import BOOST, FEW, MOST, Exploration
 
 
 def taught(residuals: list[float], group: str = "g", side: int = 0) -> Exploration:
@@ -15,20 +15,21 @@ def taught(residuals: list[float], group: str = "g", side: int = 0) -> Explorati
     return exploration
 
 
-def test_a_new_group_is_explored_more_until_it_is_known() -> None:
-    assert taught([]).of("g") == taught([0.1] * (NEW - 1)).of("g") == pytest.approx(0.05 * BOOST)
-    known = taught([0.1] * NEW)
-    assert known.of("g") == 0.05
-    assert known.of("another") == pytest.approx(0.05 * BOOST)
+def test_a_model_is_explored_more_where_little_is_known_of_it() -> None:
+    boosted = pytest.approx(0.05 * BOOST)
+    assert taught([]).of("g", 0) == taught([0.1] * (FEW - 1)).of("g", 0) == boosted
+    known = taught([0.1] * FEW)
+    assert known.of("g", 0) == 0.05
+    assert known.of("g", 1) == known.of("another", 0) == boosted
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_group_whose_answers_have_changed_is_explored_more_until_that_is_known(side: int) -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, 400)
     before, after, later = noise[:100] + 0.3, noise[100:120] - 0.4, noise[120:] - 0.4
-    assert taught(before.tolist(), side=side).of("g") == 0.05
-    assert taught([*before, *after], side=side).of("g") > 0.05
-    assert taught([*before, *after, *later], side=side).of("g") == 0.05
+    assert taught(before.tolist(), side=side).of("g", side) == 0.05
+    assert taught([*before, *after], side=side).of("g", side) > 0.05
+    assert taught([*before, *after, *later], side=side).of("g", side) == 0.05
 
 
 def test_right_and_wrong_at_random_are_no_change() -> None:
@@ -36,10 +37,10 @@ def test_right_and_wrong_at_random_are_no_change() -> None:
     exploration, boosted = Exploration(0.05), 0
     for right in answers:
         exploration.observe("", 0, float(right) - 0.7)
-        boosted += exploration.of("") > 0.05
+        boosted += exploration.of("", 0) > 0.05
     assert boosted < 0.1 * len(answers)
 
 
 def test_it_is_bounded_and_can_be_off() -> None:
-    assert Exploration(0.3).of("g") == MOST
-    assert Exploration(0.0).of("g") == 0.0
+    assert Exploration(0.3).of("g", 0) == MOST
+    assert Exploration(0.0).of("g", 1) == 0.0

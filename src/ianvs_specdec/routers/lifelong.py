@@ -43,8 +43,8 @@ class LifelongRouter(Router):
     - ``feedback``: ``scorer`` (the benchmark's own scorer judges each answer as soon as it is given), a file of JSON
       lines that may grow meanwhile, or ``{port: N, token_env: NAME}``: an endpoint (see ``routing.feedback``);
     - ``explore``: share of the decisions that are turned round, so that it stays known what both models can do (more
-      of them in a group that is new or has changed, see ``routing.exploration``); the draw depends on ``seed`` and the
-      query's content;
+      of them in a group where that is not known, or has changed, see ``routing.exploration``); the draw depends on
+      ``seed`` and the query's content;
     - ``replay``: a file of outcomes, such as the router was trained on: some of them are learned first, so that it is
       known what the models could do before;
     - ``save_every``: after so many feedbacks what was learned is saved, as a trained router, to ``save_to`` (default: a
@@ -130,7 +130,9 @@ class LifelongRouter(Router):
         query = query_of_row(data)
         score = self.score(query)
         hard = bool(score >= self.threshold)
-        if int(digest([self.seed, "explore", query.to_json()])[:13], 16) / 16**13 < self._exploration.of(query.group):
+        if int(digest([self.seed, "explore", query.to_json()])[:13], 16) / 16**13 < self._exploration.of(
+            query.group, int(not hard)
+        ):
             return Decision(score, not hard, "explore")
         return Decision(score, hard)
 

@@ -1,17 +1,18 @@
 """How many decisions are turned round to learn what the other model would have answered: more where it is not known.
 
-A share of them everywhere, ``BOOST`` times that share in a group that little feedback has come from, or where answers
-have lately been worth something else than before: a fast and a slow moving average of the residuals differ.
+A share of them everywhere, ``BOOST`` times that share in a group in which little is known of the other model's answers,
+or where answers have lately been worth something else than before: a fast and a slow moving average of the residuals
+differ.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-BOOST = 4.0
+BOOST = 6.0
 MOST = 0.5
-NEW = 20
-"""A group with fewer feedbacks than this is little known."""
+FEW = 10
+"""With fewer feedbacks from a group than this, little is known of a model's answers there."""
 FAST, SLOW = 0.1, 0.02
 DIFFERENT = 0.2
 """About twice the standard deviation of the fast average of right and wrong answers."""
@@ -41,9 +42,10 @@ class Exploration:
         """``residual``: what an answer was worth beyond what was expected by its query's score."""
         self._averages.setdefault((group, side), _Average()).add(residual)
 
-    def of(self, group: str) -> float:
-        """The probability with which a decision about a query of the group is turned round."""
-        known = [found for side in (0, 1) if (found := self._averages.get((group, side)))]
-        new = sum(average.count for average in known) < NEW
+    def of(self, group: str, side: int) -> float:
+        """The probability with which a query of the group goes to ``side``, though it is the other one's."""
+        known = [found for either in (0, 1) if (found := self._averages.get((group, either)))]
+        own = self._averages.get((group, side))
+        new = own is None or own.count < FEW
         changed = any(abs(average.fast - average.slow) > DIFFERENT for average in known)
         return min(MOST, self.share * (BOOST if new or changed else 1.0))
