@@ -126,6 +126,7 @@ def test_the_folder_says_nothing_of_this_machine_and_holds_no_code(folder, tmp_p
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} <= {".json", ".safetensors", ".jinja"}
     for path in files:
+        assert path.stat().st_mode & 0o044 == 0o044
         assert str(tmp_path.parent.parent).encode() not in path.read_bytes()
 
 

@@ -101,6 +101,9 @@ class TransformerClassifier(Classifier):
         stored = copy.deepcopy(self._model).to(DTYPES[self._dtype])
         stored.save_pretrained(folder / MODEL)
         self._tokens.tokenizer.save_pretrained(folder / MODEL)
+        # The writer of safetensors makes files that only their owner can read.
+        for path in (folder / MODEL).iterdir():
+            path.chmod(0o644)
         settings = {"max_length": self._tokens.max_length, "dtype": self._dtype}
         write_atomically(folder / SETTINGS, json.dumps(settings) + "\n")
 
