@@ -247,6 +247,12 @@ def test_options_that_cannot_work_are_told(folder, options, key, message):
     assert key is None or caught.value.key == key
 
 
+def test_a_learning_rate_as_yaml_reads_it(folder):
+    queries, labels = task(40)
+    scores = [fit(folder, "bert", queries, labels, learning_rate=rate).score(queries) for rate in (2e-3, "2e-3")]
+    np.testing.assert_array_equal(*scores)
+
+
 @pytest.mark.parametrize("damage", ["encoder.json", "encoder/model.safetensors", "encoder/config.json"])
 def test_a_damaged_folder_is_told(folder, tmp_path, damage):
     queries, labels = task(40)

@@ -74,7 +74,7 @@ class TransformerClassifier(Classifier):
 
     @classmethod
     def fit(cls, queries: Sequence[Query], targets: Floats, *, seed: int = 0, **options: Any) -> TransformerClassifier:
-        given = {**cls.OPTIONS, **options}
+        given = {name: _number(value) for name, value in {**cls.OPTIONS, **options}.items()}
         _check(given)
         # Weights and dropout are drawn from a generator of their own: nobody else's numbers change.
         with torch.random.fork_rng():
@@ -135,6 +135,14 @@ def _device(name: str) -> torch.device:
         return torch.device(name)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device {name!r} is not there: {error}", key="device") from error
+
+
+def _number(value: Any) -> Any:
+    """YAML reads 3e-5 as a text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _check(given: dict[str, Any]) -> None:
