@@ -29,7 +29,7 @@ def outcomes(count=240, seed=0):
 
 @pytest.fixture(scope="module")
 def router():
-    return train(outcomes(), Recipe(folds=3))
+    return train(outcomes(), Recipe(folds=3, label="hybrid"))
 
 
 def test_a_router_learns_and_is_read_back_as_it_was(router, tmp_path):
@@ -61,7 +61,7 @@ def test_the_threshold_keeps_the_clouds_quality():
 
 
 def test_equal_seeds_give_equal_routers(router):
-    again = train(outcomes(), Recipe(folds=3))
+    again = train(outcomes(), Recipe(folds=3, label="hybrid"))
     assert again.threshold == router.threshold
     assert again.calibration == router.calibration
 

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outcomes", type=Path, required=True, metavar="FILE", help="what to train on (.csv, .jsonl)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write; a router is replaced")
     parser.add_argument("--kind", choices=sorted(CLASSIFIERS), default="logistic", help="what to train (logistic)")
-    parser.add_argument("--label", choices=LABELS, default="hybrid", help="what to learn (hybrid: the cloud is better)")
+    parser.add_argument("--label", choices=LABELS, default="gain", help="what to learn (gain: how much better)")
     parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
     parser.add_argument(
         "--set", dest="options", action="append", default=[], metavar="NAME=VALUE", help="an option of the kind"

@@ -44,7 +44,7 @@ class TrainedRouter:
     calibration: Calibration
     threshold: float
     seen: NDArray[np.uint64]
-    label: str = "hybrid"
+    label: str = "gain"
     epsilon: float = 0.0
     report: Mapping[str, Any] = field(default_factory=dict)
 

@@ -38,7 +38,7 @@ class Recipe:
     """
 
     kind: str = "logistic"
-    label: str = "hybrid"
+    label: str = "gain"
     epsilon: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
     folds: int | None = None
