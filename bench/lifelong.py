@@ -9,7 +9,7 @@ divided into rows to train on and rows to test on, and some groups are drawn tha
 
 ``frozen`` is the trained router after the drift, ``full`` one that is trained with everything that was learned of the
 new situation, ``now`` the trained router after so many feedbacks; ``regained`` = (now - frozen) / (full - frozen), all
-APGR (RouteLLM) on test rows of the groups that drift. ``old`` is the change of APGR on test rows of the other groups.
+APGR (RouteLLM) on test rows of the groups that drift; nan, if nothing was lost. ``old`` is the change of APGR on test rows of the other groups.
 
 Feedback is ``both`` (on both models' answers to a query: two feedbacks), ``routed`` (on the answer of the side that the
 router chose, with exploration), or ``cascade`` (the edge always answers; the cloud, if the router says so).
@@ -120,7 +120,7 @@ def query_row(question: dict[str, object]) -> dict[str, object]:
 
 def _show(seed: str, feedback: str, rows: Floats) -> None:
     frozen, now, full, before, still = rows.mean(axis=0)
-    regained = 100 * (now - frozen) / (full - frozen)
+    regained = 100 * (now - frozen) / (full - frozen) if full > frozen else float("nan")
     print(f"{seed:<5} {feedback:<8} {frozen:7.3f} {now:6.3f} {full:6.3f} {regained:8.0f}% {before:11.3f} {still:5.3f}"
           f" {still - before:+7.3f}", flush=True)  # fmt: skip
 
