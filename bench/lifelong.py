@@ -9,7 +9,8 @@ divided into rows to train on and rows to test on, and some groups are drawn tha
 
 ``frozen`` is the trained router after the drift, ``full`` one that is trained with everything that was learned of the
 new situation, ``now`` the trained router after so many feedbacks; ``regained`` = (now - frozen) / (full - frozen), all
-APGR (RouteLLM) on test rows of the groups that drift; nan, if nothing was lost. ``old`` is the change of APGR on test rows of the other groups.
+APGR (RouteLLM) on test rows of the groups that drift; nan, if nothing was lost. ``old`` is the change of APGR on test
+rows of the other groups.
 
 Feedback is ``both`` (on both models' answers to a query: two feedbacks), ``routed`` (on the answer of the side that the
 router chose, with exploration), or ``cascade`` (the edge always answers; the cloud, if the router says so).
