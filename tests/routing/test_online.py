@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing import online
 from ianvs_specdec.routing.ngrams import Rows, Weighting, grams_of, weigh
 from ianvs_specdec.routing.online import AGE, LEAST, Observation, OnlineLearner, squash, unsquash
 from ianvs_specdec.routing.outcomes import Floats
@@ -27,8 +26,8 @@ def observations(count: int, seed: int = 0) -> list[Observation]:
     return made
 
 
-def plain(learner: OnlineLearner, probe: Observation, changed: float = 1.0) -> float:
-    """Posterior mean of cloud minus edge, written down from the definition; of the group's part, so much."""
+def plain(learner: OnlineLearner, probe: Observation) -> float:
+    """Posterior mean of cloud minus edge, written down from the definition."""
     idf, memory, strength = learner._idf, learner.memory, learner.strength
 
     def dense(observation: Observation) -> Floats:
@@ -49,8 +48,7 @@ def plain(learner: OnlineLearner, probe: Observation, changed: float = 1.0) -> f
             covariance[i, j] = alike(one, other) * (1.0 if one.side == other.side else strength.shared)
         covariance[i, i] += max(expected * (1 - expected), LEAST) * np.exp(min(learner.ages[i] / AGE, 6.0))
         sign = 1.0 if one.side == 1 else -1.0
-        part = (changed - 1.0) * strength.group * (probe.group == one.group)
-        gain[i] = (alike(probe, one) + part) * sign * (1.0 - strength.shared)
+        gain[i] = alike(probe, one) * sign * (1.0 - strength.shared)
     return float(gain @ np.linalg.solve(covariance, residual))
 
 
@@ -61,32 +59,7 @@ def test_it_is_gaussian_process_regression() -> None:
     learner.solve()
     for probe in observations(5, seed=9):
         found = learner.solution.correction(probe.grams, probe.group) * learner.solution.slope
-        # A probability in between is the only one with which both parts fit.
-        none, whole = plain(learner, probe, 0.0), plain(learner, probe, 1.0)
-        changed = (found - none) / (whole - none)
-        assert 0.0 < changed < 1.0
-        assert found == pytest.approx(plain(learner, probe, changed), abs=1e-9)
-
-
-def test_a_group_that_has_changed_is_corrected_and_the_noise_of_others_is_not_taken_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    learner, generator = OnlineLearner(), np.random.default_rng(0)
-    for index in range(400):
-        group = "ab"[index % 2]
-        right = generator.random() < (0.2 if group == "a" else 0.7)
-        grams = grams_of(Query((f"{group}{index}",)))
-        learner.observe(Observation(grams, group, 0, 0.3, float(right)))
-        learner.observe(Observation(grams, group, 1, 0.3, float(generator.random() < 0.8)))
-    learner.level.lines[:] = [[1.0, -1.0], [0.8, 0.0]]
-    learner.solve()
-    believed = learner.solution.by_group
-    monkeypatch.setattr(online, "ODDS", 1e9)
-    learner.solve()
-    whole = learner.solution.by_group
-    assert believed["a"] == pytest.approx(whole["a"], rel=0.02)
-    assert abs(believed["b"]) < 0.9 * abs(whole["b"])
-    assert abs(believed["a"]) > 0.2
+        assert found == pytest.approx(plain(learner, probe), abs=1e-9)
 
 
 def test_the_same_feedback_in_the_same_order_teaches_the_same() -> None:

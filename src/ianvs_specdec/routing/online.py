@@ -39,10 +39,6 @@ FIRST = 16
 """From so many on, at each power of 2, texts are compared anew with the frequencies known by then."""
 LEAST = 0.05
 """Of the variance of an answer's worth."""
-DEVIATIONS = (0.04, 0.2)
-"""Standard deviation of a group's gain from what scores let expect, if it has not changed, and if it has."""
-ODDS = 3.0
-"""That it has, before anything is known."""
 MARGIN = 0.02
 TINY = 1e-9
 
@@ -202,29 +198,9 @@ class OnlineLearner:
         for past, share in zip(self.memory, shares, strict=True):
             if past.group:
                 by_group[past.group] = by_group.get(past.group, 0.0) + self.strength.group * float(share)
-        for group, changed in self._changed(residuals, noise).items():
-            by_group[group] *= changed
         common = self.strength.common * float(shares.sum())
         by_text = self.strength.text * Rows(self._weighted).combined(shares)
         self.solution = Solution(common, by_group, by_text, self._idf, self.level.slope)
-
-    def _changed(self, residuals: Floats, noise: Floats) -> dict[str, float]:
-        """Of each group of which both models' answers are known, the probability that its gain has changed.
-
-        Spike and slab: the mean residual of the cloud's answers less that of the edge's is noise and either a small
-        deviation or a large one. Without it, a group that did not change would take over the noise of its feedback.
-        """
-        sums: dict[str, Floats] = {}
-        for past, residual, variance in zip(self.memory, residuals, noise, strict=True):
-            if past.group:
-                sums.setdefault(past.group, np.zeros((2, 2)))[past.side] += (1 / variance, residual / variance)
-        found = {}
-        for group, (edge, cloud) in sums.items():
-            if edge[0] and cloud[0]:
-                gain, error = cloud[1] / cloud[0] - edge[1] / edge[0], 1 / cloud[0] + 1 / edge[0]
-                small, large = (_likelihood(gain, error + deviation**2) for deviation in DEVIATIONS)
-                found[group] = float(ODDS * large / (ODDS * large + small))
-        return found
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All of it, for ``of_arrays``. Takes all observations into account first."""
@@ -286,11 +262,6 @@ class OnlineLearner:
             self._text[place, :size] = rows.similarities(buckets, weights)
         groups = np.array([past.group for past in self.memory])
         self._group[:size, :size] = (groups[:, None] == groups) & (groups != "")
-
-
-def _likelihood(value: float, variance: float) -> float:
-    """Normal density around 0, but for a constant. Far out it stays above 0."""
-    return math.exp(-0.5 * min(value**2 / variance, 500.0)) / math.sqrt(variance)
 
 
 def squash(x: float) -> float:
