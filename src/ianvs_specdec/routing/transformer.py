@@ -31,7 +31,7 @@ from ianvs_specdec.types import Query
 
 MODEL, SETTINGS = "encoder", "encoder.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-LAYERS, WIDTH = 2, 96
+LAYERS, WIDTH = 1, 128
 FINE_TUNING: dict[str, Any] = {"epochs": 3, "learning_rate": 3e-5}
 FROM_NOTHING: dict[str, Any] = {"epochs": 5, "learning_rate": 2e-3}
 
