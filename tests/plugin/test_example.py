@@ -24,7 +24,7 @@ from .conftest import StubServer, build_model
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
 ROUTING = Path("testalgorithms") / "query-routing"
-ROUTERS = {"EdgeOnly", "CloudOnly", "RandomRouter", "OracleRouter"}
+ROUTERS = {"EdgeOnly", "CloudOnly", "RandomRouter", "OracleRouter", "LearnedRouter", "BudgetRouter", "CascadeRouter"}
 TIMINGS = ("Time to", "Internal", "Latency", "Throughput", "Speedup", "Chunk Gap", "Routing Overhead", "time", "url")
 
 
@@ -45,10 +45,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for part in ("testenv", "testalgorithms"):
         shutil.copytree(EXAMPLE / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(EXAMPLE / "benchmarkingjob.yaml", folder)
-    for path in (folder / ROUTING).glob("*_o*y.yaml"):
-        choose_back_ends(path)
-    for name in ("random_router", "oracle_router"):
-        choose_back_ends(folder / ROUTING / f"{name}.yaml")
+    for part in ("router", "cascade"):
+        shutil.copytree(EXAMPLE / "models" / part, folder / "models" / part)
+    for name in algorithm_files():
+        choose_back_ends(folder / ROUTING / name)
     (folder / "dataset" / "knowledge").mkdir(parents=True)
     for name in ("train", "test"):
         lines = "".join(json.dumps(row) + "\n" for row in questions(8))
@@ -68,6 +68,11 @@ def choose_back_ends(path: Path) -> None:
             if "backend" in hyperparameter:
                 hyperparameter["backend"]["values"] = lists[module["type"]]
     path.write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def algorithm_files() -> list[str]:
+    job = yaml.safe_load((EXAMPLE / "benchmarkingjob.yaml").read_text())["benchmarkingjob"]
+    return [Path(algorithm["url"]).name for algorithm in job["test_object"]["algorithms"]]
 
 
 def configure(root: Path, side: str, **changes: Any) -> None:
@@ -95,14 +100,12 @@ def test_the_files_fit_each_other() -> None:
         assert {metric["name"] for metric in metrics} <= METRICS.keys()
     job = yaml.safe_load((EXAMPLE / "benchmarkingjob.yaml").read_text())["benchmarkingjob"]
     assert set(job["rank"]["selected_dataitem"]["metrics"]) <= {metric["name"] for metric in metrics}
-    urls = [algorithm["url"] for algorithm in job["test_object"]["algorithms"]]
-    assert {Path(url).name for url in urls} == {path.name for path in (EXAMPLE / ROUTING).glob("*_o*y.yaml")} | {
-        "random_router.yaml",
-        "oracle_router.yaml",
-    }
-    for url in urls:
-        for module in yaml.safe_load((EXAMPLE.parents[1] / url).read_text())["algorithm"]["modules"]:
+    named = set()
+    for name in algorithm_files():
+        for module in yaml.safe_load((EXAMPLE / ROUTING / name).read_text())["algorithm"]["modules"]:
             assert (EXAMPLE.parents[1] / module["url"]).is_file()
+            named |= {module["name"]} if module["type"] == "hard_example_mining" else set()
+    assert named == ROUTERS
 
 
 @pytest.mark.parametrize("environment", sorted(path.name for path in (EXAMPLE / "testenv").glob("*.yaml")))
@@ -171,7 +174,7 @@ def test_eight_rows_then_replayed_and_nothing_asked_twice(root: Path, tmp_path: 
     journal = tmp_path / "workspace" / EXAMPLE.name / "journal.jsonl"
     size = journal.stat().st_size
     answers = [line for line in journal.read_text().splitlines() if line.startswith('{"key"')]
-    assert len(answers) == len({json.loads(line)["key"] for line in answers}) == 2 * 2 * 9
+    assert len(answers) == len({json.loads(line)["key"] for line in answers}) == 2 * 2 * 9 + 2 * 9
     assert main(job) == 0
     assert journal.stat().st_size == size
     assert apart_from_timings(leaderboard(root)) == apart_from_timings(first)
@@ -180,6 +183,11 @@ def test_eight_rows_then_replayed_and_nothing_asked_twice(root: Path, tmp_path: 
 
 
 def api(root: Path, stub: StubServer) -> None:
+    """Both models on the stub, which tells no log-probabilities: without the cascade."""
+    job = root / "benchmarkingjob.yaml"
+    text, count = re.subn(r' *- name: "cascade-router"\n.*cascade_router.yaml"\n', "", job.read_text())
+    assert count == 1
+    job.write_text(text)
     for side in ("edge", "cloud"):
         configure(root, side, model=f"{side}-name", api_base_url=stub.url, dtype=None, device=None)
     for path in (root / ROUTING).glob("*.yaml"):
@@ -235,7 +243,7 @@ def test_a_dead_cloud_is_one_message_and_the_next_run_goes_on(root: Path, stub: 
     process.communicate(timeout=120)
     assert process.returncode == 0
     assert len(stub.requests) == 2 * 9 - 12
-    assert {router for router, _ in leaderboard(root)} == ROUTERS
+    assert {router for router, _ in leaderboard(root)} == ROUTERS - {"CascadeRouter"}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ def hyperparameters(text: str) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_file_builds_a_router(name: str) -> None:
+def test_the_file_builds_a_router(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDER.parents[3])
     if name == "resource_router":
         pytest.importorskip("psutil", reason="needs the extra resources")
     alias, given = hyperparameters((FOLDER / f"{name}.yaml").read_text())
@@ -37,7 +38,8 @@ def test_the_file_builds_a_router(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["budget_router", "latency_router", "privacy_router"])
-def test_what_is_commented_out_is_right_as_well(name: str) -> None:
+def test_what_is_commented_out_is_right_as_well(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDER.parents[3])
     text = (FOLDER / f"{name}.yaml").read_text()
     before, after = text.split('type: "hard_example_mining"')
     after = re.sub(r"^( *)# (- [a-z_0-9]+:$| {4}values:$| {6}- )", r"\1\2", after, flags=re.MULTILINE)
