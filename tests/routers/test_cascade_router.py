@@ -157,6 +157,18 @@ def test_another_router_s_score_is_a_signal() -> None:
     assert router.score_row(response) == pytest.approx((0.5 + prior.score_row(response)) / 2, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("PrivacyRouter", {}), ("BudgetRouter", {"cloud_share": 0.1}), ("LatencyRouter", {"slo_ttft": 1.0})],
+)
+def test_a_constraint_whose_decision_would_not_count_is_refused(name: str, more: dict[str, Any]) -> None:
+    wrong: dict[str, Any] = {"signal": ["min_probability", "router"], "router": {"name": name, **more}}
+    for build in (CascadeRouter.check_hyperparameters, lambda given: CascadeRouter(**given)):
+        with pytest.raises(UserError, match=f"under router: of {name}") as told:
+            build(wrong)
+        assert told.value.key == "router"
+
+
 def test_a_query_without_a_whole_answer_goes_to_the_cloud() -> None:
     response = answered(turn(SURE))
     response["error"] = "the server was gone"

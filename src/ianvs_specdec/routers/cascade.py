@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 from ianvs_specdec import edge_first
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.routers import build_router, check_router
+from ianvs_specdec.routers import router as router_named
 from ianvs_specdec.routers.base import Decision, Router, number
+from ianvs_specdec.routers.composed import ConstrainedRouter
 from ianvs_specdec.routers.doubt import Doubt
 from ianvs_specdec.routers.signals import SIGNALS
 from ianvs_specdec.types import Query
@@ -31,7 +33,8 @@ class CascadeRouter(Router):
     - ``calibration``: a file that `specdec route calibrate` fitted (see ``doubt``): the score then is the probability
       that the cloud's answer is better. It knows its signals and its threshold, so that ``signal`` may be left out;
     - ``router``: another router, a name or a mapping with ``name`` and hyperparameters, whose score of the query is one
-      of the signals under the name ``router``;
+      of the signals under the name ``router``. None with a constraint, which would not be kept to: put that one around
+      the cascade;
     - ``threshold``: from which score on a query goes to the cloud.
 
     A query that the edge could not answer goes to the cloud, whatever the signal.
@@ -49,6 +52,7 @@ class CascadeRouter(Router):
         self.doubt = _doubt(signal, calibration, router)
         super().__init__(self.doubt.threshold if threshold is None else threshold)
         self.prior = None if router is None else build_router(router)
+        _check_prior(type(self.prior))
         self._asking = nullcontext() if getattr(self.prior, "concurrent", True) else threading.Lock()
 
     @classmethod
@@ -58,6 +62,7 @@ class CascadeRouter(Router):
         _doubt(hyperparameters.get("signal"), hyperparameters.get("calibration"), router)
         if router is not None:
             check_router(router)
+            _check_prior(router_named(router if isinstance(router, str) else router["name"]))
         if hyperparameters.get("threshold") is not None:
             number("threshold", hyperparameters["threshold"], low=0.0, high=1.0)
 
@@ -88,6 +93,14 @@ class CascadeRouter(Router):
         assert self.prior is not None
         with self._asking:
             return self.prior.score_row(response)
+
+
+def _check_prior(kind: type[Any]) -> None:
+    if issubclass(kind, ConstrainedRouter):
+        reason = (
+            f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint"
+        )
+        raise UserError(f"{reason}: put CascadeRouter under router: of {kind.__name__}", key="router")
 
 
 def _doubt(signal: Any, calibration: Any, router: Any) -> Doubt:
