@@ -52,6 +52,11 @@ def ask(row: Any) -> Response:
     return response
 
 
+def waiting(row: Any) -> Any:
+    """The answer that waits in the row, which knows its row; without one, the row."""
+    return row.get(KEY, row) if isinstance(row, dict) else row
+
+
 def taken(row: Any) -> Response | None:
     """The answer that waits in the row; it waits no more."""
     return row.pop(KEY, None) if isinstance(row, dict) else None

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from simulation import Load, Server, Simulation, met, on_edge
 
-from ianvs_specdec import observers
+from ianvs_specdec import edge_first, observers
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.response import Response
 from ianvs_specdec.routers.latency import LatencyRouter
@@ -214,6 +214,40 @@ def test_an_answer_of_the_edge_has_cost_its_time_when_the_cloud_is_asked_as_well
 
     assert after(0.2)
     assert not after(0.6)
+
+
+def test_an_answer_that_the_edge_failed_to_give_is_not_preferred_to_a_slow_cloud() -> None:
+    router = LatencyRouter("CloudOnly", slo_latency=1.0)
+    for number in range(20):
+        respond(router, "cloud", 3.0, {"query": str(number)})
+    response = Response({"error": "no answer", "turns": [], "perf": {"latency": None}})
+    response.row = {"query": "x"}
+    assert router(response)
+
+
+def test_what_a_cascade_inside_has_asked_the_edge_is_waited_for_once_and_is_no_overhead() -> None:
+    class Edge:
+        def backend(self) -> str:
+            return "none"
+
+        def answer(self, row: Any) -> Response:
+            turn = {"completion": "A", "trace": {"confidence": ((-0.1, 0.2, 0.9),)}}
+            response = Response({"turns": [turn], "completion": "A", "perf": {"latency": 0.9}})
+            response.row = row
+            return response
+
+    edge = Edge()
+    edge_first.announce(edge)
+    cascade = {"name": "CascadeRouter", "signal": "min_probability", "threshold": 0.0}
+    router, row = LatencyRouter(cascade, slo_latency=1.0), {"query": "x"}
+    for number in range(20):
+        respond(router, "edge", 5.0, {"query": str(number)})
+        respond(router, "cloud", 0.3, {"query": str(number)})
+    assert not router(row), "0.9 s are over already: the edge's answer is there, the cloud's would come too late"
+    record: Any = row["routing"]
+    assert record["expected"]["edge"] == 0.9
+    assert edge_first.taken(row) is not None
+    assert router.decide({"query": "y"}).waited > 0
 
 
 def test_a_private_query_does_not_leave_a_slow_edge() -> None:

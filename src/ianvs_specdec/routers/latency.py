@@ -6,9 +6,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from ianvs_specdec import observers
+from ianvs_specdec import edge_first, observers
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.routers.base import Decision, number
@@ -44,7 +45,7 @@ class LatencyRouter(ConstrainedRouter):
     What to expect of a side is learned from the requests that it has answered and from those under way (see ``Pace``),
     with a margin that grows until no more of them miss the objective than may.
     A side that is avoided is asked now and then, for a few % of the queries at most, and more often once it was fast:
-    so its recovery is noticed. In mode inference-then-mining the time of the edge's answer, which the user has waited
+    so its recovery is noticed. Where the edge has been asked first, the time of its answer, which the user has waited
     for, comes before the cloud's.
     """
 
@@ -86,6 +87,8 @@ class LatencyRouter(ConstrainedRouter):
         decision = self.ask(data)
         if is_private(decision):
             return decision
+        # A cascade inside may have asked the edge: then its answer is there, as in the mode inference-then-mining.
+        data = edge_first.waiting(data)
         slo = self._slo or _slo_of(row_of(data))
         wanted, other = ("cloud", "edge") if decision.hard else ("edge", "cloud")
         with self._mutex:
@@ -105,7 +108,7 @@ class LatencyRouter(ConstrainedRouter):
         details = {"expected": {side: _rounded(value) for side, value in excess.items()}}
         if chosen != wanted or reason:
             return overrule(decision, chosen == "cloud", reason, **details)
-        return Decision(decision.score, decision.hard, decision.reason, {**decision.details, **details})
+        return replace(decision, details={**decision.details, **details})
 
     def began(self, side: str, data: Any) -> None:
         slo = self._slo or _given(data)
@@ -137,7 +140,7 @@ class LatencyRouter(ConstrainedRouter):
         worst = 0.0
         for name, limit in slo.items():
             if answered and side == "edge":
-                seconds = perf.get(TIMES[name])
+                seconds = math.inf if data.get("error") else perf.get(TIMES[name])
             else:
                 seconds = self._paces[side][name].predict(_length(data), latest=latest)
                 if seconds is not None:
