@@ -205,6 +205,11 @@ def test_money_is_kept_to_though_answers_are_longer_than_expected() -> None:
     assert 0.92 * per_1000 <= spent.mean() * 1000 <= 1.001 * per_1000
 
 
+def test_queries_that_cost_nothing_are_sent() -> None:
+    router = BudgetRouter("CloudOnly", cost_per_1000=1.0, price_prompt=1.0)
+    assert all(router({"query": ""}) for _ in range(5))
+
+
 def test_of_equal_scores_the_cheaper_queries_are_sent() -> None:
     router = BudgetRouter(Scripted(threshold=0), cost_per_1000=0.02, price_prompt=1.0, completion_tokens=1)
     rows = [{"query": "word " * (40 if number % 2 else 400) + "0.5", "index": 0} for number in range(600)]

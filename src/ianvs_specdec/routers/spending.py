@@ -101,6 +101,9 @@ class Spending:
         """How far, from 0 to 1, the window is behind the budget: beyond what chance makes of independent queries."""
         due, cost = self.window * self._allowance, sum(self._costs) / len(self._costs)
         chance = math.sqrt(max(due * (cost - self._allowance), cost * cost))
+        if not chance:
+            # Queries that cost nothing are never behind.
+            return 0.0
         low, high = BEHIND
         return min(1.0, max(0.0, ((due - self._used) / chance - low) / (high - low)))
 
