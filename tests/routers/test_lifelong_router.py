@@ -182,6 +182,35 @@ def test_a_file_that_grows_is_learned_where_it_grew_also_when_the_run_is_made_ag
     assert len(log_of(tmp_path)) == again.feedbacks == 21
 
 
+def test_feedback_is_learned_once_in_each_run_in_whatever_order_answers_come(path: str, tmp_path: Path) -> None:
+    file = tmp_path / "thumbs.jsonl"
+    thumbs = [{"query_id": f"q{index}", "side": "edge", "thumb": "up"} for index in range(6)]
+    file.write_text("".join(json.dumps(thumb) + "\n" for thumb in thumbs), encoding="utf-8")
+    for order in ((0, 1, 2, 3, 4, 5), (1, 0, 3, 2, 5, 4), (0, 1, 2, 3, 4, 5), (5, 4, 3, 2, 1, 0)):
+        router = LifelongRouter(path, feedback=str(file))
+        for index in order:
+            give("edge", row(index), right=True)
+        assert router.feedbacks == 6
+    assert len(log_of(tmp_path)) == 6
+    # An answer that is not given in this run holds up no feedback on others.
+    router = LifelongRouter(path, feedback=str(file))
+    for index in range(6):
+        give("cloud" if index == 0 else "edge", row(index), right=True)
+    assert router.feedbacks == 5
+
+
+def test_two_routers_of_one_run_keep_what_each_has_received(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IANVS_RUN_ID", "run")
+    for name in ("q1", "q2"):
+        router = LifelongRouter(path, feedback={"port": 0})
+        assert post(str(router.url), json.dumps({"query_id": name, "side": "edge", "thumb": "up"}).encode()) == 202
+        del router
+    again = LifelongRouter(path, feedback={"port": 0})
+    for index in range(4):
+        give("edge", row(index), right=True)
+    assert again.feedbacks == 2
+
+
 def test_a_log_whose_last_line_is_torn_loses_that_line_alone(path: str, tmp_path: Path) -> None:
     stream(LifelongRouter(path), MIXED[:20])
     (found,) = (tmp_path / "job" / FOLDER).glob(f"*/{LOG}")
@@ -224,6 +253,8 @@ def test_the_endpoint_refuses_what_it_should(path: str, monkeypatch: pytest.Monk
     assert post(url, good, **bearer) == 202
     assert post(url, b"{}", **bearer) == post(url, b"\xff", **bearer) == post(url, b"[" * 50_000, **bearer) == 400
     assert post(url, b" " * 70_000, **bearer) == 413
+    for length, status in (("9" * 5000, 413), ("\u00b2", 411), ("-1", 411)):
+        assert post(url, good, **bearer, **{"Content-Length": length}) == status
     assert post(url.replace("feedback", "other"), good, **bearer) == 404
     assert post(url, good, **{**bearer, "Content-Type": "text/plain"}) == 415
 

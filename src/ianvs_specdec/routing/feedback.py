@@ -121,7 +121,8 @@ class FeedbackLog:
     Without a ``path``, outside of a job, nothing is kept.
 
     ``earlier``: what runs before this one learned from feedback that will not come again by itself, as ``(answers
-    given before it, feedbacks learned before it, feedback)``; ``waiting``: what they received and did not learn.
+    given before it, feedbacks learned before it, feedback)``; ``waiting``: what they received and did not learn;
+    ``receipts``: how many they received.
     """
 
     def __init__(self, path: Path | None, run: str, fresh: bool = False) -> None:
@@ -129,6 +130,8 @@ class FeedbackLog:
         self.earlier: list[tuple[int, int, Feedback]] = []
         self.waiting: dict[str, Feedback] = {}
         self._known: Counter[tuple[int, str, str]] = Counter()
+        self._learned: set[str] = set()
+        self.receipts = 0
         self._torn = False
         for record in self._records():
             if record.get("run") != run and fresh:
@@ -141,6 +144,8 @@ class FeedbackLog:
 
     def learned(self, feedback: Feedback, answers: int, count: int) -> None:
         """Keep when a feedback was learned: after how many answers and feedbacks. Not if that is known."""
+        if feedback.source in self._learned:
+            return
         key = (count, feedback.query, feedback.side)
         if self._known[key]:
             self._known[key] -= 1
@@ -177,13 +182,16 @@ class FeedbackLog:
             if "received" in record:
                 feedback = Feedback(feedback.query, feedback.side, feedback.score, str(record["received"]))
                 self.waiting[feedback.source] = feedback
+                self.receipts += 1
                 return
             count, answers = int(record["learned"]), int(record["answers"])
         except (KeyError, TypeError, ValueError):
             return
         self.waiting.pop(feedback.source, None)
-        self._known[(count, feedback.query, feedback.side)] += 1
-        if feedback.source:
+        if not feedback.source:
+            self._known[(count, feedback.query, feedback.side)] += 1
+        elif feedback.source not in self._learned:
+            self._learned.add(feedback.source)
             self.earlier.append((answers, count, feedback))
 
     def _append(self, record: Mapping[str, Any]) -> None:

@@ -60,7 +60,7 @@ class Sources:
         self._known = {past.source for _, _, past in book.earlier}
         self._mutex = threading.Lock()
         self._received = deque(book.waiting.values())
-        self._number = 0
+        self._number = book.receipts
         self._file = FeedbackFile(Path(feedback)) if isinstance(feedback, str) and feedback != "scorer" else None
         if isinstance(feedback, Mapping):
             # Weakly, so that the port is free for the next router when this one goes.
@@ -148,14 +148,10 @@ class Lessons:
                 _remember(self._given, (name, side), item)
             if self._scored and (worth := self._worth(query, data, response)) is not None:
                 self._learn(Feedback(name_of(query), side, worth))
-            while self._earlier and self._earlier[0][0] <= self._answers and self._earlier[0][1] <= self.count:
-                self._learn(self._earlier.popleft()[2])
+            while self._earlier and self._earlier[0][0] <= self._answers:
+                self._take(self._earlier.popleft()[2])
             for feedback in self.sources.new():
-                key = feedback.query, feedback.side
-                if key in self._given:
-                    self._learn(feedback)
-                else:
-                    _remember(self._pending, key, [*self._pending.pop(key, []), feedback])
+                self._take(feedback)
             for name in sorted(names):
                 for feedback in self._pending.pop((name, side), []):
                     self._learn(feedback)
@@ -174,6 +170,14 @@ class Lessons:
             return None
         answers = [turn["completion"] for turn in response["turns"]]
         return share(query.scorer, scorer(query.scorer)(answers, row["gold"]))
+
+    def _take(self, feedback: Feedback) -> None:
+        """Learn it now, or when the answer comes that it is on."""
+        key = feedback.query, feedback.side
+        if key in self._given:
+            self._learn(feedback)
+        else:
+            _remember(self._pending, key, [*self._pending.pop(key, []), feedback])
 
     def _learn(self, feedback: Feedback) -> None:
         item = self._given.get((feedback.query, feedback.side))
