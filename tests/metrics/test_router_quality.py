@@ -92,6 +92,15 @@ def test_rows_with_both_answers_need_no_journal_for_that_side(job: Path) -> None
     assert values(rows(list(KNOWING), cascade=True))["Router AUROC"] == pytest.approx(14 / 15, abs=1e-6)
 
 
+def test_the_answer_that_a_cascade_asked_the_edge_for_needs_no_journal(job: Path) -> None:
+    kept(job, "cloud", range(8))
+    results = rows(list(KNOWING))
+    for index, (hard, result, *_) in enumerate(results):
+        if hard:
+            result["edge_answer"] = response("edge", index, None)
+    assert values(results)["Router AUROC"] == pytest.approx(14 / 15, abs=1e-6)
+
+
 def test_other_sampling_is_another_models(job: Path) -> None:
     kept(job, "edge", range(8))
     kept(job, "cloud", range(3), temperature=0.0)

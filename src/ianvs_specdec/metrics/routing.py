@@ -18,6 +18,7 @@ import numpy as np
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
 from ianvs_specdec.benchmarks.scoring import TOGETHER, pair_of
+from ianvs_specdec.edge_first import answer_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics.table import NAN, Column, Table
 from ianvs_specdec.reporting.journal import KeptAnswers
@@ -87,7 +88,7 @@ def _outcomes(
         if result.get("side") == side:
             column[number] = scored[index]
             continue
-        texts = _texts(y_pred[index][2 + SIDES.index(side)])
+        texts = _texts(_answer(y_pred[index], side))
         # Results that do not know their row cannot be looked up.
         if texts is None and row_of(result) is not result and row_of(result) is not None:
             if configurations is None:
@@ -96,6 +97,13 @@ def _outcomes(
             texts = [answer["text"] for answer in answers or ()]
         column[number] = _scored(texts or (), result, y_true[index])
     return column
+
+
+def _answer(row: Sequence[Any], side: str) -> Mapping[str, Any] | None:
+    """What the side has answered in this row, if it was asked."""
+    _, result, edge, cloud = row
+    found: Mapping[str, Any] | None = answer_of(result, edge) if side == "edge" else cloud
+    return found
 
 
 def _texts(response: Mapping[str, Any] | None) -> list[str] | None:
@@ -116,7 +124,7 @@ def _scored(texts: Sequence[str], result: Mapping[str, Any], gold: Any) -> float
 def _configurations(side: str, y_pred: Sequence[Any], kept: Kept) -> list[str]:
     """The journal's configurations that answer as this side's model does, by an answer of it in the test case."""
     for row in y_pred:
-        response = row[1] if row[1].get("side") == side else row[2 + SIDES.index(side)]
+        response = row[1] if row[1].get("side") == side else _answer(row, side)
         for turn in (response or {}).get("turns", ()):
             if turn.get("key"):
                 return _alike(kept, str(turn["key"]))

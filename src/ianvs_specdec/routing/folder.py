@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,7 +92,7 @@ class TrainedRouter:
         try:
             seen = np.load(path, allow_pickle=False)
             found = classifier(settings["kind"]).load(folder)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise UserError(f"{folder}: the router in it cannot be read: {error}", key="path") from error
         return cls(
             kind=settings["kind"],
