@@ -211,6 +211,16 @@ def test_two_routers_of_one_run_keep_what_each_has_received(path: str, monkeypat
     assert again.feedbacks == 2
 
 
+def test_feedback_on_another_models_answers_is_not_learned(path: str) -> None:
+    for number, (model, learned) in enumerate((("small", 1), ("other", 0), ("small", 1))):
+        router = LifelongRouter(path, feedback={"port": 0})
+        observers.ended("edge", row(1), {"turns": [{"completion": "A"}], "model": model})
+        if number == 0:
+            assert post(str(router.url), b'{"query_id": "q1", "side": "edge", "thumb": "up"}') == 202
+        observers.ended("edge", row(2), {"turns": [{"completion": "A"}], "model": model})
+        assert router.feedbacks == learned
+
+
 def test_a_log_whose_last_line_is_torn_loses_that_line_alone(path: str, tmp_path: Path) -> None:
     stream(LifelongRouter(path), MIXED[:20])
     (found,) = (tmp_path / "job" / FOLDER).glob(f"*/{LOG}")

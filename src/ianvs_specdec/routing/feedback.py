@@ -37,12 +37,15 @@ def named(text: str) -> str:
 
 @dataclass(frozen=True)
 class Feedback:
-    """``query``: the query's id, or what its text is ``named``; ``score``: 0 to 1; ``source``: a name of its own."""
+    """``query``: the query's id, or what its text is ``named``; ``score``: 0 to 1; ``source``: a name of its own;
+    ``model``: whose answer it is on, where that is known.
+    """
 
     query: str
     side: str
     score: float
     source: str = ""
+    model: str = ""
 
     @classmethod
     def parse(cls, record: Any, where: str) -> Feedback:
@@ -129,7 +132,7 @@ class FeedbackLog:
         self.path, self.run = path, run
         self.earlier: list[tuple[int, int, Feedback]] = []
         self.waiting: dict[str, Feedback] = {}
-        self._known: Counter[tuple[int, str, str]] = Counter()
+        self._known: Counter[tuple[int, str, str, str]] = Counter()
         self._learned: set[str] = set()
         self.receipts = 0
         self._torn = False
@@ -146,7 +149,7 @@ class FeedbackLog:
         """Keep when a feedback was learned: after how many answers and feedbacks. Not if that is known."""
         if feedback.source in self._learned:
             return
-        key = (count, feedback.query, feedback.side)
+        key = (count, feedback.query, feedback.side, feedback.model)
         if self._known[key]:
             self._known[key] -= 1
             return
@@ -178,9 +181,9 @@ class FeedbackLog:
 
     def _read(self, record: Mapping[str, Any]) -> None:
         try:
-            feedback = Feedback(record["query"], record["side"], float(record["score"]), str(record.get("source", "")))
+            source, model = str(record.get("received", record.get("source", ""))), str(record.get("model", ""))
+            feedback = Feedback(record["query"], record["side"], float(record["score"]), source, model)
             if "received" in record:
-                feedback = Feedback(feedback.query, feedback.side, feedback.score, str(record["received"]))
                 self.waiting[feedback.source] = feedback
                 self.receipts += 1
                 return
@@ -189,7 +192,7 @@ class FeedbackLog:
             return
         self.waiting.pop(feedback.source, None)
         if not feedback.source:
-            self._known[(count, feedback.query, feedback.side)] += 1
+            self._known[(count, feedback.query, feedback.side, feedback.model)] += 1
         elif feedback.source not in self._learned:
             self._learned.add(feedback.source)
             self.earlier.append((answers, count, feedback))
@@ -213,7 +216,8 @@ class FeedbackLog:
 
 
 def _content(feedback: Feedback) -> dict[str, Any]:
-    return {"query": feedback.query, "side": feedback.side, "score": feedback.score}
+    model = {"model": feedback.model} if feedback.model else {}
+    return {"query": feedback.query, "side": feedback.side, "score": feedback.score, **model}
 
 
 def check_feedback(value: Any) -> None:

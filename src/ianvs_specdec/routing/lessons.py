@@ -135,7 +135,8 @@ class Lessons:
         self._scored = feedback == "scorer"
         self._earlier = deque(sorted(book.earlier, key=lambda past: past[:2]))
         self._answers = self.count = 0
-        self._given: OrderedDict[tuple[str, str], Item] = OrderedDict()
+        # With the item, the model that has answered.
+        self._given: OrderedDict[tuple[str, str], tuple[Item, str]] = OrderedDict()
         self._pending: OrderedDict[tuple[str, str], list[Feedback]] = OrderedDict()
         self._told = False
         self._mutex = threading.RLock()
@@ -145,7 +146,7 @@ class Lessons:
             self._answers += 1
             names = {name_of(query), named(text_of(query)), named(query.turns[0])}
             for name in names:
-                _remember(self._given, (name, side), item)
+                _remember(self._given, (name, side), (item, str(response.get("model", ""))))
             if self._scored and (worth := self._worth(query, data, response)) is not None:
                 self._learn(Feedback(name_of(query), side, worth))
             while self._earlier and self._earlier[0][0] <= self._answers:
@@ -180,10 +181,11 @@ class Lessons:
             _remember(self._pending, key, [*self._pending.pop(key, []), feedback])
 
     def _learn(self, feedback: Feedback) -> None:
-        item = self._given.get((feedback.query, feedback.side))
-        if item is None:
+        item, model = self._given[feedback.query, feedback.side]
+        # Test cases with other models may have a router with the same settings, and so the same log.
+        if feedback.model not in ("", model):
             return
-        self._book.learned(feedback, self._answers, self.count)
+        self._book.learned(replace(feedback, model=model), self._answers, self.count)
         self._count_in(feedback.side, item, feedback.score)
 
     def _count_in(self, side: str, item: Item, worth: float) -> None:
