@@ -209,6 +209,23 @@ def test_the_edge_s_work_in_a_cascade_counts() -> None:
     assert value("Edge Completion Tokens", rows) == 2
 
 
+def test_a_cascade_in_which_the_edge_failed_counts_the_wait_for_it() -> None:
+    cloud = response(completion([(0.5, 1), (1.0, 1)]), side="cloud", cost=0.003)
+    given_up = {"error": "no answer", "failures": [(2.0, "HTTP 500"), (5.0, "time-out")]}
+    edge = response(**given_up)
+    answered_once = response(completion([(1.0, 1)]), **given_up, cost=0.001)
+    assert value("Latency", [[True, cloud, edge, cloud]]) == 6.0
+    assert value("Time to First Token", [[True, cloud, edge, cloud]]) == 5.5
+    assert value("Latency", [[True, cloud, answered_once, cloud]]) == 7.0
+    sampled = response(completion([(1.0, 1)]), cost=0.001)
+    sampled["samples"] = [{"turns": [], **given_up}]
+    assert value("Latency", [[False, sampled, sampled, None]]) == 6.0
+    # It made no tokens, whatever they cost.
+    rows = [[True, cloud, edge, cloud], edge_row(completion([(1.0, 1)]), cost=0.001)]
+    assert value("Edge Cost", rows) == pytest.approx(0.5)
+    assert value("Cloud Cost", rows) == pytest.approx(1.5)
+
+
 def test_goodput_counts_queries_within_their_limits() -> None:
     fast, slow = completion([(1.0, 1), (2.0, 2)]), completion([(1.0, 1), (6.0, 2)])
     for slo, met in (({"latency": 3.0}, 1), ({"ttft": 0.5}, 0), ({"itl": 0.5}, 1), ({"ttft": 1.0, "itl": 2.5}, 2)):

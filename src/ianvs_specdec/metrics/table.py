@@ -39,12 +39,11 @@ class Table:
     after the other, it is the latency. An answer that several queries share counts for each as if it had been alone.
     Where the answers are some of those that were under way together, the share that was taken then counts.
 
-    In a cascade the user waits for the edge's answer before the cloud is asked; that time is in ``ttft`` and
-    ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. Further samples of the
-    edge's answer count in the same way, and where the edge's answer stays, to its own first turn: it is compared with
-    them before it is given. Timings count if every
-    answer was made in the running run or, with replayed answers among them, if the answers of each side were made on
-    one hardware; else they are NaN.
+    In a cascade the user waits for the edge's answer, or its failure, before the cloud is asked; that time is in
+    ``ttft`` and ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. Further
+    samples of the edge's answer count in the same way, and where the edge's answer stays, to its own first turn: it is
+    compared with them before it is given. Timings count if every answer was made in the running run or, with replayed
+    answers among them, if the answers of each side were made on one hardware; else they are NaN.
     """
 
     TURN: ClassVar[tuple[str, ...]] = (
@@ -72,8 +71,11 @@ class Table:
         replayed = False
         for index, (hard, result, asked_first, cloud) in enumerate(y_pred):
             edge = answer_of(result, asked_first)
-            before = _before(edge, cloud)
+            answers = _before(edge, cloud)
+            before = [turn for answer in answers for turn in answer.get("turns", ()) if turn["trace"]["chunks"]]
             waited = sum((turn["trace"]["chunks"][-1][0] for turn in before), 0.0)
+            # Of a request that was given up: the seconds from its beginning to the last failure.
+            waited += sum(answer["failures"][-1][0] for answer in answers if answer.get("failures"))
             for turn in before if result.get("turns") else ():
                 requests.append((len(turns), *_request(turn, asked)))
                 hardware.setdefault("edge", set()).add(turn.get("hardware"))
@@ -171,13 +173,10 @@ def _columns(rows: list[tuple[float, ...]], width: int) -> list[Column]:
 
 
 def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
-    """The turns that were answered before the answer that counts: in a cascade the edge's, and in any case the further
-    samples of the edge's answer, with which it is compared.
+    """What was asked for before the answer that counts: in a cascade the edge's, and in any case the further samples of
+    the edge's answer, with which it is compared.
     """
-    if edge is None:
-        return []
-    answers = [*([] if cloud is None else [edge]), *edge.get("samples", ())]
-    return [turn for answer in answers for turn in answer.get("turns", ()) if turn["trace"]["chunks"]]
+    return [] if edge is None else [*([] if cloud is None else [edge]), *edge.get("samples", ())]
 
 
 def _request(turn: Response, asked: set[tuple[str, Any]]) -> tuple[float, ...]:
@@ -244,7 +243,7 @@ def _query(result: Response, edge: Response | None, cloud: Response | None) -> t
     slo = result.get("slo")
     limits = [slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")]
     usage = [_tokens(side, kind) for side in (edge, cloud) for kind in ("prompt_tokens", "completion_tokens")]
-    costs = [0.0 if side is None else _nan(side.get("cost")) for side in (cloud, edge)]
+    costs = [_cost(side, result) for side in (cloud, edge)]
     routing = (result.get("routing") or {}).get("seconds")
     return (
         float(bool(result.get("replayed"))),
@@ -254,6 +253,13 @@ def _query(result: Response, edge: Response | None, cloud: Response | None) -> t
         *costs,
         *usage,
     )
+
+
+def _cost(response: Response | None, result: Response) -> float:
+    # A side that gave no answer, in place of which the other one did, has made no tokens to pay for.
+    if response is None or (result.get("turns") and not response.get("turns")):
+        return 0.0
+    return _nan(response.get("cost"))
 
 
 def _tokens(response: Response | None, kind: str) -> float:
