@@ -21,7 +21,7 @@ from ianvs_specdec.routing import classifier as kinds
 from ianvs_specdec.routing.calibration import Calibration
 from ianvs_specdec.routing.classifier import Classifier
 from ianvs_specdec.routing.folder import TrainedRouter
-from ianvs_specdec.routing.outcomes import Floats
+from ianvs_specdec.routing.outcomes import Floats, digests
 from ianvs_specdec.types import Query
 
 
@@ -280,6 +280,16 @@ def test_what_was_learned_is_a_router_that_others_load(path: str, tmp_path: Path
     goes_on.learn(probe[0], "edge", 1.0)
     assert goes_on.base.kind == "lengths"
     assert not [name for name in os.listdir(tmp_path / "learned") if name.endswith((".pkl", ".py"))]
+
+
+def test_what_was_learned_from_is_not_new_to_the_saved_router(path: str, tmp_path: Path) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    LifelongRouter(path, save_to=first, save_every=1).learn(query(row(1)), "edge", 0.0)
+    LifelongRouter(first, save_to=second, save_every=1).learn(query(row(2)), "edge", 0.0)
+    for folder, learned in ((first, [1]), (second, [1, 2])):
+        seen = TrainedRouter.load(Path(folder)).seen
+        known = set(digests([query(row(index)) for index in learned]).tolist())
+        assert set(seen.tolist()) == known | {0}
 
 
 def test_replayed_outcomes_are_no_feedback_and_tell_what_the_models_could_do(path: str, tmp_path: Path) -> None:

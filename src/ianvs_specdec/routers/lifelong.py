@@ -80,7 +80,7 @@ class LifelongRouter(Router):
         own = job_folder() / FOLDER / digest(settings)[:16] if os.environ.get("RESULT_SAVED_URL") else None
         book = FeedbackLog(own / LOG if own else None, *current_run())
         to = Path(save_to) if save_to else own / LEARNED if own else None
-        keep = Keeper(replace(adapted(self.base, learner), threshold=self.threshold), to)
+        keep = Keeper(replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen), to)
         self._exploration = Exploration(self.explore)
         self._lessons = Lessons(learner, self._exploration, book, feedback, keep, save_every)
         self._asked: OrderedDict[Query, Item] = OrderedDict()

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.errors import UserError
@@ -22,7 +24,7 @@ from ianvs_specdec.routing.feedback_server import FeedbackServer
 from ianvs_specdec.routing.folder import TrainedRouter
 from ianvs_specdec.routing.ngrams import Grams, grams_of
 from ianvs_specdec.routing.online import SIDES, Observation, OnlineLearner
-from ianvs_specdec.routing.outcomes import text_of
+from ianvs_specdec.routing.outcomes import digests, text_of
 from ianvs_specdec.routing.quality_scorers import share
 from ianvs_specdec.types import Query
 
@@ -36,15 +38,18 @@ COSTLY = ("judge",)
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """What is to be known of a query to learn from an answer to it. ``score`` is the trained router's."""
+    """What is to be known of a query to learn from an answer to it. ``score`` is the trained router's; ``digest`` tells
+    its text from others.
+    """
 
     grams: Grams
     group: str
     score: float
+    digest: np.uint64
 
 
 def item_of(query: Query, score: float) -> Item:
-    return Item(grams_of(query), query.group, score)
+    return Item(grams_of(query), query.group, score, digests([query])[0])
 
 
 def name_of(query: Query) -> str:
@@ -85,11 +90,17 @@ class Sources:
 
 
 class Keeper:
-    """Saves a router, whole or not at all, when it is called; ``to`` None: nowhere."""
+    """Saves a router, whole or not at all, when it is called; ``to`` None: nowhere. What it has learned from is no more
+    new to it than what it was trained with.
+    """
 
     def __init__(self, router: TrainedRouter, to: Path | None) -> None:
         self._router, self._to = router, to
+        self._seen: set[np.uint64] = set()
         self._unsaved = False
+
+    def saw(self, item: Item) -> None:
+        self._seen.add(item.digest)
 
     def learned(self) -> None:
         self._unsaved = True
@@ -97,7 +108,8 @@ class Keeper:
     def __call__(self) -> None:
         if self._to is not None:
             try:
-                self._router.save(self._to)
+                seen = np.fromiter(self._seen, dtype=np.uint64)
+                replace(self._router, seen=np.union1d(self._router.seen, seen)).save(self._to)
             except OSError as error:
                 message = f"what was learned cannot be saved in {self._to}: {error.strerror or error}"
                 raise UserError(message, key="save_to") from error
@@ -200,6 +212,7 @@ class Lessons:
         observation = Observation(item.grams, item.group, SIDES.index(side), item.score, worth)
         self.exploration.observe(item.group, observation.side, self.learner.level.residual(observation))
         self.learner.observe(observation)
+        self._keep.saw(item)
 
 
 def adapted(base: TrainedRouter, learner: OnlineLearner) -> TrainedRouter:
