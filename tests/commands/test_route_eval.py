@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reporting.builder import Bench, choice, usual
+from reporting.builder import Bench, Side, choice, completion, usual
 
 from ianvs_specdec.cli import main
 from ianvs_specdec.routing.calibration import Calibration
@@ -377,6 +377,20 @@ def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) 
     assert (found["share"], found["quality"], found["recall"]) == (50.0, 87.5, 1.0)
     assert found["overhead_p50"] == pytest.approx(0.01)
     assert [name for name in document["by_name"] if "Only" in name] == []
+
+
+def test_of_a_job_routers_with_equal_scores_are_told_by_what_they_decided(tmp_path: Path, monkeypatch: Any) -> None:
+    bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
+    edge, cloud = (Side(name, "specdec", [completion("The answer is B.")]) for name in ("edge", "cloud"))
+    scores = [0.9 if index % 2 else 0.1 for index in range(8)]
+    for name, sent in (("Again", (1, 3, 5, 7)), ("BudgetRouter", (1,))):
+        results = [(None, cloud) if index in sent else (edge, None) for index in range(8)]
+        bench.case(name, results, scores=scores)
+    monkeypatch.chdir(bench.root)
+    document = run("--job", bench.folder, out=tmp_path / "out")
+    assert values(document, "OddRouter")["share"] == 50.0
+    assert values(document, "BudgetRouter")["share"] == 12.5
+    assert "Again" not in document["by_name"]
 
 
 def test_no_heavy_package_is_needed_for_scores(tmp_path: Path) -> None:

@@ -159,8 +159,9 @@ def threads(count: int) -> Iterator[None]:
 
 
 def job_routers(job: Path, outcomes: Outcomes) -> Iterator[Scored]:
-    """The routers of a job's test cases, with what they decided. Equal scores are told once; routers that gave all
-    queries the same score, or have not scored all of them, are left out, as there is no curve of theirs.
+    """The routers of a job's test cases, with what they decided. Equal scores with the same decisions are told once;
+    routers that gave all queries the same score, or have not scored all of them, are left out, as there is no curve of
+    theirs.
     """
     workspace = read_workspace(job)
     places = {query: place for place, query in enumerate(outcomes.queries)}
@@ -177,8 +178,8 @@ def job_routers(job: Path, outcomes: Outcomes) -> Iterator[Scored]:
                 decision = rows[index][1]["routing"]
                 scores[place], sent[place] = value, float(bool(decision.get("hard")))
                 seconds += [decision["seconds"]] if isinstance(decision.get("seconds"), (int, float)) else []
-        if np.isfinite(scores).all() and np.ptp(scores) > 0 and scores.tobytes() not in told:
-            told.add(scores.tobytes())
+        if np.isfinite(scores).all() and np.ptp(scores) > 0 and (key := scores.tobytes() + sent.tobytes()) not in told:
+            told.add(key)
             yield Scored(name, scores, sent, seconds=np.array(seconds, dtype=np.float64))
 
 
