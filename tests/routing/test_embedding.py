@@ -13,9 +13,10 @@ import pytest
 
 from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing import embedding, embedding_space
+from ianvs_specdec.routing import embedding, embedding_space, embedding_trees
 from ianvs_specdec.routing.classifier import classifier
 from ianvs_specdec.routing.embedding import ARRAYS, SETTINGS
+from ianvs_specdec.routing.embedding_trees import Trees
 from ianvs_specdec.routing.outcomes import Outcomes
 from ianvs_specdec.routing.training import Recipe, train
 from ianvs_specdec.types import Query
@@ -93,6 +94,44 @@ def test_each_of_the_three_predictions_counts(models):
     np.testing.assert_allclose(model.score(fresh.queries), 1 / (1 + np.exp(4 * (0.5 - mean))))
     for part in parts:
         assert apgr(part + np.linspace(0, 1e-6, 300), fresh.gain) > 0.6
+
+
+def test_neighbours_tell_what_is_harder_than_others_of_its_group():
+    outcomes, size = asked(800, 18), {"maths": 20}
+    kept, count = [], dict.fromkeys(SUBJECTS, 0)
+    for index, group in enumerate(outcomes.groups):
+        count[group] += 1
+        if count[group] <= size.get(group, 800):
+            kept.append(index)
+    outcomes = outcomes.take(np.array(kept))
+    groups, alone = np.array(outcomes.groups), fitted("knn", outcomes)._neighbours.labels
+    within = fitted("logistic", outcomes)._neighbours.labels
+
+    def apart(labels, group):
+        return labels[groups == group].mean() - alone.mean()
+
+    for group in SUBJECTS:
+        many = (groups == group).sum()
+        assert apart(within, group) == pytest.approx(apart(alone, group) * 20 / (many + 20))
+        assert np.ptp((alone - within)[groups == group]) < 1e-12
+    assert abs(apart(alone, "law")) > 0.1
+
+
+def test_without_groups_neighbours_have_the_labels_as_they_are():
+    outcomes = asked(200, 19)
+    queries = tuple(Query(query.turns, id=query.id) for query in outcomes.queries)
+    alike = Outcomes(queries, outcomes.edge, outcomes.cloud)
+    alone, within = (fitted(kind, alike)._neighbours.labels for kind in ("knn", "logistic"))
+    np.testing.assert_allclose(within, alone, atol=1e-12)
+
+
+def test_trees_are_the_mean_of_several_ensembles_of_which_no_seed_shares_one(monkeypatch):
+    generator = np.random.default_rng(0)
+    features, labels = generator.normal(size=(300, 8)).astype(np.float32), generator.random(300)
+    several = [Trees.fit(features, labels, seed)(features) for seed in (0, 1)]
+    monkeypatch.setattr(embedding_trees, "ENSEMBLES", 1)
+    single = [Trees.fit(features, labels, seed)(features) for seed in range(6)]
+    np.testing.assert_allclose(several, [np.mean(single[:3], axis=0), np.mean(single[3:], axis=0)])
 
 
 @pytest.mark.parametrize("kind", KINDS)

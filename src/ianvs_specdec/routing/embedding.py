@@ -5,10 +5,12 @@
 - a ridge regression on the TF-IDF weights of words and pairs of words, and on the surface numbers: what is asked about;
 - boosted trees on the surface numbers (lengths, signs, kinds of words, form of the options): what kind of question it
   is, which carries over to subjects that were never seen;
-- the weighted mean of the nearest training queries' labels, by words and surface together.
+- the weighted mean of the nearest training queries' labels, by words and surface together, where queries have groups
+  less what their groups have on the average: what makes a question harder than others of its subject.
 
-The logistic function makes a score of the mean. ``knn`` is the last of the three alone. ``embedding`` names a model of
-sentence-transformers (a folder, or a name on the hub) whose vectors take the place of latent semantics.
+The logistic function makes a score of the mean. ``knn`` is the last of the three alone, with the labels as they are,
+as nothing else there knows of the groups. ``embedding`` names a model of sentence-transformers (a folder, or a name on
+the hub) whose vectors take the place of latent semantics.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ LOSS = 0.8
 """A label below 0.5 (the edge is better) counts as this much of its distance. Where a small model beats a large one it
 is often by an accident of the record, which other subjects do not share. Of labels that are 0 or 1 the order stays.
 """
+ACCIDENT = 20.0
+"""Half of what sets a group of so many training queries apart is taken for an accident of which queries they are."""
 STEEPNESS = 4.0
 """Of the logistic function: around 0.5 the score changes as fast as the mean."""
 
@@ -97,7 +101,8 @@ class LogisticClassifier(TextClassifier):
             labels = _cautious(targets)
             linear = Linear.fit(reader.ngrams, features, labels)
             trees = Trees.fit(features.surface, labels, seed)
-        return cls(reader, Neighbours.fit(features.joint, labels, seed), linear, trees)
+            neighbours = Neighbours.fit(features.joint, _within(queries, labels), seed)
+        return cls(reader, neighbours, linear, trees)
 
     def score(self, queries: Sequence[Query]) -> Floats:
         features = self._reader(queries)
@@ -115,6 +120,14 @@ class LogisticClassifier(TextClassifier):
 
 def _cautious(targets: Floats) -> Floats:
     return np.where(targets < 0.5, 0.5 - LOSS * (0.5 - targets), targets)
+
+
+def _within(queries: Sequence[Query], labels: Floats) -> Floats:
+    """The labels, less by how much their mean over the query's group, as far as it can be told, differs from all's."""
+    numbers: dict[str, int] = {}
+    members = np.array([numbers.setdefault(query.group, len(numbers)) for query in queries])
+    apart: Floats = np.bincount(members, labels - labels.mean()) / (np.bincount(members) + ACCIDENT)
+    return labels - apart[members]
 
 
 def _read(folder: Path) -> tuple[Reader, Mapping[str, NDArray[Any]]]:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from ianvs_specdec.routing.outcomes import Floats
 
 TREES, DEPTH, RATE = 160, 3, 0.05
+ENSEMBLES = 3
+"""The mean of so many, which differ by what they draw at random, is less a matter of chance than one."""
 BLOCK = 1024
 """Rows that are evaluated together."""
 
@@ -28,22 +30,12 @@ class Trees:
     @classmethod
     def fit(cls, features: NDArray[np.float32], targets: Floats, seed: int) -> Trees:
         """Grow trees on ``features`` [rows, features] by stochastic gradient boosting (Friedman 2002)."""
-        from sklearn.ensemble import GradientBoostingRegressor
-
-        model = GradientBoostingRegressor(
-            n_estimators=TREES,
-            max_depth=DEPTH,
-            learning_rate=RATE,
-            subsample=0.5,
-            max_features=0.2,
-            min_samples_leaf=int(np.clip(len(targets) // 50, 3, 50)),
-            random_state=seed,
-        ).fit(features, targets)
-        shape = (len(model.estimators_), 2 ** (DEPTH + 1) - 1)
-        trees = cls(float(model.init_.constant_.item()), *_empty(shape))
-        for number, (grown,) in enumerate(model.estimators_):
-            trees._take(number, grown.tree_)
-        trees.value *= RATE
+        grown = [_grown(features, targets, ENSEMBLES * seed + number) for number in range(ENSEMBLES)]
+        shape = (sum(len(model.estimators_) for model in grown), 2 ** (DEPTH + 1) - 1)
+        trees = cls(float(grown[0].init_.constant_.item()), *_empty(shape))
+        for number, tree in enumerate(tree for model in grown for (tree,) in model.estimators_):
+            trees._take(number, tree.tree_)
+        trees.value *= RATE / ENSEMBLES
         return trees
 
     def _take(self, number: int, tree: Any) -> None:
@@ -87,6 +79,20 @@ class Trees:
         if not feature.shape == limit.shape == value.shape or value.ndim != 2 or (value.shape[1] + 1).bit_count() != 1:
             raise ValueError("the arrays of the trees do not fit")
         return cls(float(arrays["base"]), feature, limit, value)
+
+
+def _grown(features: NDArray[np.float32], targets: Floats, seed: int) -> Any:
+    from sklearn.ensemble import GradientBoostingRegressor
+
+    return GradientBoostingRegressor(
+        n_estimators=TREES,
+        max_depth=DEPTH,
+        learning_rate=RATE,
+        subsample=0.5,
+        max_features=0.2,
+        min_samples_leaf=int(np.clip(len(targets) // 50, 3, 50)),
+        random_state=seed,
+    ).fit(features, targets)
 
 
 def _empty(shape: tuple[int, int]) -> tuple[NDArray[np.int32], NDArray[np.float32], Floats]:
