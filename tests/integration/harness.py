@@ -27,6 +27,8 @@ ALGORITHMS = {
     "RandomRouter": "random-router",
     "OracleRouter": "oracle-router",
 }
+TRAINED = {"LearnedRouter": "learned-router", "BudgetRouter": "budget-router", "CascadeRouter": "cascade-router"}
+"""Algorithms whose routers were trained for the models that the example comes with."""
 TIMINGS = (
     *("Time to First Token", "Internal Token Latency", "Latency", "Chunk Gap", "Throughput", "Speedup"),
     *("Routing Overhead", "Goodput"),
@@ -124,8 +126,9 @@ class Workplace:
         for part in ("testenv", "testalgorithms"):
             shutil.copytree(EXAMPLE / part, self.example / part, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(EXAMPLE / "benchmarkingjob.yaml", self.example)
-        # What needs no draft head, since most tests bring models of their own.
+        # What needs no draft head and no trained router, since most tests bring models of their own.
         self.backends("specdec", "PromptLookup")
+        self.algorithms(*ALGORITHMS)
 
     # what a user edits
 
@@ -160,7 +163,7 @@ class Workplace:
         """Take all other algorithms out of the job."""
         path = self.example / "benchmarkingjob.yaml"
         text = path.read_text(encoding="utf-8")
-        for router, name in ALGORITHMS.items():
+        for router, name in (ALGORITHMS | TRAINED).items():
             if router not in routers:
                 text = re.sub(rf'^ +- name: "{name}"\n(?: +#.*\n)*( +url: .*\n)', "", text, flags=re.MULTILINE)
         path.write_text(text, encoding="utf-8")
