@@ -32,6 +32,11 @@ def current_concurrency() -> int:
     return int(text) if text.isdigit() else 1
 
 
+def on_worker() -> bool:
+    """Whether this process is one of several that answer a test case's rows (``runner: ray`` in the job file)."""
+    return bool(os.environ.get("IANVS_WORKER"))
+
+
 def job_folder() -> Path:
     """The folder of the running job: the parent of ``RESULT_SAVED_URL``, which Ianvs sets before a test case's first
     row.

@@ -47,7 +47,8 @@ class EdgeModel:
         with self.journal.open("a") as file:
             file.write(f"{self.how} {number}\\n")
         known = len(self.journal.read_text().splitlines())
-        return {"prediction": data[-1], "pid": os.getpid(), "loads": self.loads, "known": known}
+        worker = os.environ.get("IANVS_WORKER")
+        return {"prediction": data[-1], "pid": os.getpid(), "loads": self.loads, "known": known, "worker": worker}
     def cleanup(self):
         if self.how == "answer":
             raise ValueError("already closed")
@@ -96,6 +97,7 @@ def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -
     assert (row["edgemodel-how"], row["Accuracy"]) == ("answer", "50.0")
     answers = [json.loads(line) for line in (job.case_folder() / "answers.jsonl").read_text().splitlines()]
     assert [answer["index"] for answer in answers] == list(range(10))
+    assert all(answer["result"]["worker"] for answer in answers)
     assert {answer["result"]["loads"] for answer in answers} == {1}, "the modules were not kept between shards"
     lines = (job.folder / "workspace" / "job" / "journal.jsonl").read_text().splitlines()
     assert sorted(line for line in lines if line.startswith("answer")) == [f"answer {i}" for i in range(10)]

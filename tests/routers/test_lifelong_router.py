@@ -325,6 +325,14 @@ def test_settings_that_cannot_work_name_their_key(path: str, wrong: dict[str, An
     assert told.value.key == key
 
 
+def test_one_of_several_workers_is_refused_where_what_is_told_would_be_lost(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IANVS_WORKER", "a node")
+    with pytest.raises(UserError, match="without runner: ray"):
+        LifelongRouter(path)
+
+
 def test_the_port_is_free_when_the_router_has_gone(path: str) -> None:
     router: LifelongRouter | None = LifelongRouter(path, feedback={"port": 0})
     assert router is not None

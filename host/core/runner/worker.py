@@ -62,7 +62,7 @@ class Worker:
             result_folder = os.path.join(folder, self._case.algorithm)
             make_folder(result_folder)
             self._stack.enter_context(plugin_environment())
-            os.environ.update(variables, RESULT_SAVED_URL=result_folder)
+            os.environ.update(variables, RESULT_SAVED_URL=result_folder, IANVS_WORKER=node)
             env = self._case.env
             self._paradigm = JointInference(self._case.modules, env.mining_mode, env.dataset.fresh, self._stage)
             self._paradigm.build(MODULES)

@@ -26,7 +26,7 @@ from ianvs_specdec.routing.folder import TrainedRouter, check_folder
 from ianvs_specdec.routing.lessons import Item, Keeper, Lessons, adapted, item_of
 from ianvs_specdec.routing.online import SIDES, OnlineLearner
 from ianvs_specdec.routing.outcomes import load_outcomes
-from ianvs_specdec.run import current_repeat, current_run, job_folder
+from ianvs_specdec.run import current_repeat, current_run, job_folder, on_worker
 from ianvs_specdec.types import Query
 
 FOLDER, LOG, LEARNED = "lifelong", "feedback.jsonl", "router"
@@ -70,6 +70,11 @@ class LifelongRouter(Router):
     ) -> None:
         self.check_hyperparameters({"path": path, "threshold": threshold, "feedback": feedback, "explore": explore,
                                     "seed": seed, "save_every": save_every, "save_to": save_to})  # fmt: skip
+        if on_worker():
+            raise UserError(
+                "LifelongRouter learns in one process, and what it is told would be lost with a worker's folder: run "
+                "its job without runner: ray"
+            )
         trained = TrainedRouter.load(Path(path))
         super().__init__(trained.threshold if threshold is None else threshold)
         self.explore, self.seed = float(explore), seed
