@@ -19,6 +19,7 @@ import numpy as np
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.progress import Progress
+from ianvs_specdec.commands.threshold import add_threshold
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.models import EdgeModel
 from ianvs_specdec.routers.cascade import PRIOR, CascadeRouter
@@ -59,11 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
     parser.add_argument("--folds", type=int, default=10, metavar="N", help="of the cross-fitting (10)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="draws the folds (0)")
-    threshold = parser.add_mutually_exclusive_group()
-    threshold.add_argument(
-        "--keep", type=float, default=0.97, metavar="SHARE", help="share of the cloud's quality to keep (0.97)"
-    )
-    threshold.add_argument("--cloud-share", type=float, metavar="SHARE", help="share of the queries for the cloud")
+    add_threshold(parser)
 
 
 def run(options: argparse.Namespace) -> int:

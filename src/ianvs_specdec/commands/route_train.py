@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from ianvs_specdec.commands.threshold import add_threshold
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.routing.classifier import CLASSIFIERS
 from ianvs_specdec.routing.folder import TrainedRouter, check_folder
@@ -59,11 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split-seed", type=int, default=0, metavar="N", help="another seed holds out others (0)")
     parser.add_argument("--folds", type=int, metavar="N", help="for calibration and threshold (5; encoder 1)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the training (0)")
-    threshold = parser.add_mutually_exclusive_group()
-    threshold.add_argument(
-        "--keep", type=float, default=0.97, metavar="SHARE", help="share of the cloud's quality to keep (0.97)"
-    )
-    threshold.add_argument("--cloud-share", type=float, metavar="SHARE", help="share of the queries for the cloud")
+    add_threshold(parser)
 
 
 def run(options: argparse.Namespace) -> int:
