@@ -11,6 +11,7 @@ import pytest
 
 from ianvs_specdec.cli import main
 from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.metrics.routing import all_router_quality
 
 from .conftest import questions
 from .harness import Workplace
@@ -61,7 +62,9 @@ def test_a_real_runs_report_equals_its_leaderboard(
         assert len(answer["tokens"]) == len(answer["kinds"]) == answer["completion_tokens"]
         assert "".join(answer["tokens"]).rstrip("\ufffd") == answer["text"].rstrip("\ufffd")
 
-    # Without the leaderboard the same figures come from the answers, to the last digit.
+    # Without the leaderboard the same figures come from the answers, to the last digit. The routers' quality does not:
+    # it needs the job's journal, and is in the panel above.
+    metrics = [name for name in metrics if name not in all_router_quality()]
     shutil.rmtree(workplace.workspace / "rank")
     again = {case["id"]: case["figures"] for case in report(workplace, monkeypatch)["cases"]}
     for case in document["cases"]:
