@@ -17,13 +17,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from reporting.builder import Bench, Side, choice, completion, usual
 
+from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.cli import main
 from ianvs_specdec.routing.calibration import Calibration
 from ianvs_specdec.routing.classifier import CLASSIFIERS, Classifier
 from ianvs_specdec.routing.folder import TrainedRouter
-from ianvs_specdec.routing.outcomes import load_outcomes
+from ianvs_specdec.routing.outcomes import digests, load_outcomes
 
 SHARED = Path(os.environ.get("SPECDEC_SHARED") or Path(__file__).resolve().parents[3] / "shared") / "data"
 HEADER = "query,edge_correct,cloud_correct"
@@ -391,6 +393,19 @@ def test_of_a_job_routers_with_equal_scores_are_told_by_what_they_decided(tmp_pa
     assert values(document, "OddRouter")["share"] == 50.0
     assert values(document, "BudgetRouter")["share"] == 12.5
     assert "Again" not in document["by_name"]
+
+
+def test_what_a_jobs_router_was_trained_with_is_left_out(tmp_path: Path, monkeypatch: Any) -> None:
+    bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
+    seen = digests([query_of(row["question"], row["answer"], index) for index, row in enumerate(bench.rows[:2])])
+    TrainedRouter("rivers", Rivers(0.9), Calibration(), 0.5, seen).save(bench.root / "router")
+    config = next((bench.folder / "oddrouter").glob("*/config.yaml"))
+    told = yaml.safe_load(config.read_text(encoding="utf-8"))
+    told["modules"][2]["hyperparameters"] = {"cloud_share": 0.5, "router": {"name": "LearnedRouter", "path": "router"}}
+    config.write_text(yaml.safe_dump(told), encoding="utf-8")
+    monkeypatch.chdir(bench.root)
+    assert run("--job", bench.folder, out=tmp_path / "out")["queries"] == 6
+    assert run("--job", bench.folder, "--include-seen", out=tmp_path / "all")["queries"] == 8
 
 
 def test_no_heavy_package_is_needed_for_scores(tmp_path: Path) -> None:

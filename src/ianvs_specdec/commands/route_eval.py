@@ -177,7 +177,7 @@ def _gather(options: argparse.Namespace) -> tuple[Inputs, float]:
         held = inputs.outcomes.held_out(options.by or "row", options.held_out, options.split_seed or 0)
         inputs.take(held, "not held out")
     if not options.include_seen:
-        inputs.leave_out_seen(named)
+        inputs.leave_out_seen(named, options.job)
     inputs.check_scores()
     inputs.set_labels(options.label)
     if named:

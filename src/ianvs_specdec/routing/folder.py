@@ -88,18 +88,16 @@ class TrainedRouter:
     def load(cls, folder: Path) -> TrainedRouter:
         """Read a folder. Raises UserError that names the file at fault."""
         settings = read_settings(folder)
-        path = folder / SEEN
         try:
-            seen = np.load(path, allow_pickle=False)
             found = classifier(settings["kind"]).load(folder)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise UserError(f"{folder}: the router in it cannot be read: {error}", key="path") from error
+            raise _unreadable(folder, error) from error
         return cls(
             kind=settings["kind"],
             classifier=found,
             calibration=Calibration(*(float(settings["calibration"][name]) for name in ("slope", "offset"))),
             threshold=float(settings["threshold"]),
-            seen=seen.astype(np.uint64),
+            seen=read_seen(folder),
             label=settings["label"],
             epsilon=float(settings["epsilon"]),
             report=settings.get("report") or {},
@@ -112,6 +110,19 @@ def check_folder(folder: Path) -> None:
         raise UserError(f"--out {folder}: the folder holds something else than a router; name another one")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is a file: give the folder to write")
+
+
+def read_seen(folder: Path) -> NDArray[np.uint64]:
+    """Digests of the queries that the router was trained with. Raises UserError; loads no classifier."""
+    try:
+        seen: NDArray[np.uint64] = np.load(folder / SEEN, allow_pickle=False).astype(np.uint64)
+    except (OSError, ValueError, EOFError) as error:
+        raise _unreadable(folder, error) from error
+    return seen
+
+
+def _unreadable(folder: Path, error: Exception) -> UserError:
+    return UserError(f"{folder}: the router in it cannot be read: {error}", key="path")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from ianvs_specdec.reporting.workspace import read_workspace
 from ianvs_specdec.routers import ROUTERS, build_router
 from ianvs_specdec.routing.curve import ROUNDING
 from ianvs_specdec.routing.evaluation import BASELINES
-from ianvs_specdec.routing.folder import TrainedRouter
+from ianvs_specdec.routing.folder import SEEN, TrainedRouter, read_seen
 from ianvs_specdec.routing.labels import truths
 from ianvs_specdec.routing.outcomes import Floats, Outcomes
 from ianvs_specdec.routing.quality import Scored
@@ -56,9 +57,10 @@ class Inputs:
             number += 1
         self.routers.append(replace(router, name=name))
 
-    def leave_out_seen(self, named: Iterable[Named]) -> None:
-        """Leave out, for all routers, what one of the trained ones has been trained with."""
+    def leave_out_seen(self, named: Iterable[Named], job: Path | None = None) -> None:
+        """Leave out, for all routers, what one of the trained ones, or of those of the job, has been trained with."""
         seen = [router.trained.seen for router in named if router.trained is not None]
+        seen += [] if job is None else list(_seen_of_job(job))
         if not seen:
             return
         unseen = ~np.isin(self.outcomes.digests(), np.concatenate(seen))
@@ -181,6 +183,23 @@ def job_routers(job: Path, outcomes: Outcomes) -> Iterator[Scored]:
         if np.isfinite(scores).all() and np.ptp(scores) > 0 and (key := scores.tobytes() + sent.tobytes()) not in told:
             told.add(key)
             yield Scored(name, scores, sent, seconds=np.array(seconds, dtype=np.float64))
+
+
+def _seen_of_job(job: Path) -> Iterator[NDArray[np.uint64]]:
+    """Digests of what the job's trained routers were trained with, where their folders are still there."""
+    for case in read_workspace(job).cases:
+        for folder in _paths(case.module("hard_example_mining").get("hyperparameters")):
+            if (folder / SEEN).is_file():
+                yield read_seen(folder)
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    """The folders of trained routers that hyperparameters name, those of routers inside among them."""
+    for name, item in value.items() if isinstance(value, Mapping) else ():
+        if name == "path" and isinstance(item, str):
+            yield Path(item)
+        elif name == "router":
+            yield from _paths(item)
 
 
 def undefined(outcomes: Outcomes, routers: Iterable[Scored]) -> Iterator[str]:
