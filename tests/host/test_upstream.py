@@ -32,7 +32,7 @@ def test_the_example_runs_unmodified_on_upstream_ianvs(upstream: str, tmp_path: 
     (leaderboard,) = tmp_path.glob("workspace/*/rank/all_rank.csv")
     with leaderboard.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 8
+    assert len(rows) == 22
     assert {row["Queries"] for row in rows} <= {"8", "8.0"}
     assert {float(row["Lossless"]) for row in rows} == {100.0}
     assert len(list(tmp_path.glob("workspace/*/journal.jsonl"))) == 1

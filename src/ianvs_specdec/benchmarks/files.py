@@ -187,6 +187,14 @@ def positive(text: str) -> int:
     return number
 
 
+def natural(text: str) -> int:
+    """An argument that is a whole number from 0."""
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write rows ``{"question": ..., "answer": ...}`` as a data file of Ianvs."""
     if path.suffix != ".jsonl":

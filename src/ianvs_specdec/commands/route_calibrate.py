@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.progress import Progress
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--label", choices=LABELS, default="hybrid", help="what to tell (hybrid: the cloud is better)")
     parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
     parser.add_argument("--folds", type=int, default=10, metavar="N", help="of the cross-fitting (10)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="draws the folds (0)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="draws the folds (0)")
     add_threshold(parser)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.routing.labels import LABELS
 from ianvs_specdec.routing.quality import Scored
@@ -72,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--held-out", type=float, metavar="SHARE", help="take only what specdec route train holds out of this file"
     )
     parser.add_argument("--by", choices=("row", "group"), help="what is held out (default row)")
-    parser.add_argument("--split-seed", type=int, metavar="N", help="another seed holds out others (default 0)")
+    parser.add_argument("--split-seed", type=natural, metavar="N", help="another seed holds out others (default 0)")
     parser.add_argument(
         "--include-seen", action="store_true", help="take queries, too, that one of the routers was trained with"
     )
@@ -145,6 +146,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
     if options.held_out is not None and not 0 < options.held_out < 1:
         raise UserError(f"--held-out must be a share between 0 and 1, not {options.held_out:g}")
+    if options.threshold is not None and not np.isfinite(options.threshold):
+        raise UserError(f"--threshold must be a number, not {options.threshold}")
     if options.threshold is not None and options.scores is None:
         raise UserError("--threshold is for --scores: a trained router has its own")
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands.threshold import add_threshold
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing.classifier import CLASSIFIERS
+from ianvs_specdec.routing.classifier import FITTED
 from ianvs_specdec.routing.folder import TrainedRouter, check_folder
 from ianvs_specdec.routing.labels import LABELS, truths
 from ianvs_specdec.routing.outcomes import Floats, Outcomes, load_outcomes
@@ -47,7 +48,7 @@ SHARES = ("held_out", "epsilon", "keep", "cloud_share")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outcomes", type=Path, required=True, metavar="FILE", help="what to train on (.csv, .jsonl)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write; a router is replaced")
-    parser.add_argument("--kind", choices=sorted(CLASSIFIERS), default="logistic", help="what to train (logistic)")
+    parser.add_argument("--kind", choices=FITTED, default="logistic", help="what to train (logistic)")
     parser.add_argument("--label", choices=LABELS, default="gain", help="what to learn (gain: how much better)")
     parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
     parser.add_argument(
@@ -57,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     held.add_argument("--held-out", type=float, default=0.25, metavar="SHARE", help="share not trained on (0.25)")
     held.add_argument("--test", type=Path, metavar="FILE", help="outcomes of other queries to hold out instead")
     parser.add_argument("--by", choices=("row", "group"), default="row", help="hold out queries, or groups of them")
-    parser.add_argument("--split-seed", type=int, default=0, metavar="N", help="another seed holds out others (0)")
+    parser.add_argument("--split-seed", type=natural, default=0, metavar="N", help="another seed holds out others (0)")
     parser.add_argument("--folds", type=int, metavar="N", help="for calibration and threshold (5; encoder 1)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the training (0)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the training (0)")
     add_threshold(parser)
 
 
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
         cloud_share=options.cloud_share,
     )
     labels = truths(held, recipe.label, recipe.epsilon)
+    logging.basicConfig(format="%(message)s")
     logging.getLogger("ianvs_specdec.routing").setLevel(logging.INFO)
     started = time.perf_counter()
     router = train(rest, recipe)
@@ -102,6 +104,8 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and not 0 <= value <= 1:
             raise UserError(f"--{name.replace('_', '-')} must be from 0 to 1, not {value:g}")
+    if not 0 < options.held_out < 1:
+        raise UserError(f"--held-out must be between 0 and 1, not {options.held_out:g}")
     if options.folds is not None and not 1 <= options.folds <= 100:
         raise UserError(f"--folds must be from 1 to 100, not {options.folds}")
 
@@ -160,6 +164,9 @@ def _report(rest: Outcomes, held: Outcomes, recipe: Recipe, result: Result) -> d
 def _tell(router: TrainedRouter, rest: Outcomes, held: Outcomes, result: Result) -> None:
     edge, cloud = 100 * held.edge.mean(), 100 * held.cloud.mean()
     print(f"{len(held)} queries held out: edge {edge:.1f} %, cloud {cloud:.1f} %; threshold {router.threshold:.4f}")
+    if (sent := result.metrics["share"].value) in (0.0, 100.0):
+        where = "the cloud" if sent else "the edge"
+        print(f"  at this threshold every query goes to {where}: give --cloud-share, another --keep or more outcomes")
     for name, title in SHOWN.items():
         if found := result.metrics.get(name):
             print(f"  {title:<28}{found.value:8.3f}  [{found.low:.3f}, {found.high:.3f}]")

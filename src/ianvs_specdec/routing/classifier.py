@@ -22,6 +22,8 @@ CLASSIFIERS = {
     "lifelong": "ianvs_specdec.routing.adapted:AdaptedClassifier",
 }
 """Name -> ``module:class``."""
+FITTED = ("encoder", "knn", "logistic")
+"""Those that are trained from outcomes; the others are what a router at work has become."""
 
 
 class Classifier(ABC):

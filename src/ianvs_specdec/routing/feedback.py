@@ -225,6 +225,8 @@ def check_feedback(value: Any) -> None:
     if isinstance(value, str) and value:
         if value != "scorer" and os.path.isdir(value):
             raise UserError(f"feedback {value} is a folder: give a file of JSON lines", key="feedback")
+        if value != "scorer" and not value.endswith(".jsonl"):
+            raise UserError(f"feedback must be scorer, or a file that ends in .jsonl, not {value!r}", key="feedback")
         return
     if not isinstance(value, Mapping) or "port" not in value:
         raise UserError(

@@ -98,12 +98,14 @@ class Keeper:
         self._router, self._to = router, to
         self._seen: set[np.uint64] = set()
         self._unsaved = False
+        self.answers = self.lessons = 0
 
     def saw(self, item: Item) -> None:
         self._seen.add(item.digest)
 
     def learned(self) -> None:
         self._unsaved = True
+        self.lessons += 1
 
     def __call__(self) -> None:
         if self._to is not None:
@@ -117,6 +119,8 @@ class Keeper:
 
     def last(self) -> None:
         """Save what has not been saved. Called when the router goes, where no error would be heard."""
+        if self.answers and not self.lessons:
+            log.warning("LifelongRouter: no feedback came on %d answers, so it has learned nothing", self.answers)
         if self._unsaved:
             try:
                 self()
@@ -156,6 +160,7 @@ class Lessons:
     def answered(self, side: str, query: Query, item: Item, data: Any, response: Mapping[str, Any]) -> None:
         with self._mutex:
             self._answers += 1
+            self._keep.answers = self._answers
             names = {name_of(query), named(text_of(query)), named(query.turns[0])}
             for name in names:
                 _remember(self._given, (name, side), (item, str(response.get("model", ""))))
