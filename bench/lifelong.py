@@ -26,10 +26,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ianvs_specdec.learned.folder import TrainedRouter
+from ianvs_specdec.learned.training import Recipe, train
+from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes, save_outcomes
 from ianvs_specdec.routers.lifelong import LifelongRouter
-from ianvs_specdec.routing.folder import TrainedRouter
-from ianvs_specdec.routing.outcomes import Floats, Outcomes, load_outcomes, save_outcomes
-from ianvs_specdec.routing.training import Recipe, train
 
 FEEDBACK = ("both", "routed", "cascade")
 KEPT = 0.3

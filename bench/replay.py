@@ -77,7 +77,7 @@ def prepare(folder: Path, data: Path, limit: int | None, large: bool) -> None:
     from ianvs_specdec.benchmarks.processor import DatasetProcessor
     from ianvs_specdec.cli import main as specdec
     from ianvs_specdec.llm import BACKENDS
-    from ianvs_specdec.models import EdgeModel
+    from ianvs_specdec.plugin.models import EdgeModel
 
     for part in ("testenv", "testalgorithms"):
         shutil.copytree(EXAMPLE / part, folder / JOB / part, ignore=shutil.ignore_patterns("__pycache__"))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from bench.lifelong import apgr, drifted, main
 
-from ianvs_specdec.routing.curve import Sides
-from ianvs_specdec.routing.evaluation import evaluate
-from ianvs_specdec.routing.outcomes import Outcomes, save_outcomes
-from ianvs_specdec.routing.quality import Scored
+from ianvs_specdec.evaluation.curve import Sides
+from ianvs_specdec.evaluation.quality import Scored
+from ianvs_specdec.evaluation.results import evaluate
+from ianvs_specdec.outcomes.recorded import Outcomes, save_outcomes
 from ianvs_specdec.types import Query
 
 

@@ -18,7 +18,7 @@ from ianvs_specdec.benchmarks.sandbox import Limits
 from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.benchmarks.scoring import scores
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.response import Response
+from ianvs_specdec.plugin.response import Response
 
 if os.name != "posix":
     pytest.skip("programs are run with limits only on POSIX systems", allow_module_level=True)

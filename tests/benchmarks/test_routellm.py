@@ -12,7 +12,7 @@ import pytest
 from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.cli import main
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing.outcomes import load_outcomes
+from ianvs_specdec.outcomes.recorded import load_outcomes
 
 HEADER = f"prompt,{routellm.EDGE},{routellm.CLOUD}\n"
 LAW = HEADER + '"Who sues?\nA. you\nB. they",True,False\nWhat is a tort?,False,True\n'

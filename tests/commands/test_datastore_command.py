@@ -8,7 +8,7 @@ import json
 import pytest
 
 from ianvs_specdec.cli import main
-from ianvs_specdec.datastore import Datastore
+from ianvs_specdec.drafters.datastore import Datastore
 
 WORDS = ["<unk>", "<user>", "<assistant>", "<end>", *(f"w{i}" for i in range(40))]
 TEMPLATE = (
@@ -111,7 +111,7 @@ def test_only_answers_with_the_last_tokens_before_them(build, row, expected):
 
 
 def test_plain_texts_and_compressed_files(build, monkeypatch):
-    from ianvs_specdec import sequences as reading
+    from ianvs_specdec.training import sequences as reading
 
     assert build("w1 w2\nw3\n", name="a.txt")[1] == [ids("w1 w2 w3")]
     assert build("w1 w2\nw3\n", name="a.txt.gz")[1] == [ids("w1 w2 w3")]
@@ -123,7 +123,7 @@ def test_plain_texts_and_compressed_files(build, monkeypatch):
 
 
 def test_a_model_without_chat_template_gets_a_transcript(build, tmp_path):
-    from ianvs_specdec.sequences import Sequences
+    from ianvs_specdec.training.sequences import Sequences
 
     plain = build_model(tmp_path / "plain", template=None)
     reading = Sequences(None, 10)

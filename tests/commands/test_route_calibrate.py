@@ -14,11 +14,10 @@ from plugin.test_api_logprobs import streamed, token
 
 from ianvs_specdec.cli import main
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routers import doubt
+from ianvs_specdec.learned import doubt, doubt_fit
+from ianvs_specdec.learned.doubt import Doubt
+from ianvs_specdec.outcomes.recorded import Outcomes, save_outcomes
 from ianvs_specdec.routers.cascade import CascadeRouter
-from ianvs_specdec.routers.doubt import Doubt
-from ianvs_specdec.routing import doubt_fit
-from ianvs_specdec.routing.outcomes import Outcomes, save_outcomes
 from ianvs_specdec.types import Query
 
 COUNT = 60

@@ -22,10 +22,10 @@ from reporting.builder import Bench, Side, choice, completion, usual
 
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.cli import main
-from ianvs_specdec.routing.calibration import Calibration
-from ianvs_specdec.routing.classifier import CLASSIFIERS, Classifier
-from ianvs_specdec.routing.folder import TrainedRouter
-from ianvs_specdec.routing.outcomes import digests, load_outcomes
+from ianvs_specdec.learned.calibration import Calibration
+from ianvs_specdec.learned.classifier import CLASSIFIERS, Classifier
+from ianvs_specdec.learned.folder import TrainedRouter
+from ianvs_specdec.outcomes.recorded import digests, load_outcomes
 
 SHARED = Path(os.environ.get("SPECDEC_SHARED") or Path(__file__).resolve().parents[3] / "shared") / "data"
 HEADER = "query,edge_correct,cloud_correct"

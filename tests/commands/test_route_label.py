@@ -16,9 +16,9 @@ import pytest
 from plugin.api_server import ScriptedAPI, Serve, answer, refusal, serving
 from plugin.conftest import build_model
 
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.cli import main
-from ianvs_specdec.journal import Journal
-from ianvs_specdec.routing.outcomes import load_outcomes
+from ianvs_specdec.outcomes.recorded import load_outcomes
 
 LETTERS = {"edge": "ABBA", "cloud": "BBBA"}
 """What the models choose for the questions 0 to 3; B is right."""
@@ -37,7 +37,7 @@ def letters(api: ScriptedAPI, prompt: str, number: int) -> bytes:
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", 0.01)
+    monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", 0.01)
     for name in ("RESULT_SAVED_URL", "IANVS_RUN_ID", "IANVS_FRESH", "IANVS_REPEAT"):
         monkeypatch.delenv(name, raising=False)
     with serving() as start:

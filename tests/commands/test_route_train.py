@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.cli import main
+from ianvs_specdec.learned.folder import FILE, TrainedRouter
 from ianvs_specdec.routers import build_router
-from ianvs_specdec.routing.folder import FILE, TrainedRouter
 
 
 def write(path: Path, count: int = 200, *, seed: int = 0, correct: str | None = None) -> Path:

@@ -10,7 +10,7 @@ import torch
 from drafters.builders import CASES, DEEP, DRAWING, Workshop, noisy
 
 from ianvs_specdec.decoding import decode, target_of
-from ianvs_specdec.drafters.draft_model import DraftModel
+from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.types import Sampling
 
 from .test_acceptance import chi_square_p_value

@@ -67,7 +67,7 @@ class Workshop:
         return drafters.create(method, settings), lengths.create(length)
 
     def datastore(self, path):
-        from ianvs_specdec.datastore import Datastore
+        from ianvs_specdec.drafters.datastore import Datastore
 
         Datastore.build(self.texts, self.vocabulary).save(path)
         return path

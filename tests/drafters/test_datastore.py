@@ -10,9 +10,9 @@ import numpy
 import pytest
 from decoding.tiny import VOCABULARY, tiny_model
 
-from ianvs_specdec import datastore
-from ianvs_specdec.datastore import Datastore, fingerprint
 from ianvs_specdec.decoding import HuggingFaceTarget
+from ianvs_specdec.drafters import datastore
+from ianvs_specdec.drafters.datastore import Datastore, fingerprint
 from ianvs_specdec.errors import UserError
 
 SEQUENCES = [[1, 2, 3, 4], [5, 1, 2, 3], [9], [1, 2, 7, 8, 1, 2, 3, 6]]
@@ -97,7 +97,7 @@ def test_a_file_gives_back_what_was_saved_and_is_the_same_every_time(tmp_path):
         ):
             numpy.testing.assert_array_equal(ours, theirs)
     code = (
-        "import sys; from pathlib import Path; from ianvs_specdec.datastore import Datastore;"
+        "import sys; from pathlib import Path; from ianvs_specdec.drafters.datastore import Datastore;"
         f"Datastore.build({SEQUENCES}, 10, 'print').save(Path(sys.argv[1]))"
     )
     for name in ("b", "c"):

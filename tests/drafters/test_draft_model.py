@@ -12,7 +12,7 @@ from decoding.tiny import VOCABULARY, tiny_model
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, decode, target_of
 from ianvs_specdec.decoding.sampling import Noise
-from ianvs_specdec.drafters.draft_model import DraftModel
+from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.types import Sampling
 
 from .builders import noisy

@@ -10,7 +10,7 @@ from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import decode, target_of
-from ianvs_specdec.drafters.draft_model import DraftModel
+from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
 

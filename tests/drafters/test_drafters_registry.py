@@ -46,7 +46,7 @@ def test_names_options_and_lengths_are_known_without_importing_torch():
 
 
 def test_a_wrong_value_is_told_when_the_hyperparameters_are_checked(tmp_path):
-    from ianvs_specdec.models import EdgeModel
+    from ianvs_specdec.plugin.models import EdgeModel
 
     (tmp_path / "config.json").write_text("{}")
     settings = {"model": str(tmp_path), "backend": "PromptLookup", "max_ngram": "three"}

@@ -15,8 +15,10 @@ from drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors, sa
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, TokenTree, decode, target_of
 from ianvs_specdec.decoding.sampling import Noise
-from ianvs_specdec.drafters import eagle, eagle_head, eagle_sequence
-from ianvs_specdec.drafters.eagle_static import PATHS, limited
+from ianvs_specdec.drafters.eagle import drafter as eagle
+from ianvs_specdec.drafters.eagle import head as eagle_head
+from ianvs_specdec.drafters.eagle import sequence as eagle_sequence
+from ianvs_specdec.drafters.eagle.static import PATHS, limited
 from ianvs_specdec.types import Sampling
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 3]

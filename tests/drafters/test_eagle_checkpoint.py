@@ -11,7 +11,7 @@ from decoding.tiny import tiny_model
 from drafters.eagle_oracle import CONFIG, HIDDEN, VOCABULARY, random_tensors, save
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import HuggingFaceTarget
-from ianvs_specdec.drafters.eagle_checkpoint import Checkpoint
+from ianvs_specdec.drafters.eagle.checkpoint import Checkpoint
 from ianvs_specdec.errors import UserError
 
 EAGLE3 = {**CONFIG, "draft_vocab_size": 15}

@@ -11,8 +11,8 @@ from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, Output, TokenTree, decode, target_of
-from ianvs_specdec.drafters.lookahead import DEFAULTS
-from ianvs_specdec.drafters.lookahead_official import Pool, Window
+from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
+from ianvs_specdec.drafters.lookahead.official import Pool, Window
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
 

@@ -11,8 +11,8 @@ from decoding.tiny import VOCABULARY, tiny_model
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Output, TokenTree, decode
 from ianvs_specdec.decoding.sampling import Noise
-from ianvs_specdec.drafters.medusa import STATIC_PATHS
-from ianvs_specdec.drafters.medusa_heads import MedusaHeads
+from ianvs_specdec.drafters.medusa.drafter import STATIC_PATHS
+from ianvs_specdec.drafters.medusa.heads import MedusaHeads
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
 

@@ -10,9 +10,9 @@ import torch
 from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.datastore import Datastore
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, TokenTree, decode
 from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.drafters.datastore import Datastore
 from ianvs_specdec.drafters.rest import frequent_prefixes
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling

@@ -9,10 +9,10 @@ import torch
 from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.datastore import Datastore
 from ianvs_specdec.decoding import Context, Drafter, HuggingFaceTarget, Output, TokenTree, decode
-from ianvs_specdec.drafters.suffix import Suffix
-from ianvs_specdec.drafters.suffix_automaton import REFRESHED, SuffixAutomaton
+from ianvs_specdec.drafters.datastore import Datastore
+from ianvs_specdec.drafters.suffix.automaton import REFRESHED, SuffixAutomaton
+from ianvs_specdec.drafters.suffix.drafter import Suffix
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
 

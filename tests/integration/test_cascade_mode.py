@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.metrics.table import Table
-from ianvs_specdec.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.routers.cascade import CascadeRouter
 
 from .harness import EXAMPLE

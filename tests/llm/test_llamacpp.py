@@ -19,10 +19,10 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.export.gguf import export_gguf
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm import backend
-from ianvs_specdec.llm.llamacpp import LlamaCppLLM
+from ianvs_specdec.llm.llamacpp.backend import LlamaCppLLM
 from ianvs_specdec.llm.specdec import SpecDecLLM
-from ianvs_specdec.models import CloudModel
-from ianvs_specdec.settings import Settings
+from ianvs_specdec.plugin.models import CloudModel
+from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Completion, Message, Sampling
 
 SAMPLING = Sampling(max_tokens=48)
@@ -313,7 +313,7 @@ def test_a_job_compares_lookup_with_llama_cpp_token_by_token(tmp_path: Path, mon
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
-    from ianvs_specdec.llm import llamacpp_model
+    from ianvs_specdec.llm.llamacpp import model as llamacpp_model
 
     llamacpp_model.binding.cache_clear()
     with pytest.raises(UserError, match=r"pip install 'ianvs-specdec\[llamacpp\]'") as raised:

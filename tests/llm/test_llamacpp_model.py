@@ -15,7 +15,7 @@ from tokenizers import pre_tokenizers
 from ianvs_specdec.decoding import TokenTree
 from ianvs_specdec.export.gguf import export_gguf
 from ianvs_specdec.export.vocabulary import PRE_TOKENIZERS
-from ianvs_specdec.llm.llamacpp_model import GgufTokenizer, LlamaCppModel
+from ianvs_specdec.llm.llamacpp.model import GgufTokenizer, LlamaCppModel
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (make test-llamacpp)")
 

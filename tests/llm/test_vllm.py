@@ -20,7 +20,7 @@ import pytest
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.llm.specdec import EagleSpecDecLLM, SpecDecLLM
-from ianvs_specdec.llm.vllm import VllmLLM
+from ianvs_specdec.llm.vllm.backend import VllmLLM
 from ianvs_specdec.types import Completion, Message, Sampling
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.llm.vllm import VllmLLM
-from ianvs_specdec.settings import Settings
+from ianvs_specdec.llm.vllm.backend import VllmLLM
+from ianvs_specdec.plugin.settings import Settings
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding" / "models"
 HEAD = str(MODELS / "cloud-eagle")
@@ -132,7 +132,7 @@ def test_options_that_are_no_mappings_still_go_by_back_end() -> None:
 
 def test_loading_the_module_and_checking_options_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from ianvs_specdec.settings import Settings\n"
+        "import sys; from ianvs_specdec.plugin.settings import Settings\n"
         f"Settings.parse({{'model': {str(MODELS / 'cloud')!r}, 'backend': 'vllm', "
         f"'speculative': {{'method': 'eagle', 'model': {HEAD!r}}}}})\n"
         "assert not {'torch', 'transformers', 'vllm'} & set(sys.modules), 'heavy'"

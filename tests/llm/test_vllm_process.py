@@ -17,10 +17,10 @@ import pytest
 
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm import vllm_process
-from ianvs_specdec.llm.vllm import VllmLLM, steps_of
-from ianvs_specdec.models import EdgeModel
-from ianvs_specdec.settings import Settings
+from ianvs_specdec.llm.vllm.backend import VllmLLM, steps_of
+from ianvs_specdec.llm.vllm import process as vllm_process
+from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Sampling, Step
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding" / "models"

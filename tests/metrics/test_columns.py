@@ -13,7 +13,7 @@ from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.metrics.intervals import half_width
 from ianvs_specdec.metrics.table import shared_time
-from ianvs_specdec.response import Response, response_of, turn_of
+from ianvs_specdec.plugin.response import Response, response_of, turn_of
 from ianvs_specdec.types import Completion, Query, Step, Trace
 
 DETAILS = {"model": "m", "backend": "specdec", "greedy": True, "slo": None, "routing": None}

@@ -11,7 +11,7 @@ import pytest
 from ianvs_specdec.benchmarks.processor import ROUNDS, DatasetProcessor
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics import METRICS
-from ianvs_specdec.response import response_of, turn_of
+from ianvs_specdec.plugin.response import response_of, turn_of
 from ianvs_specdec.types import Completion, Query, Trace
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.configuration import Configuration
-from ianvs_specdec.journal import Journal
+from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.metrics import METRICS
-from ianvs_specdec.response import Response, response_of, turn_of
+from ianvs_specdec.plugin.response import Response, response_of, turn_of
 from ianvs_specdec.types import Completion, Query, Sampling, Trace
 
 EDGE, CLOUD, GOLD = "BCBCBCBC", "BBBBBBBC", "B" * 8

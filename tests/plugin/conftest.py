@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.journal import Journal
+from ianvs_specdec.answers.journal import Journal
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
@@ -177,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubServer]:
-    monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", 0.01)
+    monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", 0.01)
     server = StubServer()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

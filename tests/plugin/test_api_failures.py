@@ -12,8 +12,8 @@ import pytest
 
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.llm import APIBasedLLM
-from ianvs_specdec.llm.api_endpoints import Secrets
-from ianvs_specdec.llm.api_failures import of_status
+from ianvs_specdec.llm.api.endpoints import Secrets
+from ianvs_specdec.llm.api.failures import of_status
 from ianvs_specdec.types import Sampling
 
 from .api_server import ScriptedAPI, Serve, answer, error, refusal, serving
@@ -25,7 +25,7 @@ KEY = 'sk-a"b/c+d\\e=0123456789'
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.setenv("STUB_KEY", KEY)
-    monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", 0.01)
+    monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", 0.01)
     with serving() as start:
         yield start
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from ianvs_specdec.llm.api_endpoints import FAILURES_TO_REST, Endpoint, Endpoints
-from ianvs_specdec.llm.api_limits import FREE_REPEATS, Budget, Places, Rate
+from ianvs_specdec.llm.api.endpoints import FAILURES_TO_REST, Endpoint, Endpoints
+from ianvs_specdec.llm.api.limits import FREE_REPEATS, Budget, Places, Rate
 
 SOON, LATE = 0.05, 60.0
 

@@ -48,7 +48,7 @@ def api() -> Iterator[FaultyProcess]:
 
 
 def test_64_streams_against_an_api_that_fails(api: FaultyProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", 0.05)
+    monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", 0.05)
     prompts = [f"question {index}" for index in range(QUERIES)]
     prompts += [f"{faulty_api.DOOMED} {index}" for index in range(DOOMED)]
     # The timeout is what a hanging request costs, and longer than a busy machine pauses in the middle of a stream.

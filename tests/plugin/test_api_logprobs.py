@@ -15,7 +15,7 @@ from remote.servers import response
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import APIBasedLLM
 from ianvs_specdec.llm.top_logprobs import TOP
-from ianvs_specdec.models import EdgeModel
+from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.types import Completion, Message, Sampling
 
 from .api_server import Reply, answer, refusal, serving

@@ -16,7 +16,7 @@ from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm import APIBasedLLM
 from ianvs_specdec.llm.specdec import SpecDecLLM
-from ianvs_specdec.settings import Settings
+from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Sampling
 
 from .api_server import ScriptedAPI, Serve, answer, error, refusal, serving
@@ -28,8 +28,8 @@ BAD = refusal("503 Service Unavailable", error("down"))
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", 0.01)
-    monkeypatch.setattr("ianvs_specdec.llm.api_endpoints.FIRST_REST", 0.05)
+    monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", 0.01)
+    monkeypatch.setattr("ianvs_specdec.llm.api.endpoints.FIRST_REST", 0.05)
     with serving() as start:
         yield start
 
@@ -68,7 +68,7 @@ def test_what_one_endpoint_fails_to_answer_another_answers(serve: Serve, caplog:
 
 
 def test_another_endpoint_is_asked_without_a_pause(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ianvs_specdec.llm.api_session.FIRST_DELAY", LONG)
+    monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", LONG)
     bad, good = serve(lambda prompt, number: BAD), serve(lambda prompt, number: answer(prompt))
     with llm(bad, good) as model:
         started = time.monotonic()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.llm.api_failures import AttemptError, Verdict
-from ianvs_specdec.llm.api_stream import StreamedAnswer, steps_of_acceptance
+from ianvs_specdec.llm.api.failures import AttemptError, Verdict
+from ianvs_specdec.llm.api.stream import StreamedAnswer, steps_of_acceptance
 from ianvs_specdec.types import Completion, Step
 
 
@@ -132,10 +132,10 @@ def test_reasoning_that_is_not_shown_comes_with_the_first_chunk() -> None:
 
 
 def test_an_endless_event_and_an_endless_stream_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ianvs_specdec.llm.api_stream.LONGEST_EVENT", 1000)
+    monkeypatch.setattr("ianvs_specdec.llm.api.stream.LONGEST_EVENT", 1000)
     with pytest.raises(AttemptError, match="more than an answer can hold"):
         read(b"data: " + b"x" * 2000)
-    monkeypatch.setattr("ianvs_specdec.llm.api_stream.LONGEST_STREAM", 5000)
+    monkeypatch.setattr("ianvs_specdec.llm.api.stream.LONGEST_STREAM", 5000)
     with pytest.raises(AttemptError, match="more than an answer can hold"):
         read(*[delta("x")] * 200)
 

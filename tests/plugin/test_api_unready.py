@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec.benchmarks.processor import DatasetProcessor
-from ianvs_specdec.models import EdgeModel
+from ianvs_specdec.plugin.models import EdgeModel
 
 REMOTE = "https://models.example.com/v1"
 

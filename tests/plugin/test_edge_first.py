@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec import observers
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics.table import Table
-from ianvs_specdec.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin import observers
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.routers import router
 from sedna.core.joint_inference import JointInference
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from ianvs_specdec.metrics import METRICS
-from ianvs_specdec.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 
 from .conftest import StubServer, build_model
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.benchmarks.rows import query_of
-from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.models import EdgeModel
+from ianvs_specdec.plugin.models import EdgeModel
 
 TURNS = ["ab ab ab", "and again"]
 EXPECTED = "forty characters that are expected back."

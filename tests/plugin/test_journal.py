@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec import journal as journal_module
-from ianvs_specdec.configuration import Configuration
+from ianvs_specdec.answers import journal as journal_module
+from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.journal import Journal
 from ianvs_specdec.run import current_repeat
 from ianvs_specdec.types import Completion, Message, Step, Trace
 
@@ -158,7 +158,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_journal import configuration, completion, messages, HARDWARE
-from ianvs_specdec.journal import Journal
+from ianvs_specdec.answers.journal import Journal
 journal = Journal(Path(sys.argv[1]) / "journal.jsonl", sys.argv[2])
 writer = configuration(writer=sys.argv[2])
 for number in range(500):

@@ -22,7 +22,7 @@ from ianvs_specdec.benchmarks.scoring import scores
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.metrics.judge import all_turn_scores
-from ianvs_specdec.response import Response
+from ianvs_specdec.plugin.response import Response
 
 from .judge_stub import JudgeStub, judging
 
@@ -285,7 +285,7 @@ def test_what_ended_the_attempts_is_told_in_the_judges_words(
     more: dict[str, Any],
     end: str,
 ) -> None:
-    monkeypatch.setattr("ianvs_specdec.llm.api_limits.FREE_REPEATS", 0)
+    monkeypatch.setattr("ianvs_specdec.llm.api.limits.FREE_REPEATS", 0)
     stub.judgment = lambda prompt: 500 if "question 7." in prompt else "Rating: [[6]]"
     assert scores(case(stub, 8, **more), [None] * 8) == [6.0] * 7 + [None]
     assert f"(no further attempt: {end}" in caplog.text

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.errors import AnswerError, UserError
-from ianvs_specdec.journal import Journal
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.metrics import METRICS
-from ianvs_specdec.models import CloudModel
+from ianvs_specdec.plugin.models import CloudModel
 from ianvs_specdec.types import Completion, Trace
 
 QUESTIONS = [f"q{number}" for number in range(6)]

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.journal import Journal
 from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.models import CloudModel, EdgeModel
-from ianvs_specdec.settings import Settings
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Trace
 
 from .conftest import StubServer, build_model
@@ -264,7 +264,7 @@ def test_a_deep_copy_is_equal_and_independent(job: Path, tiny_model: Path) -> No
 
 REPLAY = """
 import sys
-from ianvs_specdec.models import EdgeModel
+from ianvs_specdec.plugin.models import EdgeModel
 model = EdgeModel(model=sys.argv[1], backend="specdec", dtype="float32", max_tokens=12)
 model.load()
 assert model.predict({"query": "x", "gold": "B", "index": 0})["replayed"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec import observers
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.models import CloudModel, EdgeModel
-from ianvs_specdec.response import Response
+from ianvs_specdec.plugin import observers
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.response import Response
 
 
 class Listener:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.models import CloudModel
-from ianvs_specdec.overlap import Overlap
+from ianvs_specdec.plugin.models import CloudModel
+from ianvs_specdec.plugin.overlap import Overlap
 from ianvs_specdec.types import Completion, Trace
 
 

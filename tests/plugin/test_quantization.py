@@ -11,7 +11,7 @@ import pytest
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics import METRICS
-from ianvs_specdec.models import EdgeModel
+from ianvs_specdec.plugin.models import EdgeModel
 
 
 def edge(model: Path, **hyperparameters: Any) -> EdgeModel:

@@ -14,8 +14,8 @@ from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.metrics.columns import MEANS
 from ianvs_specdec.metrics.table import Table
-from ianvs_specdec.models import CloudModel, EdgeModel
-from ianvs_specdec.settings import Settings
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Completion, Sampling
 
 Start = Callable[..., None]

@@ -9,8 +9,8 @@ import pytest
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.models import CloudModel, EdgeModel
-from ianvs_specdec.settings import Settings
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.settings import Settings
 
 from .conftest import build_model
 

@@ -15,7 +15,7 @@ import yaml
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.identity import digest
 from ianvs_specdec.metrics import METRICS
-from ianvs_specdec.response import Response, response_of, turn_of
+from ianvs_specdec.plugin.response import Response, response_of, turn_of
 from ianvs_specdec.types import Completion, Step, Trace
 
 COLUMNS = (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.errors import AnswerError
-from ianvs_specdec.journal import Journal
 from ianvs_specdec.reporting.collect import collect
 from ianvs_specdec.reporting.details import LONGEST_TEXT, choose, kinds, pieces, rejected
 from ianvs_specdec.reporting.page import to_html, to_json

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.benchmarks.judge_prompts import conversations, read_prompts
-from ianvs_specdec.configuration import Configuration
-from ianvs_specdec.journal import Journal
 from ianvs_specdec.reporting.collect import collect
 
 from .builder import Bench, Side, completion

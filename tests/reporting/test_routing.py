@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
-from ianvs_specdec.configuration import Configuration
-from ianvs_specdec.journal import Journal
+from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.reporting.collect import collect
 from ianvs_specdec.reporting.routing import Outcome, curves
 from ianvs_specdec.types import Sampling

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from ianvs_specdec import observers
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.plugin import observers
 from ianvs_specdec.routers.base import Decision, Router
 from ianvs_specdec.routers.budget import BudgetRouter
 from ianvs_specdec.routers.latency import LatencyRouter

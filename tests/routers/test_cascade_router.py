@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.response import Attempt, Response, response_of, turn_of
+from ianvs_specdec.learned.doubt import Doubt
+from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
 from ianvs_specdec.routers import RandomRouter
 from ianvs_specdec.routers.cascade import CascadeRouter
-from ianvs_specdec.routers.doubt import Doubt
 from ianvs_specdec.routers.signals import SIGNALS
 from ianvs_specdec.types import Completion, Query, Trace
 

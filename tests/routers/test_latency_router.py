@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from simulation import Load, Server, Simulation, met, on_edge
 
-from ianvs_specdec import edge_first, observers
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.response import Response
+from ianvs_specdec.plugin import edge_first, observers
+from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.routers.latency import LatencyRouter
 from ianvs_specdec.routers.pace import Pace
 from ianvs_specdec.routers.privacy import PrivacyRouter

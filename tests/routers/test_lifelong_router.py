@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec import observers
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.learned import classifier as kinds
+from ianvs_specdec.learned.calibration import Calibration
+from ianvs_specdec.learned.classifier import Classifier
+from ianvs_specdec.learned.folder import TrainedRouter
+from ianvs_specdec.outcomes.recorded import Floats, digests
+from ianvs_specdec.plugin import observers
 from ianvs_specdec.routers.learned import LearnedRouter
 from ianvs_specdec.routers.lifelong import FOLDER, LOG, LifelongRouter
-from ianvs_specdec.routing import classifier as kinds
-from ianvs_specdec.routing.calibration import Calibration
-from ianvs_specdec.routing.classifier import Classifier
-from ianvs_specdec.routing.folder import TrainedRouter
-from ianvs_specdec.routing.outcomes import Floats, digests
 from ianvs_specdec.types import Query
 
 

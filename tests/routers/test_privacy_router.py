@@ -15,7 +15,7 @@ import pytest
 from personal_texts import NEGATIVES, POSITIVES
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.response import Response
+from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.routers.cloud_only import CloudOnly
 from ianvs_specdec.routers.oracle import OracleRouter
 from ianvs_specdec.routers.personal_data import kinds_in

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.response import Response
+from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.routers import CloudOnly, EdgeOnly, OracleRouter, RandomRouter
 
 

@@ -13,12 +13,14 @@ import pytest
 
 from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing import embedding, embedding_space, embedding_trees
-from ianvs_specdec.routing.classifier import classifier
-from ianvs_specdec.routing.embedding import ARRAYS, SETTINGS
-from ianvs_specdec.routing.embedding_trees import Trees
-from ianvs_specdec.routing.outcomes import Outcomes
-from ianvs_specdec.routing.training import Recipe, train
+from ianvs_specdec.learned import neighbours as embedding_space
+from ianvs_specdec.learned import text as embedding
+from ianvs_specdec.learned import trees as embedding_trees
+from ianvs_specdec.learned.classifier import classifier
+from ianvs_specdec.learned.text import ARRAYS, SETTINGS
+from ianvs_specdec.learned.training import Recipe, train
+from ianvs_specdec.learned.trees import Trees
+from ianvs_specdec.outcomes.recorded import Outcomes
 from ianvs_specdec.types import Query
 
 KINDS = ("logistic", "knn")
@@ -267,7 +269,7 @@ def test_scoring_needs_no_scikit_learn(models, tmp_path):
     program = (
         "import sys; sys.modules['sklearn'] = sys.modules['scipy'] = None\n"
         "from pathlib import Path\n"
-        "from ianvs_specdec.routing.embedding import LogisticClassifier\n"
+        "from ianvs_specdec.learned.text import LogisticClassifier\n"
         "from ianvs_specdec.types import Query\n"
         "print(LogisticClassifier.load(Path(sys.argv[1])).score([Query(('Calculate 1 + 2 for the court.',))])[0])"
     )

@@ -10,11 +10,11 @@ import math
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing import tables
-from ianvs_specdec.routing.bootstrap import draws, estimate, intervals, p_values
-from ianvs_specdec.routing.curve import Sides
-from ianvs_specdec.routing.evaluation import BASELINES, GRID, LEVELS, ORACLE_MONEY, RANDOM, evaluate, overhead
-from ianvs_specdec.routing.quality import Scored
+from ianvs_specdec.evaluation import tables
+from ianvs_specdec.evaluation.bootstrap import draws, estimate, intervals, p_values
+from ianvs_specdec.evaluation.curve import Sides
+from ianvs_specdec.evaluation.quality import Scored
+from ianvs_specdec.evaluation.results import BASELINES, GRID, LEVELS, ORACLE_MONEY, RANDOM, evaluate, overhead
 
 
 def case(count: int, seed: int = 0, *, priced: bool = False) -> Sides:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.exploration import BOOST, FEW, MOST, Exploration
+from ianvs_specdec.lifelong.exploration import BOOST, FEW, MOST, Exploration
 
 
 def taught(residuals: list[float], group: str = "g", side: int = 0) -> Exploration:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.learned.folder import FILE, SEEN, TrainedRouter
+from ianvs_specdec.learned.training import Recipe, train
+from ianvs_specdec.outcomes.recorded import Outcomes
 from ianvs_specdec.routers import build_router
 from ianvs_specdec.routers.learned import LearnedRouter
-from ianvs_specdec.routing.folder import FILE, SEEN, TrainedRouter
-from ianvs_specdec.routing.outcomes import Outcomes
-from ianvs_specdec.routing.training import Recipe, train
 from ianvs_specdec.types import Query
 
 

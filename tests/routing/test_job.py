@@ -12,12 +12,12 @@ import pytest
 import yaml
 from reporting.builder import PRICE, Bench, Side, choice, completion, usual
 
+from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.benchmarks.judge_prompts import conversations, read_prompts
-from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.journal import Journal
-from ianvs_specdec.routing.job import outcomes_of_job
-from ianvs_specdec.routing.quality_scorers import ReferenceQuality, quality
+from ianvs_specdec.outcomes.job import outcomes_of_job
+from ianvs_specdec.outcomes.quality import ReferenceQuality, quality
 from ianvs_specdec.types import Sampling
 
 RIGHT, WRONG = "The answer is B.", "The answer is C."

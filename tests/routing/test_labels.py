@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing.labels import soft_labels, targets
-from ianvs_specdec.routing.outcomes import Outcomes
+from ianvs_specdec.outcomes.labels import soft_labels, targets
+from ianvs_specdec.outcomes.recorded import Outcomes
 from ianvs_specdec.types import Query
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.ngrams import Rows, Weighting, grams_of, weigh
-from ianvs_specdec.routing.online import AGE, LEAST, Observation, OnlineLearner, squash, unsquash
-from ianvs_specdec.routing.outcomes import Floats
+from ianvs_specdec.lifelong.grams import Rows, Weighting, grams_of, weigh
+from ianvs_specdec.lifelong.online import AGE, LEAST, Observation, OnlineLearner, squash, unsquash
+from ianvs_specdec.outcomes.recorded import Floats
 from ianvs_specdec.types import Query
 
 WORDS = ("rivers", "minerals", "logarithms", "kings")

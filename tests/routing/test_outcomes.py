@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing.outcomes import Outcomes, digests, load_outcomes, save_outcomes, text_of
+from ianvs_specdec.outcomes.recorded import Outcomes, digests, load_outcomes, save_outcomes, text_of
 from ianvs_specdec.types import Query
 
 HEADER = "query,edge_correct,cloud_correct"

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.curve import Path, Ranking, Sides
-from ianvs_specdec.routing.quality import BINS, Scored, Tally, over_thresholds
+from ianvs_specdec.evaluation.curve import Path, Ranking, Sides
+from ianvs_specdec.evaluation.quality import BINS, Scored, Tally, over_thresholds
 
 
 def measured(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing.quality_scorers import ReferenceQuality, quality, share
+from ianvs_specdec.outcomes.quality import ReferenceQuality, quality, share
 from ianvs_specdec.types import Query
 
 

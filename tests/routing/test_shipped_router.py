@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.learned.folder import TrainedRouter
+from ianvs_specdec.outcomes.recorded import digests
 from ianvs_specdec.routers import build_router
-from ianvs_specdec.routing.folder import TrainedRouter
-from ianvs_specdec.routing.outcomes import digests
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
 FOLDER = EXAMPLE / "models" / "router"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ianvs_specdec.routing.calibration import Calibration, fit_calibration
-from ianvs_specdec.routing.outcomes import Outcomes
-from ianvs_specdec.routing.threshold import keeping, sharing
+from ianvs_specdec.learned.calibration import Calibration, fit_calibration
+from ianvs_specdec.learned.threshold import keeping, sharing
+from ianvs_specdec.outcomes.recorded import Outcomes
 from ianvs_specdec.types import Query
 
 

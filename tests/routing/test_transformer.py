@@ -13,8 +13,8 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing.transformer import TransformerClassifier
-from ianvs_specdec.routing.transformer_model import QueryTokens, word_tokenizer
+from ianvs_specdec.learned.transformer import TransformerClassifier
+from ianvs_specdec.learned.transformer_model import QueryTokens, word_tokenizer
 from ianvs_specdec.types import Query
 
 WORDS = [f"{first}{second}" for first in "abcde" for second in "lmnoprst"]

@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts
-from ianvs_specdec.configuration import Configuration
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests, digest
-from ianvs_specdec.journal import Journal
-from ianvs_specdec.llm.api import APIBasedLLM, tell_once
+from ianvs_specdec.llm.api.backend import APIBasedLLM, tell_once
 from ianvs_specdec.types import Message, Sampling
 
 log = logging.getLogger(__name__)

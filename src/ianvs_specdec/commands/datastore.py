@@ -49,8 +49,8 @@ def run(options: argparse.Namespace) -> int:
     if missing := [str(path) for path in options.data if not path.is_file()]:
         raise UserError(f"--data: there is no file {missing[0]}")
 
-    from ianvs_specdec.datastore import Datastore, fingerprint
-    from ianvs_specdec.sequences import Sequences
+    from ianvs_specdec.drafters.datastore import Datastore, fingerprint
+    from ianvs_specdec.training.sequences import Sequences
 
     tokenizer, vocabulary = _load(options.model)
     sequences = Sequences(tokenizer, vocabulary, options.field)
@@ -77,7 +77,7 @@ def _load(folder: Path) -> tuple[Any, int]:
     """The model's tokenizer, None if it has none, and the size of its vocabulary."""
     from transformers import AutoConfig, AutoTokenizer
 
-    from ianvs_specdec.datastore import fingerprint
+    from ianvs_specdec.drafters.datastore import fingerprint
 
     if not folder.is_dir():
         raise UserError(f"--model {folder} is not a folder: give the folder of a Hugging Face model")

@@ -21,8 +21,8 @@ from ianvs_specdec.benchmarks import cmmlu, gsm8k, humaneval, mmlu
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
-from ianvs_specdec.reporting.workspace import Case, Dataset, Workspace, read_workspace
 from ianvs_specdec.types import Query
+from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
 
 ROLES = {"system": "SYSTEM", "user": "HUMAN", "assistant": "BOT"}
 _MMLU = frozenset[str]().union(*mmlu.CATEGORIES.values())

@@ -22,17 +22,17 @@ from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.progress import Progress
 from ianvs_specdec.commands.threshold import add_threshold
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.models import EdgeModel
+from ianvs_specdec.learned.doubt import Doubt
+from ianvs_specdec.outcomes.labels import LABELS, targets
+from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes
+from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers.cascade import PRIOR, CascadeRouter
-from ianvs_specdec.routers.doubt import Doubt
 from ianvs_specdec.routers.learned import LearnedRouter
 from ianvs_specdec.routers.signals import SIGNALS
-from ianvs_specdec.routing.labels import LABELS, targets
-from ianvs_specdec.routing.outcomes import Floats, Outcomes, load_outcomes
 from ianvs_specdec.types import Query
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routing.evaluation import Evaluation
+    from ianvs_specdec.evaluation.results import Evaluation
 
 FITTED = "calibrated"
 SHOWN = ("auroc", "apgr", "cpt50", "cpt80", "ece", "share", "quality")
@@ -74,9 +74,9 @@ def run(options: argparse.Namespace) -> int:
     targets(outcomes, options.label, options.epsilon)
     outcomes, doubts = _doubts(options, outcomes, prior)
     labels = targets(outcomes, options.label, options.epsilon)
-    from ianvs_specdec.routing.doubt_fit import cross_fitted, fit
-    from ianvs_specdec.routing.threshold import keeping, sharing
-    from ianvs_specdec.routing.training import fold_numbers
+    from ianvs_specdec.learned.doubt_fit import cross_fitted, fit
+    from ianvs_specdec.learned.threshold import keeping, sharing
+    from ianvs_specdec.learned.training import fold_numbers
 
     numbers = fold_numbers(outcomes, "row", options.folds, options.seed)
     held = cross_fitted(doubts, labels, [np.flatnonzero(numbers == fold) for fold in range(options.folds)])
@@ -124,7 +124,7 @@ def _doubts(
     options: argparse.Namespace, outcomes: Outcomes, prior: LearnedRouter | None
 ) -> tuple[Outcomes, dict[str, Floats]]:
     """The signals of the edge's answers, and the outcomes of the queries that it has answered."""
-    from ianvs_specdec.routing.collect import running
+    from ianvs_specdec.outcomes.asking import running
 
     items = ["logprobs=true", *options.edge_set]
     own = read_hyperparameters(options.edge, items, "--edge-set", {"--edge-backend": options.edge_backend})
@@ -161,10 +161,10 @@ def _signals(names: Sequence[str], response: Any, prior: float | None) -> dict[s
 def _evaluate(
     outcomes: Outcomes, doubts: dict[str, Floats], held: Floats, threshold: float, labels: Floats
 ) -> Evaluation:
-    from ianvs_specdec.routing.bootstrap import RESAMPLES, SEED
-    from ianvs_specdec.routing.curve import Sides
-    from ianvs_specdec.routing.evaluation import evaluate
-    from ianvs_specdec.routing.quality import Scored
+    from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED
+    from ianvs_specdec.evaluation.curve import Sides
+    from ianvs_specdec.evaluation.quality import Scored
+    from ianvs_specdec.evaluation.results import evaluate
 
     sides = Sides(outcomes.edge, outcomes.cloud, outcomes.edge_cost, outcomes.cloud_cost)
     alone = [Scored(name, values) for name, values in doubts.items()]
@@ -173,7 +173,7 @@ def _evaluate(
 
 
 def _tell(evaluation: Evaluation, slopes: dict[str, float], out: Path) -> None:
-    from ianvs_specdec.routing.evaluation import BASELINES, LEVELS
+    from ianvs_specdec.evaluation.results import BASELINES, LEVELS
 
     print(f"{evaluation.queries} queries, {evaluation.resamples} bootstrap draws, 95 % intervals")
     for result in evaluation.results:

@@ -22,11 +22,11 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.errors import UserError, packages
-from ianvs_specdec.routing.labels import LABELS
-from ianvs_specdec.routing.quality import Scored
+from ianvs_specdec.evaluation.quality import Scored
+from ianvs_specdec.outcomes.labels import LABELS
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routing.inputs import Inputs
+    from ianvs_specdec.evaluation.inputs import Inputs
 
 RESAMPLES = 1000
 FEWEST = 100
@@ -91,10 +91,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     _check(options)
 
-    from ianvs_specdec.routing import tables
-    from ianvs_specdec.routing.curve import Sides
-    from ianvs_specdec.routing.evaluation import evaluate
-    from ianvs_specdec.routing.inputs import undefined
+    from ianvs_specdec.evaluation import tables
+    from ianvs_specdec.evaluation.curve import Sides
+    from ianvs_specdec.evaluation.inputs import undefined
+    from ianvs_specdec.evaluation.results import evaluate
 
     inputs, scoring = _gather(options)
     started = time.perf_counter()
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         "evaluation.json": json.dumps(document, indent=1, allow_nan=False) + "\n",
     }
     if importlib.util.find_spec("matplotlib"):
-        from ianvs_specdec.routing.plot import to_png
+        from ianvs_specdec.evaluation.plot import to_png
 
         files["curves.png"] = to_png(evaluation)
     else:
@@ -154,17 +154,17 @@ def _check(options: argparse.Namespace) -> None:
 
 def _gather(options: argparse.Namespace) -> tuple[Inputs, float]:
     """What is to be evaluated, and the seconds that it took to read and score it."""
-    from ianvs_specdec.routing.evaluation import BASELINES
-    from ianvs_specdec.routing.inputs import Inputs, job_routers, named_router, threads
-    from ianvs_specdec.routing.outcomes import load_outcomes
-    from ianvs_specdec.routing.scores_file import read_scores
+    from ianvs_specdec.evaluation.inputs import Inputs, job_routers, named_router, threads
+    from ianvs_specdec.evaluation.results import BASELINES
+    from ianvs_specdec.evaluation.scores_file import read_scores
+    from ianvs_specdec.outcomes.recorded import load_outcomes
 
     started = time.perf_counter()
     named = [named_router(name) for name in options.router if name not in BASELINES]
     if options.outcomes:
         inputs = Inputs(load_outcomes(options.outcomes))
     else:
-        from ianvs_specdec.routing.job import outcomes_of_job
+        from ianvs_specdec.outcomes.job import outcomes_of_job
 
         inputs = Inputs(outcomes_of_job(options.job))
         for scored in job_routers(options.job, inputs.outcomes):

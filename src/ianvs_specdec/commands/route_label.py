@@ -20,12 +20,12 @@ from ianvs_specdec.commands.hyperparameters import Hyperparameters, read_hyperpa
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.progress import Progress
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing.labels import LABELS, soft_labels, targets
-from ianvs_specdec.routing.outcomes import Floats, Outcomes, save_outcomes
-from ianvs_specdec.routing.quality_scorers import NAMES, Quality, quality
+from ianvs_specdec.outcomes.labels import LABELS, soft_labels, targets
+from ianvs_specdec.outcomes.quality import NAMES, Quality, quality
+from ianvs_specdec.outcomes.recorded import Floats, Outcomes, save_outcomes
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routing.collect import Collected
+    from ianvs_specdec.outcomes.asking import Collected
 
 SIDES = ("edge", "cloud")
 
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     scorer = quality(options.quality)
     if options.job is not None:
-        from ianvs_specdec.routing.job import outcomes_of_job
+        from ianvs_specdec.outcomes.job import outcomes_of_job
 
         outcomes = outcomes_of_job(options.job, scorer, options.algorithm)
     else:
@@ -96,7 +96,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
-    from ianvs_specdec.routing.collect import MoreAnswers, collect, read_rows
+    from ianvs_specdec.outcomes.asking import MoreAnswers, collect, read_rows
 
     settings = {side: _settings(options, side) for side in SIDES}
     scorers = read_hyperparameters(None, options.scorer_set, "--scorer-set")
@@ -126,7 +126,7 @@ def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
 
 
 def _settings(options: argparse.Namespace, side: str) -> Hyperparameters:
-    from ianvs_specdec.routing.collect import SIDES as MODELS
+    from ianvs_specdec.outcomes.asking import SIDES as MODELS
 
     file, items, backend = (getattr(options, name) for name in (side, f"{side}_set", f"{side}_backend"))
     own = read_hyperparameters(file, items, f"--{side}-set", {f"--{side}-backend": backend})

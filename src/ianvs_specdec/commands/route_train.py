@@ -19,14 +19,14 @@ import yaml
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands.threshold import add_threshold
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.routing.classifier import FITTED
-from ianvs_specdec.routing.folder import TrainedRouter, check_folder
-from ianvs_specdec.routing.labels import LABELS, truths
-from ianvs_specdec.routing.outcomes import Floats, Outcomes, load_outcomes
+from ianvs_specdec.learned.classifier import FITTED
+from ianvs_specdec.learned.folder import TrainedRouter, check_folder
+from ianvs_specdec.outcomes.labels import LABELS, truths
+from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routing.evaluation import Result
-    from ianvs_specdec.routing.training import Recipe
+    from ianvs_specdec.evaluation.results import Result
+    from ianvs_specdec.learned.training import Recipe
 
 SHOWN = {
     "auroc": "AUROC",
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         rest, held = outcomes, _unseen(load_outcomes(options.test), outcomes, options.test)
     else:
         rest, held = outcomes.split(options.by, options.held_out, options.split_seed)
-    from ianvs_specdec.routing.training import Recipe, train
+    from ianvs_specdec.learned.training import Recipe, train
 
     recipe = Recipe(
         kind=options.kind,
@@ -133,10 +133,10 @@ def _unseen(held: Outcomes, rest: Outcomes, path: Path) -> Outcomes:
 
 
 def _evaluate(router: TrainedRouter, held: Outcomes, labels: Floats) -> Result:
-    from ianvs_specdec.routing.bootstrap import RESAMPLES, SEED
-    from ianvs_specdec.routing.curve import Sides
-    from ianvs_specdec.routing.evaluation import evaluate
-    from ianvs_specdec.routing.quality import Scored
+    from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED
+    from ianvs_specdec.evaluation.curve import Sides
+    from ianvs_specdec.evaluation.quality import Scored
+    from ianvs_specdec.evaluation.results import evaluate
 
     scores = router.score(held.queries)
     scored = Scored.at(router.kind, scores, router.threshold, labels=labels)

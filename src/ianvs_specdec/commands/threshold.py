@@ -1,4 +1,4 @@
-"""The arguments that say how a threshold is picked (see ``routing.threshold``)."""
+"""The arguments that say how a threshold is picked (see ``learned.threshold``)."""
 
 from __future__ import annotations
 

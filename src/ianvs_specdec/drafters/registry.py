@@ -41,7 +41,7 @@ METHODS: dict[str, Method] = {
         "ianvs_specdec.drafters.predicted_output:PredictedOutput", "PredictedOutput", "fixed:64", {"resync": int}
     ),
     "lookahead": Method(
-        "ianvs_specdec.drafters.lookahead:lookahead",
+        "ianvs_specdec.drafters.lookahead.drafter:lookahead",
         "LadeSpecDec",
         "full",
         {"level": int, "window": int, "guess": int, "start": ("official", "prompt")},
@@ -50,7 +50,7 @@ METHODS: dict[str, Method] = {
         "ianvs_specdec.drafters.rest:Rest", "RestSpecDec", "full", {"datastore": Path, "nodes": int}, ("datastore",)
     ),
     "suffix": Method(
-        "ianvs_specdec.drafters.suffix:Suffix",
+        "ianvs_specdec.drafters.suffix.drafter:Suffix",
         "SuffixSpecDec",
         "full",
         {"datastore": Path, "head": Path, "min_match": int},
@@ -62,21 +62,21 @@ METHODS: dict[str, Method] = {
         {"nodes": int, "successors": int, "order": int},
     ),
     "draft_model": Method(
-        "ianvs_specdec.drafters.draft_model:DraftModel",
+        "ianvs_specdec.drafters.draft_model.drafter:DraftModel",
         "DraftModelSpecDec",
         "fixed:5",
         {"draft": Path, "branches": int},
         ("draft",),
     ),
     "medusa": Method(
-        "ianvs_specdec.drafters.medusa:Medusa",
+        "ianvs_specdec.drafters.medusa.drafter:Medusa",
         "MedusaSpecDec",
         "full",
         {"head": Path, "tree": ("static", "dynamic", "chain"), "nodes": int},
         ("head",),
     ),
     "eagle": Method(
-        "ianvs_specdec.drafters.eagle:Eagle",
+        "ianvs_specdec.drafters.eagle.drafter:Eagle",
         "EagleSpecDec",
         "full",
         {

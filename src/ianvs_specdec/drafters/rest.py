@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy
 from numpy.typing import NDArray
 
-from ianvs_specdec.datastore import Datastore
 from ianvs_specdec.decoding import Context, Drafter, Target, TokenTree
+from ianvs_specdec.drafters.datastore import Datastore
 
 LONGEST_MATCH, SHORTEST_MATCH = 16, 2
 CONTINUATION = 10

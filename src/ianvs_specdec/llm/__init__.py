@@ -26,9 +26,9 @@ BACKENDS = {
     "DraftModelSpecDec": "ianvs_specdec.llm.specdec:DraftModelSpecDecLLM",
     "MedusaSpecDec": "ianvs_specdec.llm.specdec:MedusaSpecDecLLM",
     "EagleSpecDec": "ianvs_specdec.llm.specdec:EagleSpecDecLLM",
-    "llamacpp": "ianvs_specdec.llm.llamacpp:LlamaCppLLM",
-    "vllm": "ianvs_specdec.llm.vllm:VllmLLM",
-    "api": "ianvs_specdec.llm.api:APIBasedLLM",
+    "llamacpp": "ianvs_specdec.llm.llamacpp.backend:LlamaCppLLM",
+    "vllm": "ianvs_specdec.llm.vllm.backend:VllmLLM",
+    "api": "ianvs_specdec.llm.api.backend:APIBasedLLM",
 }
 """Name in YAML -> ``module:class``. These modules import no heavy library before a model is loaded."""
 

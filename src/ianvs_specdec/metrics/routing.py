@@ -18,15 +18,15 @@ import numpy as np
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
 from ianvs_specdec.benchmarks.scoring import TOGETHER, pair_of
-from ianvs_specdec.edge_first import answer_of
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED
+from ianvs_specdec.evaluation.curve import Sides
+from ianvs_specdec.evaluation.quality import Scored
+from ianvs_specdec.evaluation.results import evaluate
 from ianvs_specdec.metrics.table import NAN, Column, Table
-from ianvs_specdec.reporting.journal import KeptAnswers
-from ianvs_specdec.routing.bootstrap import RESAMPLES, SEED
-from ianvs_specdec.routing.curve import Sides
-from ianvs_specdec.routing.evaluation import evaluate
-from ianvs_specdec.routing.quality import Scored
+from ianvs_specdec.plugin.edge_first import answer_of
 from ianvs_specdec.run import job_folder
+from ianvs_specdec.workspace.kept import KeptAnswers
 
 NAMES = {"Router AUROC": "auroc", "Router APGR": "apgr"}
 SIDES = ("edge", "cloud")

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.benchmarks.scoring import scores
-from ianvs_specdec.edge_first import answer_of
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.plugin.edge_first import answer_of
 
 Column = NDArray[np.float64]
 Response = Mapping[str, Any]

@@ -25,10 +25,10 @@ from ianvs_specdec.reporting.figures import (
     safe,
     set_scores,
 )
-from ianvs_specdec.reporting.journal import KeptAnswers
 from ianvs_specdec.reporting.judged import Judgments, judgments, score
 from ianvs_specdec.reporting.routing import Outcomes, curves, scores_of
-from ianvs_specdec.reporting.workspace import Case, Dataset, Row, Workspace, read_workspace
+from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
+from ianvs_specdec.workspace.kept import KeptAnswers
 
 VERSION = 1
 SHOWN = (

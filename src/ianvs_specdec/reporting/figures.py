@@ -17,7 +17,7 @@ from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.metrics.columns import DISTRIBUTIONS, all_columns
 from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.table import Table
-from ianvs_specdec.reporting.workspace import Case, Row
+from ianvs_specdec.workspace.cases import Case, Row
 
 QUANTILES = (*range(101), 99.5, 99.9)
 """Percents at which a distribution is kept: the values in between are interpolated."""

@@ -9,7 +9,7 @@ from typing import Any
 from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.reporting.workspace import Case, Dataset, Row, Workspace
+from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace
 
 Judgments = list[tuple[float | None, str]]
 """Per turn: the rating, 1 to 10, None if the text has none, and the text."""

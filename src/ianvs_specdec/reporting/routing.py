@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
+from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED
+from ianvs_specdec.evaluation.curve import Path, Ranking, Sides
+from ianvs_specdec.evaluation.quality import Scored
+from ianvs_specdec.evaluation.results import Result, evaluate
+from ianvs_specdec.outcomes.recorded import Floats
+from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.reporting.figures import ASKING
-from ianvs_specdec.reporting.journal import KeptAnswers, price
-from ianvs_specdec.reporting.workspace import Case, Dataset, Row
-from ianvs_specdec.response import Response
-from ianvs_specdec.routing.bootstrap import RESAMPLES, SEED
-from ianvs_specdec.routing.curve import Path, Ranking, Sides
-from ianvs_specdec.routing.evaluation import Result, evaluate
-from ianvs_specdec.routing.outcomes import Floats
-from ianvs_specdec.routing.quality import Scored
 from ianvs_specdec.types import Sampling
+from ianvs_specdec.workspace.cases import Case, Dataset, Row
+from ianvs_specdec.workspace.kept import KeptAnswers, price
 
 POINTS = 200
 """A curve has no more points than about this."""
@@ -113,7 +113,7 @@ def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[
 
     ``routers``: number of the test case, name, and the router's score per query. Routers that give all queries the same
     score have no curve, and equal scores are drawn once. A curve goes from all queries on the edge to all in the cloud;
-    queries of equal score change sides together. Beside its points a curve has ``METRICS`` (see ``routing.quality``;
+    queries of equal score change sides together. Beside its points a curve has ``METRICS`` (see ``evaluation.quality``;
     None where one is not defined) and, in ``intervals``, the ends of their 95 % intervals.
     """
     if len(both) < 2:

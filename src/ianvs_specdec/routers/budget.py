@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ianvs_specdec import observers
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.plugin import observers
 from ianvs_specdec.routers.base import Decision, number
 from ianvs_specdec.routers.composed import ConstrainedRouter, overrule
 from ianvs_specdec.routers.pricing import Prices

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec import edge_first
 from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.learned.doubt import Doubt
+from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.routers import build_router, check_router
 from ianvs_specdec.routers import router as router_named
 from ianvs_specdec.routers.base import Decision, Router, number
 from ianvs_specdec.routers.composed import ConstrainedRouter
-from ianvs_specdec.routers.doubt import Doubt
 from ianvs_specdec.routers.signals import SIGNALS
 from ianvs_specdec.types import Query
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ianvs_specdec import edge_first, observers
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.routers.base import Decision, number
 from ianvs_specdec.routers.composed import ConstrainedRouter, is_private, overrule
 from ianvs_specdec.routers.pace import Pace

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.learned.folder import TrainedRouter, read_settings
 from ianvs_specdec.routers.base import Router, number
-from ianvs_specdec.routing.folder import TrainedRouter, read_settings
 from ianvs_specdec.types import Query
 
 

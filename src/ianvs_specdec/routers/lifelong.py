@@ -13,19 +13,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ianvs_specdec import observers
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import digest
+from ianvs_specdec.learned.folder import TrainedRouter, check_folder
+from ianvs_specdec.lifelong.adapted import AdaptedClassifier
+from ianvs_specdec.lifelong.exploration import Exploration
+from ianvs_specdec.lifelong.feedback import FeedbackLog, check_feedback
+from ianvs_specdec.lifelong.lessons import Item, Keeper, Lessons, adapted, item_of
+from ianvs_specdec.lifelong.online import SIDES, OnlineLearner
+from ianvs_specdec.outcomes.recorded import load_outcomes
+from ianvs_specdec.plugin import observers
 from ianvs_specdec.routers.base import Decision, Router, number
 from ianvs_specdec.routers.learned import LearnedRouter
-from ianvs_specdec.routing.adapted import AdaptedClassifier
-from ianvs_specdec.routing.exploration import Exploration
-from ianvs_specdec.routing.feedback import FeedbackLog, check_feedback
-from ianvs_specdec.routing.folder import TrainedRouter, check_folder
-from ianvs_specdec.routing.lessons import Item, Keeper, Lessons, adapted, item_of
-from ianvs_specdec.routing.online import SIDES, OnlineLearner
-from ianvs_specdec.routing.outcomes import load_outcomes
 from ianvs_specdec.run import current_repeat, current_run, job_folder, on_worker
 from ianvs_specdec.types import Query
 
@@ -36,14 +36,14 @@ ASKED = 4096
 
 
 class LifelongRouter(Router):
-    """A trained router's score, corrected by what feedback has taught since (see ``routing.online``).
+    """A trained router's score, corrected by what feedback has taught since (see ``lifelong.online``).
 
     - ``path``: the trained router's folder, or one that a LifelongRouter saved: then it goes on from there;
     - ``threshold``: as for LearnedRouter;
     - ``feedback``: ``scorer`` (the benchmark's own scorer judges each answer as soon as it is given), a file of JSON
-      lines that may grow meanwhile, or ``{port: N, token_env: NAME}``: an endpoint (see ``routing.feedback``);
+      lines that may grow meanwhile, or ``{port: N, token_env: NAME}``: an endpoint (see ``lifelong.feedback``);
     - ``explore``: share of the decisions that are turned round, so that it stays known what both models can do (more
-      of them in a group where that is not known, or has changed, see ``routing.exploration``); the draw depends on
+      of them in a group where that is not known, or has changed, see ``lifelong.exploration``); the draw depends on
       ``seed`` and the query's content;
     - ``replay``: a file of outcomes, such as the router was trained on: some of them are learned first, so that it is
       known what the models could do before;

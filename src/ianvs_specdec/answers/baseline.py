@@ -1,0 +1,30 @@
+"""How an answer stands to that of the same model decoded token by token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ianvs_specdec.answers.journal import Entry, Journal
+
+
+def compare(journal: Journal, baseline_key: str, key: str, entry: Entry) -> dict[str, Any] | None:
+    """How the answer stands to the baseline's; None if that is not known."""
+    baseline = entry if baseline_key == key else journal.get(baseline_key)
+    if baseline is None:
+        return None
+    ours, theirs = entry.completion, baseline.completion
+    comparison: dict[str, Any] = {
+        "key": baseline_key,
+        "latency": theirs.trace.latency if baseline.hardware == entry.hardware else None,
+        "issued": theirs.trace.issued,
+        "busy": theirs.trace.busy,
+        "completion_tokens": theirs.completion_tokens,
+        "identical": ours.token_ids == theirs.token_ids,
+    }
+    if not comparison["identical"]:
+        pairs = zip(ours.token_ids, theirs.token_ids, strict=False)
+        shorter = min(len(ours.token_ids), len(theirs.token_ids))
+        difference = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
+        near_ties = {position for position, _ in (*ours.trace.near_ties, *theirs.trace.near_ties)}
+        comparison |= {"difference": difference, "near_tie": difference in near_ties}
+    return comparison

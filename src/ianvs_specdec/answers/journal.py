@@ -1,0 +1,332 @@
+"""The journal of answers: nothing that a model was asked is lost, and nothing is asked twice.
+
+One append-only file of JSON lines, ``<workspace>/<job>/journal.jsonl``, shared by the edge model, the cloud model and
+all test cases of a job. There are four kinds of lines, told apart by their first key:
+
+``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
+    one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer.
+``{"failed": key, "run": id, "side": ..., "time": ..., "error": ..., "failures": [[seconds, what], ...]}``
+    a request that got no answer, and why. It is asked again by the next run.
+``{"config_id": id, "model": name, "value": {...}}``
+    a configuration: everything that determines answers except the messages. Written once, before its first answer.
+``{"hardware_id": id, "value": {...}}``
+    the machine on which timings were taken. Written once, before its first answer.
+
+Every line is appended by one write under a file lock, so several processes can share a journal, and a process that is
+killed loses at most the line it was writing. Reading keeps only keys and offsets: an answer is parsed when it is asked
+for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar
+
+from filelock import FileLock, Timeout
+
+from ianvs_specdec.answers.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
+from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.identity import digest
+from ianvs_specdec.run import current_run, job_folder
+from ianvs_specdec.types import Completion, Message
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "journal.jsonl"
+LOCK_SECONDS = 60
+LOCK_PAUSE = 0.005
+
+_ANSWER = re.compile(
+    rb'\{"key":"([0-9a-f]{64})","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})","run":"([^"\\]*)",'
+    rb'"side":"[^"\\]*","hardware":"([0-9a-f]{16})",'
+)
+_FAILED = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
+_RECORD = re.compile(rb'\{"(config|hardware)_id":"([0-9a-f]{16})",')
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An answer found in the journal. ``replayed``: it was made by an earlier run, not by the one in progress."""
+
+    completion: Completion
+    hardware: str
+    replayed: bool
+
+
+class Journal:
+    """The answers of one job. Thread-safe; several processes may hold the same file."""
+
+    _open: ClassVar[dict[tuple[Path, str, bool], Journal]] = {}
+    _opening = threading.Lock()
+
+    def __init__(self, path: Path, run: str, fresh: bool = False) -> None:
+        self.path, self.run, self.fresh = path, run, fresh
+        self.corrupt = 0
+        self._answers: dict[bytes, tuple[int, int, bool]] = {}
+        self._earlier: dict[str, set[bytes]] = {}
+        self._records: dict[str, tuple[int, int]] = {}
+        self._explained: set[str] = set()
+        self._asked: dict[str, tuple[threading.Lock, int]] = {}
+        self._scanned = 0
+        self._writable = False
+        self._reader: BinaryIO | None = None
+        self._mutex = threading.RLock()
+        # Made once: that takes as long as writing an answer.
+        self._lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS, poll_interval=LOCK_PAUSE)
+
+    @classmethod
+    def of_job(cls) -> Journal:
+        """The journal of the running job; one object per file and run."""
+        run, fresh = current_run()
+        handle = (job_folder() / FILE_NAME, run, fresh)
+        with cls._opening:
+            if handle not in cls._open:
+                cls._open[handle] = cls(*handle)
+            return cls._open[handle]
+
+    # reading
+
+    def get(self, key: str) -> Entry | None:
+        """The newest answer with this key, or None. A line that turns out to be damaged counts as no answer."""
+        with self._mutex:
+            found = self._answers.get(bytes.fromhex(key))
+            if found is None:
+                self._scan()
+                found = self._answers.get(bytes.fromhex(key))
+            if found is None:
+                return None
+            line = self._read(*found[:2])
+            try:
+                record = json.loads(line)
+                return Entry(Completion.from_json(record["answer"]), record["hardware"], found[2])
+            except (ValueError, TypeError, KeyError):
+                self._count_corrupt(found[0])
+                del self._answers[bytes.fromhex(key)]
+                return None
+
+    def record(self, record_id: str) -> dict[str, Any] | None:
+        """A configuration or machine by its id: ``{"value": ..., ...}``; None if its line is missing or damaged."""
+        with self._mutex:
+            self._scan()
+            place = self._records.get(record_id)
+            if place is None:
+                return None
+            try:
+                record: dict[str, Any] = json.loads(self._read(*place))
+                return record
+            except ValueError:
+                return None
+
+    def __len__(self) -> int:
+        """Number of different requests with an answer."""
+        with self._mutex:
+            self._scan()
+            return len(self._answers)
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+
+    def _read(self, offset: int, length: int) -> bytes:
+        reader = self._open_reader()
+        reader.seek(offset)
+        return reader.read(length)
+
+    def _open_reader(self) -> BinaryIO:
+        if self._reader is None:
+            self._reader = self.path.open("rb")
+        return self._reader
+
+    def _scan(self) -> None:
+        """Index the complete lines that were added since the last scan, by this process or another."""
+        try:
+            reader = self._open_reader()
+            size = os.fstat(reader.fileno()).st_size
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UserError(f"cannot read the journal {self.path}: {error.strerror or error}") from error
+        if size <= self._scanned:
+            return
+        reader.seek(self._scanned)
+        offset = self._scanned
+        for line in reader:
+            # Without a line end: torn, or still being written. Left for the next scan or the next append to decide.
+            if not line.endswith(b"\n"):
+                break
+            self._index(line, offset)
+            offset += len(line)
+        self._scanned = offset
+
+    def _index(self, line: bytes, offset: int) -> None:
+        if (match := _ANSWER.match(line)) and line.endswith(b"}}}\n"):
+            key, config, prompt, run, _ = match.groups()
+            replayed = run.decode() != self.run
+            if replayed and self.fresh:
+                return
+            self._answers[bytes.fromhex(key.decode())] = (offset, len(line), replayed)
+            if replayed:
+                self._earlier.setdefault(config.decode(), set()).add(prompt)
+        elif (match := _RECORD.match(line)) and line.endswith(b"}\n"):
+            self._records[match.group(2).decode()] = (offset, len(line))
+        elif line.strip() and not (_FAILED.match(line) and line.endswith(b"}\n")):
+            self._count_corrupt(offset)
+
+    def _count_corrupt(self, offset: int) -> None:
+        self.corrupt += 1
+        if self.corrupt == 1:
+            log.warning(
+                "journal %s: a damaged line at byte %d is ignored; its answer is asked for again", self.path, offset
+            )
+
+    # writing
+
+    def put(
+        self,
+        configuration: Configuration,
+        messages: list[Message],
+        completion: Completion,
+        *,
+        side: str,
+        hardware: Mapping[str, Any],
+        prediction: str = "",
+    ) -> str:
+        """Append an answer; returns the id of the hardware record. Raises UserError if it cannot be written whole."""
+        hardware_id = digest(hardware)[:ID_DIGITS]
+        # Made before the lock is taken: other threads wait for it.
+        answer = _line({
+            "key": configuration.key(messages, prediction),
+            "config": configuration.id,
+            "prompt": prompt_id(messages),
+            "run": self.run,
+            "side": side,
+            "hardware": hardware_id,
+            "time": round(time.time(), 3),
+            "answer": completion.to_json(),
+        })  # fmt: skip
+        lines = []
+        with self._mutex:
+            self._scan()
+            if configuration.id not in self._records:
+                record = {"config_id": configuration.id, "model": configuration.model, "value": configuration.value}
+                lines.append(_line(record))
+            if hardware_id not in self._records:
+                lines.append(_line({"hardware_id": hardware_id, "value": hardware}))
+            self._append(b"".join([*lines, answer]))
+            self._scan()
+        return hardware_id
+
+    def put_failure(self, key: str, error: AnswerError, *, side: str) -> None:
+        """Append that a request got no answer, and why. Raises UserError if it cannot be written whole."""
+        record = {
+            "failed": key,
+            "run": self.run,
+            "side": side,
+            "time": round(time.time(), 3),
+            "error": str(error),
+            "failures": [[round(seconds, 3), what] for seconds, what in error.failures],
+        }
+        with self._mutex:
+            self._append(_line(record))
+
+    @contextmanager
+    def asking(self, key: str) -> Iterator[None]:
+        """While one thread asks for the answer with this key, others who want it wait here: it is not asked twice."""
+        with self._mutex:
+            lock, waiting = self._asked.get(key, (threading.Lock(), 0))
+            self._asked[key] = lock, waiting + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._mutex:
+                lock, waiting = self._asked.pop(key)
+                if waiting > 1:
+                    self._asked[key] = lock, waiting - 1
+
+    def ensure_writable(self) -> None:
+        """Raise UserError if answers cannot be kept here. Called before a model is loaded, not after it has worked.
+        After an answer has been written, nothing is tried until one could not be.
+        """
+        with self._mutex:
+            if not self._writable:
+                self._append(b"")
+
+    def _append(self, data: bytes) -> None:
+        """Write under the lock between processes. The mutex is held, so that threads of one process do not meet there:
+        who meets another's lock sleeps between attempts.
+        """
+        self._writable = False
+        try:
+            if not self._scanned:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._lock, open(self.path, "a+b", buffering=0) as file:
+                size = file.seek(0, os.SEEK_END)
+                if size and data:
+                    file.seek(size - 1)
+                    # A writer was killed in mid-line: end that line, so that it alone is lost. The next scan counts it.
+                    if file.read(1) != b"\n":
+                        data = b"\n" + data
+                try:
+                    written = file.write(data) if data else 0
+                except OSError:
+                    file.truncate(size)
+                    raise
+                if written != len(data):
+                    file.truncate(size)
+                    raise OSError("the disk is full")
+        except Timeout as error:
+            message = (
+                f"cannot write the journal {self.path}: another process has held {self.path}.lock for {LOCK_SECONDS} s"
+            )
+            raise UserError(message) from error
+        except OSError as error:
+            reason = error.strerror or error
+            message = f"cannot write the journal {self.path}: {reason}. The answers already in it are kept."
+            raise UserError(message) from error
+        self._writable = bool(data)
+
+    # saying why nothing matches
+
+    def explain_miss(self, configuration: Configuration, messages: list[Message]) -> str | None:
+        """Why earlier answers to these messages do not serve, in one line; None if there are none. Once a
+        configuration.
+
+        Of the configurations in which earlier runs answered the same messages, the nearest one is named: how many
+        answers it has, and which keys differ.
+        """
+        with self._mutex:
+            # Of a further repeat nothing else is to be expected.
+            if configuration.id in self._explained or configuration.value.get("repeat"):
+                return None
+            self._explained.add(configuration.id)
+            self._scan()
+            prompt = prompt_id(messages).encode()
+            if configuration.id in self._earlier:
+                return None
+            nearest: tuple[int, int, str] | None = None
+            for config, prompts in self._earlier.items():
+                record = self.record(config)
+                if prompt not in prompts or record is None:
+                    continue
+                changes = changes_of(record, configuration)
+                candidate = (len(changes), -len(prompts), ", ".join(changes))
+                nearest = min(nearest, candidate) if nearest else candidate
+        if nearest is None:
+            return None
+        return f"{-nearest[1]} earlier answers in {self.path} do not match and are asked for again: {nearest[2]}"
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"

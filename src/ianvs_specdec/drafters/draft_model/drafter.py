@@ -1,0 +1,133 @@
+"""A smaller LM with the same tokenizer drafts (Leviathan et al. 2023; Chen et al. 2023), a chain or a tree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
+from ianvs_specdec.decoding.sampling import Processor
+from ianvs_specdec.drafters.draft_model.sequence import DraftSequence
+from ianvs_specdec.drafters.draft_model.vocabulary import load_draft
+
+
+class DraftModel(Drafter):
+    """Any causal LM folder in Hugging Face format drafts, in the target's dtype and on its device.
+
+    With ``branches`` 1 the draft is a chain. With more, every level continues the ``branches`` best nodes of the level
+    before, each by as many children, and those nodes of all levels are verified that score best, as in EAGLE-2 (Li et
+    al. 2024); drafting ends when no deeper node can be among them. A node's score is the probability that it is
+    reached: along its path, that of the likeliest child for a first child, of the second likeliest for a second.
+
+    Children are the likeliest ones in greedy and coupled sampling. In rejection sampling they are drawn, siblings
+    without replacement, and the score does not look at what was drawn: whether a child is verified depends on what
+    scores better than the child, not on which token it is, so that it follows the distribution it was drawn from.
+
+    Raises ``UserError`` from ``prepare`` for a folder that cannot be loaded and for another tokenizer.
+    """
+
+    def __init__(self, draft: str | Path, branches: int = 1) -> None:
+        self._folder = Path(draft)
+        self._branches = branches
+        self._target: Target | None = None
+
+    def prepare(self, target: Target) -> Sequence[int]:
+        if self._target is not target:
+            self._sequence = DraftSequence(load_draft(self._folder, target))
+            self._target = target
+        return ()
+
+    def begin(self, target: Target, context: Context, prefill: Output) -> None:
+        self._vocabulary = prefill.logits.shape[-1]
+        self._processor = Processor(context.sampling, context.tokens, target.device)
+        self._processed = len(context.tokens)
+        self._sequence.clear()
+
+    def propose(self, context: Context, budget: int) -> TokenTree:
+        levels = min(budget, context.remaining - 1, self._sequence.reach(context.tokens))
+        if levels < 1:
+            return TokenTree.chain(context.tokens[-1])
+        for token in context.tokens[self._processed :]:
+            self._processor.extend(token)
+        self._processed = len(context.tokens)
+        self._sequence.follow(context.tokens)
+        growth = _Growth(context.tokens[-1], self._processor)
+        least = math.log(context.confidence) if context.confidence > 0 else -math.inf
+        frontier: list[int] = [0]
+        best: list[int] = []
+        for level in range(levels):
+            first = len(growth.tokens)
+            self._add_children(growth, frontier, context, len(context.tokens) + level, least)
+            best = growth.best(range(1, len(growth.tokens)), budget)
+            frontier = growth.best([node for node in best if node >= first], self._branches)
+            if not frontier:
+                break
+        return growth.tree([0, *sorted(best)])
+
+    def _add_children(
+        self, growth: _Growth, frontier: list[int], context: Context, position: int, least: float
+    ) -> None:
+        scores = self._scores(growth, frontier, context, position)
+        width = min(self._branches, self._vocabulary)
+        top = scores.topk(width, dim=-1)
+        tokens = top.indices
+        if not context.sampling.greedy and context.noise is None:
+            q = scores.exp()
+            tokens = torch.multinomial(q, width, generator=context.generator)
+            growth.drawn_from.update(zip(frontier, q, strict=True))
+        for parent, values, children in zip(frontier, top.values.tolist(), tokens.tolist(), strict=True):
+            for value, token in zip(values, children, strict=True):
+                if value > -math.inf and growth.scores[parent] + value >= least:
+                    growth.add(parent, token, value)
+
+    def _scores(self, growth: _Growth, frontier: list[int], context: Context, position: int) -> Tensor:
+        """Log-probability, ``[frontier, vocabulary]``, that the target takes this token at ``position``, as far as the
+        draft can tell."""
+        rows = list(zip(self._logits(growth, frontier), map(growth.processor, frontier), strict=True))
+        if context.sampling.greedy:
+            return torch.stack([processor.scores(logits) for logits, processor in rows]).log_softmax(dim=-1)
+        q = torch.stack([processor.probabilities(logits) for logits, processor in rows])
+        return q.log() if context.noise is None else (q.log() + context.noise.at(position)).log_softmax(dim=-1)
+
+    def _logits(self, growth: _Growth, frontier: list[int]) -> Tensor:
+        """The draft's logits after the nodes of ``frontier``, cut or filled up to the target's vocabulary."""
+        logits = self._sequence.logits((growth.tokens, growth.parents), frontier)
+        missing = self._vocabulary - logits.shape[-1]
+        return functional.pad(logits, (0, missing), value=-math.inf) if missing else logits
+
+
+class _Growth:
+    """A tree in the making. ``scores`` are log-probabilities of being reached."""
+
+    def __init__(self, root: int, processor: Processor) -> None:
+        self.tokens, self.parents, self.scores = [root], [-1], [0.0]
+        self.drawn_from: dict[int, Tensor] = {}
+        self._processors = {0: processor}
+
+    def add(self, parent: int, token: int, score: float) -> None:
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.scores.append(self.scores[parent] + score)
+
+    def processor(self, node: int) -> Processor:
+        """The processor whose history ends with ``node``."""
+        if node not in self._processors:
+            self._processors[node] = self.processor(self.parents[node]).fork()
+            self._processors[node].extend(self.tokens[node])
+        return self._processors[node]
+
+    def best(self, nodes: Sequence[int], count: int) -> list[int]:
+        """The ``count`` best of ``nodes``, which ascend; a parent before its equally good children."""
+        return sorted(nodes, key=lambda node: -self.scores[node])[:count]
+
+    def tree(self, nodes: Sequence[int]) -> TokenTree:
+        """The tree of these ascending ``nodes``, the root and every node's parent among them."""
+        number = {node: i for i, node in enumerate(nodes)}
+        parents = [-1, *(number[self.parents[node]] for node in nodes[1:])]
+        drawn_from = {number[node]: q for node, q in self.drawn_from.items() if number.get(node) in parents}
+        return TokenTree([self.tokens[node] for node in nodes], parents, drawn_from or None)

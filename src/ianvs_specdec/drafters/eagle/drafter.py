@@ -1,0 +1,101 @@
+"""EAGLE: a head of one layer continues the target's own hidden states.
+
+Li et al. 2024 (arXiv 2401.15077), EAGLE-2 (arXiv 2406.16858) and EAGLE-3 (arXiv 2503.01840).
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.drafters.eagle.checkpoint import Checkpoint, find
+from ianvs_specdec.drafters.eagle import static as eagle_static
+from ianvs_specdec.drafters.eagle import trees as eagle_trees
+from ianvs_specdec.drafters.eagle.guesses import Guesses
+from ianvs_specdec.drafters.eagle.head import EagleHead
+from ianvs_specdec.drafters.eagle.sequence import HeadSequence
+
+_FITTED: weakref.WeakKeyDictionary[Target, dict[Path, EagleHead]] = weakref.WeakKeyDictionary()
+
+
+class Eagle(Drafter):
+    """Drafts with a head of EAGLE-1, EAGLE-2 or EAGLE-3; ``head`` is the folder of its checkpoint.
+
+    ``tree``: "dynamic" is EAGLE-2's tree of ``total_tokens`` nodes, root included (60), the best of a beam search of
+    ``top_k`` (10) that goes ``depth`` (7) steps beyond the root's children; "static" is EAGLE-1's tree of 25 nodes and
+    the root; "chain" has no branches, ``depth`` (6) means the same as above. A smaller ``total_tokens``, ``depth`` or
+    ``top_k`` leaves out the less likely parts of any tree, and so does a smaller budget.
+    """
+
+    def __init__(
+        self,
+        head: str | Path,
+        tree: str = "dynamic",
+        total_tokens: int | None = None,
+        depth: int | None = None,
+        top_k: int | None = None,
+    ) -> None:
+        self._folder = Path(head)
+        find(self._folder)
+        self._shape = "chain" if tree == "dynamic" and top_k == 1 else tree
+        self._top_k = top_k or 10
+        self._levels = (depth or (6 if tree == "chain" else 7)) + 1
+        self._nodes = (total_tokens or {"static": 26, "dynamic": 60, "chain": self._levels + 1}[self._shape]) - 1
+        self._static_limits = (None if depth is None else self._levels, top_k)
+        self._target: Target | None = None
+
+    @torch.inference_mode()
+    def prepare(self, target: Target) -> Sequence[int]:
+        if target is not self._target:
+            fitted = _FITTED.setdefault(target, {})
+            folder = self._folder.resolve()
+            if folder not in fitted:
+                fitted[folder] = EagleHead(Checkpoint.read(self._folder), target)
+            self._head = fitted[folder]
+            self._sequence = HeadSequence(self._head)
+            self._target = target
+        return self._head.features
+
+    @torch.inference_mode()
+    def begin(self, target: Target, context: Context, prefill: Output) -> None:
+        self._sequence.clear()
+        self._pending: list[tuple[list[int], list[Tensor]]] = []
+        # The prompt's hidden states are large: they are not kept until the first proposal.
+        self._hidden = self._append(context.tokens[1:], prefill.hidden)
+
+    def observe(self, observation: Observation) -> None:
+        tokens, path = observation.tree.tokens, observation.path
+        straight = path[-1] == len(path) - 1
+        rows = slice(len(path)) if straight else torch.tensor(path, device=self._head.device)
+        features = [hidden[rows] for hidden in observation.output.hidden]
+        self._pending.append(([*(tokens[node] for node in path[1:]), observation.token], features))
+
+    @torch.inference_mode()
+    def propose(self, context: Context, budget: int) -> TokenTree:
+        root, nodes = context.tokens[-1], min(budget, self._nodes)
+        if nodes < 1:
+            return TokenTree.chain(root)
+        if self._pending:
+            tokens, features = zip(*self._pending, strict=True)
+            self._hidden = self._append(
+                [token for step in tokens for token in step],
+                [torch.cat(states) for states in zip(*features, strict=True)] if len(features) > 1 else features[0],
+            )
+            self._pending.clear()
+        guesses = Guesses(context, self._head, draws=self._shape != "dynamic")
+        least = math.log(context.confidence) if context.confidence > 0 else -math.inf
+        growth = eagle_trees.Growth(self._head, self._sequence, guesses, root, nodes, least)
+        if self._shape == "static":
+            return eagle_static.static(growth, self._hidden, eagle_static.limited(nodes, *self._static_limits))
+        if self._shape == "chain":
+            return eagle_trees.chain(growth, self._hidden, self._levels)
+        return eagle_trees.dynamic(growth, self._hidden, self._levels, self._top_k)
+
+    def _append(self, tokens: Sequence[int], features: Sequence[Tensor]) -> Tensor:
+        return self._sequence.append(torch.tensor(tokens, device=self._head.device), features)

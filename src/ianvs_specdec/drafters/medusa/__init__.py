@@ -1,0 +1,1 @@
+"""Medusa: extra output heads, one for each position ahead."""

@@ -1,0 +1,140 @@
+"""Medusa: heads on the target's last hidden state guess several positions ahead (Cai et al. 2024, arXiv 2401.10774)."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.decoding.sampling import Processor
+from ianvs_specdec.drafters.medusa.heads import MedusaHeads
+
+CANDIDATES = 32
+"""How many tokens of each head may enter a dynamic tree."""
+
+# The tree of the official implementation for four heads ("mc_sim_7b_63"), best path first as its greedy construction
+# found them on a development set. A digit is a rank among the head's guesses, its place the head.
+_STATIC = (
+    "0 00 1 01 2 000 10 02 3 03 4 04 20 05 001 5 06 6 07 010 11 7 08 002 30 09 8 9 100 020 12 003 40 21 004 005 0000 "
+    "011 006 030 50 13 007 008 009 60 040 14 70 012 200 31 22 80 050 15 101 021 90 060 0001 16 070"
+)
+STATIC_PATHS = [tuple(int(rank) for rank in path) for path in _STATIC.split()]
+
+
+class Medusa(Drafter):
+    """A tree over the heads' best guesses, at most ``nodes`` of them.
+
+    Each head guesses one position whatever the others guess. ``tree`` chooses the combinations: "dynamic" takes the
+    most probable ones, a path's probability being the product of what the heads give its tokens; "static" the first
+    of the official tree's 63; "chain" every head's best guess, for targets that are slow with trees.
+    """
+
+    def __init__(self, head: str | Path, tree: str = "dynamic", nodes: int = 8) -> None:
+        self._folder = Path(head)
+        self._shape, self._nodes = tree, nodes
+        self._heads: MedusaHeads | None = None
+        self._target: Target | None = None
+
+    def prepare(self, target: Target) -> Sequence[int]:
+        if target is not self._target:
+            vocabulary, hidden = target.embedding.shape
+            self._heads = MedusaHeads.load(self._folder, hidden, vocabulary, target.dtype, target.device)
+            self._paths = _static_paths(self._shape, len(self._heads))
+            self._target = target
+        return (-1,)
+
+    def begin(self, target: Target, context: Context, prefill: Output) -> None:
+        self._hidden = prefill.hidden[0][-1]
+        self._processor = Processor(context.sampling, context.tokens, target.device)
+        self._processed = len(context.tokens)
+
+    def observe(self, observation: Observation) -> None:
+        self._hidden = observation.output.hidden[0][observation.path[-1]]
+
+    def propose(self, context: Context, budget: int) -> TokenTree:
+        assert self._heads is not None
+        root, nodes = context.tokens[-1], min(budget, self._nodes)
+        depth = min(len(self._heads), nodes, context.remaining - 1)
+        if depth < 1:
+            return TokenTree.chain(root)
+        logits = self._log_probabilities(context, self._heads(self._hidden, depth))
+        width = 1 if self._shape == "chain" else min(CANDIDATES, nodes, logits.shape[-1])
+        best = logits.topk(width, dim=-1)
+        scores, tokens = best.values.tolist(), best.indices.tolist()
+        least = math.log(context.confidence) if context.confidence > 0 else -math.inf
+        if self._shape == "dynamic":
+            return _dynamic_tree(root, tokens, scores, nodes, least)
+        return _static_tree(root, tokens, scores, self._paths[:nodes], least)
+
+    def _log_probabilities(self, context: Context, logits: Tensor) -> Tensor:
+        """What the heads give each token ``[heads, vocabulary]``, after everything that is done to the target's logits.
+
+        With coupled sampling this ranks tokens by the draw that the shared noise makes of them.
+        """
+        sampling = context.sampling
+        if sampling.repetition_penalty == 1.0 and (sampling.greedy or (sampling.top_p == 1.0 and not sampling.top_k)):
+            scores = logits.float() / (sampling.temperature or 1.0)
+        else:
+            for token in context.tokens[self._processed :]:
+                self._processor.extend(token)
+            self._processed = len(context.tokens)
+            process = self._processor.scores if sampling.greedy else self._processor.probabilities
+            scores = torch.stack([process(row) for row in logits])
+            scores = scores if sampling.greedy else scores.log()
+        if context.noise is not None:
+            position = len(context.tokens)
+            noise = torch.stack([context.noise.at(position + i) for i in range(len(scores))])
+            scores = scores.log_softmax(dim=-1) + noise
+        return scores.log_softmax(dim=-1)
+
+
+def _static_paths(shape: str, heads: int) -> list[tuple[int, ...]]:
+    if shape == "chain":
+        return [(0,) * depth for depth in range(1, heads + 1)]
+    return [path for path in STATIC_PATHS if len(path) <= heads]
+
+
+def _static_tree(
+    root: int, tokens: list[list[int]], scores: list[list[float]], paths: list[tuple[int, ...]], least: float
+) -> TokenTree:
+    """The tree of these paths of ranks, without those whose log-probability is below ``least``."""
+    tree = TokenTree([root], [-1])
+    placed: dict[tuple[int, ...], tuple[int, float]] = {(): (0, 0.0)}
+    for path in paths:
+        parent = placed.get(path[:-1])
+        depth, rank = len(path) - 1, path[-1]
+        if parent is None or depth >= len(tokens) or rank >= len(tokens[depth]):
+            continue
+        score = parent[1] + scores[depth][rank]
+        if score >= least and score > -math.inf:
+            placed[path] = (len(tree), score)
+            tree.tokens.append(tokens[depth][rank])
+            tree.parents.append(parent[0])
+    return tree
+
+
+def _dynamic_tree(root: int, tokens: list[list[int]], scores: list[list[float]], nodes: int, least: float) -> TokenTree:
+    """The ``nodes`` most probable paths; ``scores`` are the log-probabilities of ``tokens``, per head, best first.
+
+    A path is less probable than its prefix and than the same path with a better last token, so those two orders
+    generate all paths from best to worst.
+    """
+    tree = TokenTree([root], [-1])
+    # (minus the path's score, minus its prefix's score, prefix's node, depth, rank of its last token)
+    frontier = [(-scores[0][0], 0.0, 0, 0, 0)]
+    while frontier and len(tree) <= nodes:
+        cost, before, parent, depth, rank = heapq.heappop(frontier)
+        if -cost < least or cost == math.inf:
+            break
+        tree.tokens.append(tokens[depth][rank])
+        tree.parents.append(parent)
+        if rank + 1 < len(tokens[depth]):
+            heapq.heappush(frontier, (before - scores[depth][rank + 1], before, parent, depth, rank + 1))
+        if depth + 1 < len(tokens):
+            heapq.heappush(frontier, (cost - scores[depth + 1][0], cost, len(tree) - 1, depth + 1, 0))
+    return tree

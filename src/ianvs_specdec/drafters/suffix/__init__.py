@@ -1,0 +1,1 @@
+"""Suffix matching in the context and a corpus (SAMD)."""

@@ -1,0 +1,79 @@
+"""Drafts from the longest match of the context's end, in the context itself or in a corpus.
+
+A suffix automaton and a fallback to a draft head as in SAM decoding (Hu et al. 2024, arXiv 2411.10666); longer drafts
+for longer matches as in SuffixDecoding (Oliaro et al. 2024, arXiv 2411.04975).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ianvs_specdec import drafters
+from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.drafters.datastore import Datastore
+from ianvs_specdec.drafters.rest import LONGEST_MATCH, SHORTEST_MATCH, frequent_prefixes
+from ianvs_specdec.drafters.suffix.automaton import SuffixAutomaton
+
+TOKENS_PER_MATCHED, LONGEST_DRAFT = 4, 16
+
+
+class Suffix(Drafter):
+    """Matches the longest suffix of the context that occurred before, in the context or, if given, in ``datastore``.
+
+    A match of fewer than ``min_match`` tokens (5 with a ``head``, 1 without) counts for nothing; then the EAGLE head in
+    the folder ``head`` drafts, if given. The longer of the two matches wins, the context's if they are equally long. A
+    draft has at most four times as many tokens as its match, and at most 16. From the context it is what followed the
+    latest occurrence; a match that runs into the end of the context goes on with what it proposes itself. From the
+    datastore it is the tree of what followed most often.
+    """
+
+    def __init__(
+        self, datastore: str | Path | None = None, head: str | Path | None = None, min_match: int | None = None
+    ) -> None:
+        self._path = datastore and Path(datastore)
+        self._store = Datastore.load(self._path) if self._path else None
+        self._head = drafters.create("eagle", {"head": head}) if head else None
+        self._min_match = min_match or (5 if head else 1)
+        self._target: Target | None = None
+
+    def prepare(self, target: Target) -> Sequence[int]:
+        if self._path and self._store and target is not self._target:
+            self._store.check_fits(self._path, target)
+        self._target = target
+        return self._head.prepare(target) if self._head else ()
+
+    def begin(self, target: Target, context: Context, prefill: Output) -> None:
+        self._automaton = SuffixAutomaton()
+        if self._head:
+            self._head.begin(target, context, prefill)
+
+    def observe(self, observation: Observation) -> None:
+        if self._head:
+            self._head.observe(observation)
+
+    def propose(self, context: Context, budget: int) -> TokenTree:
+        tokens, automaton = context.tokens, self._automaton
+        for token in tokens[automaton.size :]:
+            automaton.extend(token)
+        here, there, end = automaton.matched, 0, tokens[-LONGEST_MATCH:]
+        if self._store and here < LONGEST_MATCH:
+            there = self._store.longest_suffix(end, max(here + 1, self._min_match))
+        matched = max(here, there)
+        if matched < self._min_match:
+            return self._head.propose(context, budget) if self._head else TokenTree.chain(tokens[-1])
+        most = min(budget, context.remaining - 1, LONGEST_DRAFT, TOKENS_PER_MATCHED * matched)
+        if self._store and there and most > 0:
+            rows, weights = self._store.continuations(end, there, min(there, SHORTEST_MATCH), most)
+            least = max(context.confidence, 1 / LONGEST_DRAFT)
+            return frequent_prefixes(rows, weights, self._store.separator, context, most, least)
+        return TokenTree.chain(tokens[-1], _repeated(tokens, automaton.followed_at, most))
+
+
+def _repeated(tokens: list[int], start: int, length: int) -> list[int]:
+    """What follows ``start``, over the end of ``tokens`` as if they repeated themselves from there."""
+    draft = tokens[start : start + max(length, 0)]
+    period = len(tokens) - start
+    while len(draft) < length:
+        draft.append(draft[-period])
+    return draft

@@ -1,0 +1,1 @@
+"""Routers measured on outcomes: curves, metrics with intervals, tables and pictures."""

@@ -1,0 +1,72 @@
+"""The cost-quality curves as a picture: needs matplotlib."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.evaluation.results import (
+    BASELINES,
+    CLOUD,
+    EDGE,
+    GRID,
+    ORACLE,
+    ORACLE_MONEY,
+    RANDOM,
+    Evaluation,
+    Result,
+)
+
+COLOURS = ("#1f6fb4", "#d1661c", "#2b8a4b", "#a83a8c", "#7a5c2e", "#c23b3b", "#4a4fb0", "#138a8a")
+GREY = "#6b6b6b"
+
+
+def to_png(evaluation: Evaluation) -> bytes:
+    """Quality against the share of queries in the cloud and, with costs, against money. Bands and bars are 95 %
+    intervals, marks what a router sends at its own threshold.
+    """
+    # Without pyplot: it would look for a screen.
+    from matplotlib.figure import Figure
+
+    priced = any("cost" in result.metrics for result in evaluation.results)
+    figure = Figure(figsize=(12.0 if priced else 7.0, 4.6), dpi=120, layout="constrained")
+    for panel, money in zip(figure.subplots(1, 1 + priced, squeeze=False)[0], (False, True), strict=False):
+        _draw(panel, evaluation, money)
+    found = io.BytesIO()
+    figure.savefig(found, format="png")
+    return found.getvalue()
+
+
+def _draw(panel: Any, evaluation: Evaluation, money: bool) -> None:
+    colours = iter(COLOURS * (1 + len(evaluation.results) // len(COLOURS)))
+    for result in evaluation.results:
+        if result.name == (ORACLE if money else ORACLE_MONEY):
+            continue
+        if result.name in (EDGE, CLOUD):
+            _mark(panel, result, money, GREY, "s")
+        elif result.curve is not None:
+            colour = GREY if result.name in BASELINES else next(colours)
+            x = 100 * GRID if not money or result.curve.cost is None else result.curve.cost
+            apgr = result.metrics.get("apgr_money" if money else "apgr")
+            label = result.name if apgr is None else f"{result.name} ({apgr.value:.3f})"
+            style = {RANDOM: "--", ORACLE: ":", ORACLE_MONEY: ":"}.get(result.name, "-")
+            panel.plot(x, result.curve.quality, style, color=colour, label=label, linewidth=1.6)
+            if result.name not in BASELINES:
+                if np.isfinite(result.curve.low).all():
+                    panel.fill_between(x, result.curve.low, result.curve.high, color=colour, alpha=0.14, linewidth=0)
+                _mark(panel, result, money, colour, "o")
+    panel.set_xlabel("cost of 1,000 queries" if money else "queries sent to the cloud, %")
+    panel.set_ylabel("quality, %")
+    panel.grid(alpha=0.25)
+    panel.legend(title="APGR by cost" if money else "APGR", fontsize=8, title_fontsize=8)
+
+
+def _mark(panel: Any, result: Result, money: bool, colour: str, shape: str) -> None:
+    x, quality = result.metrics.get("cost" if money else "share"), result.metrics.get("quality")
+    if x is None or quality is None:
+        return
+    ends = [[quality.value - quality.low], [quality.high - quality.value]]
+    bars = np.maximum(np.nan_to_num(np.array(ends)), 0.0)
+    panel.errorbar([x.value], [quality.value], yerr=bars, fmt=shape, color=colour, markersize=5, capsize=3)

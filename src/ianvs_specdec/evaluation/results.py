@@ -1,0 +1,212 @@
+"""Evaluation: routers beside the edge alone, the cloud alone, random routing and the oracle, with intervals.
+
+All of them are measured on the same queries and the same bootstrap draws (see ``bootstrap``), so that every difference
+is paired. Up to ``STEPS`` queries every interval is exact; with more, the draws take neighbouring scores together, so
+many that as many steps remain.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED, Estimate, draws, estimate, intervals, p_values
+from ianvs_specdec.evaluation.curve import Path, Ranking, Sides
+from ianvs_specdec.evaluation.quality import Scored, Tally, Values, over_thresholds
+from ianvs_specdec.outcomes.recorded import Floats
+
+STEPS = 1000
+GRID: Floats = np.arange(101) / 100.0
+"""Shares of queries sent to the cloud at which curves are told."""
+LEVELS: Floats = np.arange(5, 100, 5) / 100.0
+"""Cost levels at which curves are compared."""
+TIMED = 1000
+"""Of more single queries that were timed, so many are taken, spread evenly."""
+EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY = ("always-edge", "always-cloud", "random", "oracle", "oracle by cost")
+"""What every evaluation has beside the routers; the last only where costs are known."""
+BASELINES = (EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY)
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Quality (%, with the ends of its interval) and cost per 1,000 queries (None without costs) at each share of
+    ``GRID``, and the score of the last query that is sent there (NaN where none is).
+    """
+
+    quality: Floats
+    low: Floats
+    high: Floats
+    cost: Floats | None
+    thresholds: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A router's metrics by name (see ``quality`` and ``overhead``), without those that are not defined, and its curve,
+    which the edge alone and the cloud alone do not have.
+    """
+
+    name: str
+    threshold: float | None
+    metrics: Mapping[str, Estimate]
+    curve: Curve | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``first`` minus ``second``. ``metric`` is ``apgr``, or ``quality`` (points of 100) when the part ``level`` of the
+    cost has been spent on either; ``axis`` says which cost, ``share`` of the queries or ``money``.
+    """
+
+    first: str
+    second: str
+    axis: str
+    metric: str
+    level: float | None
+    value: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``results``: the baselines first. ``differences``: each router to random routing, then among the routers."""
+
+    queries: int
+    resamples: int
+    seed: int
+    results: Sequence[Result]
+    differences: Sequence[Difference]
+
+    def ahead_of_random(self, name: str, axis: str = "share") -> int:
+        """At how many of ``LEVELS`` the router is better than random routing, with an interval that excludes 0."""
+        return sum(
+            item.low > 0
+            for item in self.differences
+            if (item.first, item.second, item.axis, item.metric) == (name, RANDOM, axis, "quality")
+        )
+
+
+def evaluate(sides: Sides, routers: Sequence[Scored], *, resamples: int, seed: int) -> Evaluation:
+    """``sides``: qualities from 0 to 1; ``routers``: their scores on the same queries, their names all different."""
+    known = [_Candidate(router, sides) for router in (*_baselines(sides), *routers)]
+    for weights in draws(len(sides), resamples, seed):
+        for candidate in known:
+            candidate.draw(weights)
+    compared = [candidate for candidate in known if candidate.router.name not in BASELINES]
+    random = next(candidate for candidate in known if candidate.router.name == RANDOM)
+    pairs = [*((candidate, random) for candidate in compared), *itertools.combinations(compared, 2)]
+    return Evaluation(
+        queries=len(sides),
+        resamples=resamples,
+        seed=seed,
+        results=[candidate.result() for candidate in known],
+        differences=[item for pair in pairs for item in _compare(*pair)],
+    )
+
+
+def _baselines(sides: Sides) -> list[Scored]:
+    """Random routing is told at one half. An oracle sends what gains; by money, what gains most for it first."""
+    none, gain, extra = np.zeros(len(sides)), sides.gain, sides.extra
+    better = (gain > 0).astype(np.float64)
+    found = [Scored(EDGE, none, none), Scored(CLOUD, none, none + 1.0), Scored(RANDOM, none, none + 0.5)]
+    found.append(Scored(ORACLE, gain, better))
+    if extra is not None:
+        found.append(Scored(ORACLE_MONEY, gain / np.maximum(extra, 1e-9 * extra.max()), better))
+    return found
+
+
+class _Candidate:
+    """A router, its values on the queries as they are, and those in each draw so far."""
+
+    def __init__(self, router: Scored, sides: Sides) -> None:
+        self.router, self.sides = router, sides
+        self.ranking = Ranking(router.scores)
+        self._coarse, self._tally = self.ranking.coarse(STEPS), Tally(router, sides)
+        self._gain, self._extra = sides.gain, sides.extra
+        self.values = self._measure(self.ranking, np.ones((1, len(sides))))
+        self._drawn: list[Values] = []
+
+    def draw(self, weights: Floats) -> None:
+        self._drawn.append(self._measure(self._coarse, weights))
+
+    def _measure(self, ranking: Ranking, weights: Floats) -> Values:
+        """The metrics, [draws], and what is said of the curve: names that begin with ``@``, [draws, levels]."""
+        values = self._tally(weights)
+        edge = values.pop("edge")
+        if self.router.name in (EDGE, CLOUD):
+            return values
+        path = Path.of(ranking, weights, self._gain, self._extra)
+        values |= over_thresholds(path, edge)
+        values["@quality"] = 100.0 * (edge[:, None] + path.at(path.share, GRID))
+        values["@share"] = values["@quality"][:, np.rint(100 * LEVELS).astype(np.intp)]
+        if path.money is not None:
+            values["@money"] = 100.0 * (edge[:, None] + path.at(path.money, LEVELS))
+        return values
+
+    def drawn(self, name: str) -> Floats:
+        return np.concatenate([block[name] for block in self._drawn])
+
+    def result(self) -> Result:
+        names = [name for name in self.values if not name.startswith("@") and np.isfinite(self.values[name][0])]
+        metrics = {name: estimate(float(self.values[name][0]), self.drawn(name)) for name in names}
+        return Result(self.router.name, self.router.threshold, metrics | overhead(self.router.seconds), self._curve())
+
+    def _curve(self) -> Curve | None:
+        if "@quality" not in self.values:
+            return None
+        low, high = intervals(self.drawn("@quality"))
+        return Curve(self.values["@quality"][0], low, high, self._costs(), self._thresholds())
+
+    def _costs(self) -> Floats | None:
+        if self.sides.cloud_cost is None:
+            return None
+        ours = np.zeros(len(self.sides)) if self.sides.edge_cost is None else self.sides.edge_cost
+        # Spent money moves along the curve as quality does.
+        spent = Path.of(self.ranking, np.ones((1, len(self.sides))), self.sides.cloud_cost - ours, None)
+        return 1000.0 * (ours.mean() + spent.at(spent.share, GRID)[0])
+
+    def _thresholds(self) -> Floats:
+        place = np.ceil(GRID * len(self.sides) - 1e-9).astype(np.intp) - 1
+        scores = self.router.scores[self.ranking.order]
+        return np.where(place < 0, np.nan, scores[place.clip(min=0)])
+
+
+def overhead(seconds: Floats | None) -> dict[str, Estimate]:
+    """Percentiles of a router's time for one query, in ms, as ``overhead_p50`` and ``overhead_p95``."""
+    if seconds is None or not len(seconds):
+        return {}
+    if len(seconds) > TIMED:
+        seconds = seconds[np.linspace(0, len(seconds) - 1, TIMED).astype(np.intp)]
+    drawn = np.random.default_rng(SEED).choice(seconds, size=(RESAMPLES, len(seconds)))
+    found = {}
+    for percent in (50, 95):
+        value = float(np.percentile(seconds, percent))
+        found[f"overhead_p{percent}"] = estimate(1000.0 * value, 1000.0 * np.percentile(drawn, percent, axis=1))
+    return found
+
+
+def _compare(first: _Candidate, second: _Candidate) -> Iterable[Difference]:
+    names = (first.router.name, second.router.name)
+    for axis, metric, curve in (("share", "apgr", "@share"), ("money", "apgr_money", "@money")):
+        if curve not in first.values:
+            continue
+        value = first.values[metric] - second.values[metric]
+        drawn = (first.drawn(metric) - second.drawn(metric))[:, None]
+        yield from _differences((*names, axis, "apgr"), [None], value, drawn)
+        value = first.values[curve][0] - second.values[curve][0]
+        yield from _differences(
+            (*names, axis, "quality"), LEVELS.tolist(), value, first.drawn(curve) - second.drawn(curve)
+        )
+
+
+def _differences(
+    what: tuple[str, str, str, str], levels: Sequence[float | None], values: Floats, drawn: Floats
+) -> Iterable[Difference]:
+    columns = [column.tolist() for column in (values, *intervals(drawn), p_values(drawn))]
+    for level, *numbers in zip(levels, *columns, strict=True):
+        yield Difference(*what, level, *numbers)

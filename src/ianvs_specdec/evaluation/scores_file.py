@@ -1,0 +1,72 @@
+"""Scores that were made elsewhere: CSV with the columns ``router``, ``score`` and ``query_id`` or ``row``.
+
+``query_id`` is the ``id`` of the outcomes, ``row`` their place in the file, counted from 0; other columns are ignored.
+A router's scores may be any numbers, the higher the sooner its query goes to the cloud.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ianvs_specdec.benchmarks.files import records
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.outcomes.recorded import Floats, Outcomes
+
+KEYS = ("query_id", "row")
+
+
+def read_scores(path: Path, outcomes: Outcomes) -> dict[str, Floats]:
+    """Router -> its score of each query of ``outcomes``, NaN where there is none. UserError with file and line."""
+    if not path.name.lower().endswith((".csv", ".csv.gz")):
+        raise UserError(f"--scores {path}: scores are read from files that end in .csv or .csv.gz")
+    found: dict[str, Floats] = {}
+    places: Mapping[str, int] | None = None
+    for where, record in records(path):
+        key = next((name for name in KEYS if name in record), None)
+        if missing := [name for name in ("router", "score") if name not in record] or (
+            [] if key else ["query_id or row"]
+        ):
+            there = ", ".join(filter(None, record)) or "nothing"
+            raise UserError(f"{path}: the column {missing[0]} is missing; found: {there}")
+        if places is None:
+            places = _places(str(key), outcomes, path)
+        text, name = record[str(key)].strip(), record["router"].strip()
+        if text not in places:
+            hint = " (rows are counted from 0)" if key == "row" else ""
+            raise UserError(f"{where}: no outcome has the {key} {text[:40]!r}; there are {len(outcomes)}{hint}")
+        if not name:
+            raise UserError(f"{where}: router is empty")
+        if name not in found:
+            found[name] = np.full(len(outcomes), np.nan)
+        column = found[name]
+        if not math.isnan(column[places[text]]):
+            raise UserError(f"{where}: {name} has a second score for the query with {key} {text[:40]!r}")
+        column[places[text]] = _score(record["score"], where)
+    if not found:
+        raise UserError(f"{path}: there are no scores in it")
+    return found
+
+
+def _places(key: str, outcomes: Outcomes, path: Path) -> dict[str, int]:
+    if key == "row":
+        return {str(place): place for place in range(len(outcomes))}
+    places: dict[str, int] = {}
+    for place, query in enumerate(outcomes.queries):
+        if query.id in places:
+            raise UserError(f"{path}: two outcomes have the id {query.id!r}: name queries by the column row instead")
+        places[query.id] = place
+    return places
+
+
+def _score(text: str, where: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise UserError(f"{where}: score must be a number, not {text[:40]!r}")
+    return score

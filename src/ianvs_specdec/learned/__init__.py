@@ -1,0 +1,1 @@
+"""Routers that are trained on outcomes: classifiers, calibration, thresholds, and their folders."""

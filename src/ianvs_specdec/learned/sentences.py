@@ -1,0 +1,38 @@
+"""Vectors of whole texts by a model of sentence-transformers, which is imported only where one is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.errors import UserError, packages
+from ianvs_specdec.learned.reading import LONGEST
+
+BATCH = 32
+
+
+class Sentences:
+    """``name``: a folder, or a model on the Hugging Face hub. Raises UserError if it cannot be loaded."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise UserError(f"embedding must be a folder or the name of a model, not {name!r}", key="embedding")
+        with packages():
+            from sentence_transformers import SentenceTransformer
+        self.name = name
+        try:
+            self._model: Any = SentenceTransformer(name, device="cpu", trust_remote_code=False)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise UserError(f"the embedding {name!r} cannot be loaded: {reason:.300}", key="embedding") from error
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of length 1, float32 [texts, dimensions]."""
+        bounded = [text[:LONGEST] for text in texts]
+        vectors = self._model.encode(
+            bounded, batch_size=BATCH, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
+        )
+        return np.asarray(vectors, dtype=np.float32)

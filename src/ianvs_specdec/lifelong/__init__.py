@@ -1,0 +1,1 @@
+"""Routers that go on learning from feedback while queries are answered."""

@@ -1,0 +1,1 @@
+"""Any server that speaks the OpenAI chat protocol."""

@@ -1,0 +1,1 @@
+"""vLLM, run in an environment of its own."""

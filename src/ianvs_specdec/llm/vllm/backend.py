@@ -1,0 +1,318 @@
+"""vLLM as a back end: its engine with continuous batching and any of its ways to speculate, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ianvs_specdec.errors import AnswerError, UserError, packages, unknown
+from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
+from ianvs_specdec.llm.local import DTYPES, WARM_UP
+from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, model_folder, window_of
+from ianvs_specdec.llm.top_logprobs import TOP, Triple, triple
+from ianvs_specdec.llm.vllm.options import (
+    MAPPINGS,
+    MODEL_FREE,
+    OPTIONS,
+    check_options,
+    checked_engine_args,
+    checked_speculative,
+)
+from ianvs_specdec.llm.vllm.process import VllmProcess, probe
+from ianvs_specdec.types import Completion, Hints, Message, Sampling, Step, Trace
+
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+SAMPLED_DRAFTS = (
+    "vLLM's CPU build does not sample with drafts correctly (vLLM issue 55005: what its sampler for drafts decides is "
+    "dropped): use temperature 0, or leave speculative out, or run vLLM on a GPU"
+)
+
+
+class VllmLLM(LLM):
+    """A model behind an engine of vLLM; requests from many threads run in one batch.
+
+    ``vllm_python`` is the Python that has vLLM (a path, the name of a program, or of an environment variable that holds
+    one of these; default: the running one); nothing of ours has to be installed there. ``speculative`` is vLLM's
+    ``speculative_config``, passed on as it is but for ``model``, which may be a folder relative to the working
+    directory or a name on the hub. ``dtype``, ``quantization``, ``tensor_parallel_size``, ``gpu_memory_utilization``,
+    ``max_model_len``, ``max_num_seqs``, ``kv_cache_memory_bytes`` and ``enforce_eager`` are engine arguments of vLLM,
+    all others may stand in ``engine_args``. On a CPU, ``enforce_eager`` is true and ``kv_cache_memory_bytes`` 256 MiB
+    unless given, and ``threads`` limits the threads of one operation.
+
+    The prompt is tokenised here, as for local models. Times are those at which an engine step was done. A step of the
+    trace is one engine step after the prefill; vLLM tells the drafted and accepted tokens of those that verified a
+    draft, in order, but not which these were. Where that leaves a choice (a step of one token may have had its draft
+    rejected, or none), the earliest that fits is taken, so sums are vLLM's own and only the position can be off.
+
+    Lossless and Speedup compare with vLLM without ``speculative``, not with our engine. With ``logprobs``, vLLM tells
+    the ``TOP`` likeliest tokens, so that the entropy is approximate (see ``top_logprobs``).
+    """
+
+    backend: ClassVar[str] = "vllm"
+    local: ClassVar[bool] = True
+    concurrent: ClassVar[bool] = True
+    mappings: ClassVar[tuple[str, ...]] = MAPPINGS
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        vllm_python: str | None = None,
+        dtype: str = "auto",
+        threads: int | None = None,
+        speculative: Mapping[str, Any] | None = None,
+        engine_args: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(model)
+        if dtype not in DTYPES:
+            raise unknown("dtype", dtype, DTYPES, key="dtype")
+        check_options({"vllm_python": vllm_python, "threads": threads, **options})
+        self.vllm_python = vllm_python
+        if vllm_python is not None:
+            self.python()
+        self.dtype, self.threads = dtype, threads
+        self.speculative = checked_speculative(speculative)
+        self.options = {name: value for name, value in options.items() if value is not None}
+        self.engine_args = checked_engine_args(engine_args)
+        self._loading = threading.Lock()
+        self._engine: VllmProcess | None = None
+        self._chat: Chat | None = None
+        self._eos_ids: list[int] = []
+        self._found: tuple[str, bool] | None = None
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return OPTIONS
+
+    @property
+    def method(self) -> str:
+        """How vLLM drafts: the method's name, that of the draft's folder where vLLM is to find out, or ``none``."""
+        return str(self.speculative.get("method") or Path(self.speculative.get("model", "none")).name)
+
+    def python(self) -> str:
+        """The program that ``vllm_python`` means. Raises UserError where it means none."""
+        name = self.vllm_python or sys.executable
+        if VARIABLE.fullmatch(name):
+            found = os.environ.get(name)
+            if not found:
+                message = f"the environment variable {name} (vllm_python) is not set"
+                raise UserError(f"{message}; set it to the Python that has vLLM, or write its path", key="vllm_python")
+            name = found
+        path = shutil.which(os.path.expanduser(name))
+        if path is None:
+            raise UserError(f"there is no Python {name} (vllm_python)", key="vllm_python")
+        return path
+
+    def _vllm(self) -> tuple[str, bool]:
+        """vLLM's version, and whether it is a build for CPUs."""
+        if self._found is None:
+            self._found = probe(self.python())
+        return self._found
+
+    def check(self, sampling: Sampling) -> None:
+        if self.speculative and not sampling.greedy and self._vllm()[1]:
+            raise UserError(SAMPLED_DRAFTS, key="temperature")
+
+    def lossy(self, sampling: Sampling) -> bool:
+        return self.speculative.get("rejection_sample_method") == "synthetic"
+
+    def _draft(self) -> str | None:
+        """The folder or hub name of what drafts, where the method has one."""
+        model: str | None = self.speculative.get("model")
+        return None if self.speculative.get("method") in MODEL_FREE else model
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        draft = self._draft()
+        contents = {} if draft is None else {"model": digests.folder(model_folder(draft, key="speculative"))}
+        return {
+            "backend": self.backend,
+            "method": self.method,
+            "vllm": self._vllm()[0],
+            "options": {**self.options, **({"engine_args": self.engine_args} if self.engine_args else {})},
+            "speculative": {**self.speculative, **contents},
+            "model": digests.folder(model_folder(self.model)),
+            "dtype": self.dtype,
+            "threads": self.threads,
+        }
+
+    def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
+        return {**self.identity(digests), "method": "none", "speculative": {}}
+
+    @packages()
+    def load(self) -> None:
+        with self._loading:
+            if self._engine is not None:
+                return
+            folder = model_folder(self.model)
+            version, _ = self._vllm()
+            engine = VllmProcess(self.python(), self._arguments(folder), self.threads)
+            # What it runs on, rather than what the package's name says.
+            self._found = (version, bool(engine.ready["cpu"]))
+            try:
+                self._chat, self._eos_ids = chat_of(folder, self.model, engine.ready["max_model_len"])
+                self._answer(engine, [{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None)
+            except BaseException:
+                engine.close()
+                raise
+            self._engine = engine
+
+    def _arguments(self, folder: Path) -> dict[str, Any]:
+        arguments = {"model": str(folder.absolute()), "dtype": self.dtype, **self.options, **self.engine_args}
+        if self.speculative:
+            draft = self._draft()
+            place = {} if draft is None else {"model": str(model_folder(draft, key="speculative").absolute())}
+            arguments["speculative_config"] = {**self.speculative, **place}
+        return arguments
+
+    def generate(
+        self,
+        messages: list[Message],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
+        self.check(sampling)
+        self.load()
+        self.check(sampling)
+        assert self._engine is not None
+        return self._answer(self._engine, messages, sampling, on_chunk)
+
+    def _answer(
+        self, engine: VllmProcess, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None
+    ) -> Completion:
+        chat = self._chat
+        assert chat is not None
+        assert chat.window is not None
+        answer = _Answer(chat, sampling, on_chunk, speculative=bool(self.speculative))
+        prompt, truncated = chat.prompt(messages, sampling)
+        request = {
+            "max_tokens": min(sampling.max_tokens, chat.window - len(prompt)),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "repetition_penalty": sampling.repetition_penalty,
+            "stop_token_ids": self._eos_ids,
+            **({} if sampling.greedy else {"seed": sampling.seed}),
+            **({"logprobs": TOP} if sampling.logprobs else {}),
+        }
+        engine.ask(prompt, request, answer.take)
+        return answer.completion(len(prompt), truncated)
+
+    def memory(self) -> int | None:
+        """Bytes of the weights, a draft model's included, and of the key-value cache, which vLLM reserves at once."""
+        return self._engine.ready["memory"] if self._engine is not None else None
+
+    def hardware(self) -> Mapping[str, Any]:
+        ready = self._engine.ready if self._engine is not None else {}
+        told = {name: ready.get(name) for name in ("device", "threads", "vllm", "torch")}
+        return {**super().hardware(), **told}
+
+    def close(self) -> None:
+        with self._loading:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+
+class _Answer:
+    """One request's answer, put together from the lines of the worker."""
+
+    def __init__(self, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None, *, speculative: bool) -> None:
+        from ianvs_specdec.decoding.stopping import StopStrings
+
+        self._started = time.monotonic()
+        self._chat = chat
+        self._stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
+        self._emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
+        self._ids: list[int] = []
+        self._received: list[int] = []
+        self._confidence: list[Triple] | None = [] if sampling.logprobs else None
+        self._drafts: list[list[int]] | None = None if speculative else []
+        self._trace = Trace()
+        self._reason: str | None = None
+
+    def take(self, line: Mapping[str, Any]) -> bool:
+        """Add what a line brought. False when the output is complete, whatever else comes."""
+        if line["drafts"] is not None:
+            self._drafts = line["drafts"]
+        if self._reason is None and line["tokens"]:
+            before = len(self._ids)
+            self._ids += line["tokens"]
+            self._received.append(len(line["tokens"]))
+            if self._confidence is not None:
+                self._confidence += [triple(own, best) for own, best in line["logprobs"]]
+            kept = self._stop(self._ids) if self._stop is not None else None
+            if kept is not None:
+                del self._ids[kept:]
+                self._reason = "stop"
+            new = self._ids[before:]
+            self._trace.chunks.append((line["time"] - self._started, len(new)))
+            if self._emit is not None:
+                self._emit(new)
+        self._reason = self._reason or line["finish"]
+        return self._reason is None
+
+    def completion(self, prompt_tokens: int, truncated: int) -> Completion:
+        if self._reason not in ("stop", "length"):
+            failure = (time.monotonic() - self._started, str(self._reason))
+            raise AnswerError(f"vLLM gave the request up after {len(self._ids)} tokens: {self._reason}", [failure])
+        text = self._chat.text(self._ids)
+        text = self._stop.trim(text) if self._stop is not None else text
+        if self._emit is not None:
+            self._emit.finish(text)
+        if self._drafts is not None:
+            self._trace.steps = steps_of(self._received, [n for _, n in self._trace.chunks], self._drafts)
+        ids = self._ids
+        if self._confidence is not None:
+            self._trace.confidence = self._confidence[: len(ids)]
+            self._trace.characters = [len(piece) for piece in self._chat.pieces(ids)]
+        return Completion(text, ids, prompt_tokens, len(ids), self._reason, self._trace, truncated)
+
+
+def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Sequence[Sequence[int]]) -> list[Step]:
+    """The verification steps of a request from the token counts of its chunks and vLLM's pairs (drafted, accepted).
+
+    ``received`` counts the tokens of each engine step, the prefill's first; ``kept`` those of them that belong to the
+    output. The last chunk may have lost tokens after the one that ended the output, in vLLM or here. Pairs of steps
+    that came after it are left out. Empty where chunks and pairs do not belong together.
+    """
+    steps, waiting = [], list(drafts)
+    for index in range(1, len(received)):
+        accepted = received[index] - 1
+        last = index == len(received) - 1
+        if waiting and (waiting[0][1] == accepted or (last and waiting[0][1] > accepted)):
+            pair = waiting.pop(0)
+            steps.append(Step(pair[0], pair[1], kept[index], pair[0] + 1))
+        elif accepted == 0:
+            steps.append(Step(0, 0, kept[index], 1))
+        else:
+            return []
+    return steps
+
+
+def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[int]]:
+    """The model's tokenizer with the window that is left to it, and the ids that end an output."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        config = transformers.AutoConfig.from_pretrained(folder)
+        try:
+            generation = transformers.GenerationConfig.from_pretrained(folder)
+        except OSError:
+            generation = transformers.GenerationConfig.from_model_config(config)
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"cannot load the tokenizer of {model}: {reason}", key="model") from error
+    window = min(window_of(config) or max_model_len, max_model_len)
+    return Chat(tokenizer, window), sorted(end_ids(generation, tokenizer))

@@ -1,0 +1,160 @@
+"""The hyperparameters of an edge or cloud model, checked without loading anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.llm import BACKENDS, backend
+from ianvs_specdec.llm.api.endpoints import check_no_secrets
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.llm.prompts import check_model
+from ianvs_specdec.types import Sampling
+
+SAME_AS_EDGE = "same-as-edge"
+"""Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""
+
+PRICES = ("price_prompt", "price_cached", "price_completion")
+_NUMBERS = ("temperature", "top_p", "repetition_penalty", "samples_temperature", *PRICES)
+_SAMPLES = ("samples", "samples_temperature")
+MOST_SAMPLES = 100
+_WHOLE = ("max_tokens", "top_k", "seed", "max_failures", "samples")
+
+
+def option_names() -> tuple[str, ...]:
+    """The options of all back ends. A grid crosses every option with every back end; each takes the ones that are its
+    own.
+    """
+    return tuple(dict.fromkeys(name for known in BACKENDS for name in backend(known).option_names()))
+
+
+def mapping_names() -> frozenset[str]:
+    """The options of all back ends whose value is itself a mapping."""
+    return frozenset(name for known in BACKENDS for name in backend(known).mappings)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked hyperparameters.
+
+    Prices are per million tokens, None where there is none; cached tokens of a prompt then cost what the others do.
+    ``max_failures`` is the number of queries that may remain without an answer before the test case is given up.
+    ``samples`` is how many answers are asked for, all but the first drawn with ``samples_temperature``.
+    """
+
+    model: str
+    backend: str
+    options: Mapping[str, Any]
+    sampling: Sampling
+    use_cache: bool = True
+    price_prompt: float | None = None
+    price_completion: float | None = None
+    price_cached: float | None = None
+    max_failures: int = 0
+    samples: int = 1
+    samples_temperature: float = 1.0
+
+    @classmethod
+    def parse(cls, hyperparameters: Mapping[str, Any], *, follows_edge: bool = False) -> Settings:
+        """Raises UserError with the ``key`` at fault. ``follows_edge`` allows the back end ``same-as-edge``."""
+        own = ("model", "backend", "use_cache", *PRICES, "max_failures", *_SAMPLES, *Sampling.names())
+        for key in hyperparameters:
+            if key not in own and key not in option_names():
+                raise unknown("hyperparameter", key, (*own, *option_names()), key=key)
+        check_no_secrets(hyperparameters)
+        given = {key: value for key, value in hyperparameters.items() if value is not None}
+        # EAGLE, too, has a top_k: a plain number is the sampling's, a mapping from back ends is for these.
+        sampled = {key: given[key] for key in Sampling.names() if key in given and not isinstance(given[key], Mapping)}
+        _check_types({key: value for key, value in given.items() if key in sampled or key not in Sampling.names()})
+        if "model" not in given:
+            raise UserError(
+                "the hyperparameter model is missing: a folder in Hugging Face format, or a name", key="model"
+            )
+        try:
+            sampling = Sampling(**sampled)
+        except ValueError as error:
+            raise UserError(str(error), key=str(error).partition(" ")[0]) from error
+        settings = cls(
+            model=given["model"],
+            backend=given.get("backend", "specdec"),
+            options={key: value for key, value in given.items() if key in option_names() and key not in sampled},
+            sampling=sampling,
+            use_cache=given.get("use_cache", True),
+            price_prompt=given.get("price_prompt"),
+            price_completion=given.get("price_completion"),
+            price_cached=given.get("price_cached"),
+            max_failures=given.get("max_failures", 0),
+            **{key: given[key] for key in _SAMPLES if key in given},
+        )
+        if not (follows_edge and settings.backend == SAME_AS_EDGE):
+            settings.check_backend(settings.backend)
+        return settings
+
+    def check_backend(self, name: str) -> None:
+        """Check everything that depends on the back end."""
+        if backend(name, key="backend").local:
+            check_model(self.model)
+        llm = self.llm(name)
+        llm.check(self.sampling)
+        if self.samples > 1:
+            llm.check(replace(self.sampling, temperature=float(self.samples_temperature)))
+
+    def llm(self, name: str) -> LLM:
+        """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
+        chosen = backend(name, key="backend")
+        own = {key: _for_backend(key, value, name) for key, value in self.options.items()}
+        return chosen(
+            self.model, **{key: own[key] for key in chosen.option_names() if key in own and own[key] is not None}
+        )
+
+    def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float | None:
+        """Price of one answer; None without a price. ``cached_tokens`` are some of ``prompt_tokens``."""
+        if self.price_prompt is None and self.price_completion is None:
+            return None
+        prompt = self.price_prompt or 0.0
+        spent = (prompt_tokens - cached_tokens) * prompt + completion_tokens * (self.price_completion or 0.0)
+        spent += cached_tokens * (prompt if self.price_cached is None else self.price_cached)
+        return float(spent / 1e6)
+
+
+def _for_backend(key: str, value: Any, name: str) -> Any:
+    """The value of an option for the back end ``name``: an option may be a mapping from back ends to values.
+
+    Where the value is itself a mapping, it is one from back ends only if all its keys are names of back ends, and what
+    they lead to are mappings.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    whole = all(known in BACKENDS and (item is None or isinstance(item, Mapping)) for known, item in value.items())
+    if key in mapping_names() and not whole:
+        return value
+    for known in value:
+        if known not in BACKENDS:
+            raise unknown(f"back end in {key}", str(known), BACKENDS, key=key)
+    return value.get(name)
+
+
+def _check_types(given: Mapping[str, Any]) -> None:
+    def check(keys: tuple[str, ...], kinds: tuple[type, ...], what: str) -> None:
+        for key in keys:
+            value = given.get(key)
+            if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+                raise UserError(f"{key} must be {what}, not {value!r}", key=key)
+
+    check(_NUMBERS, (int, float), "a number")
+    check(_WHOLE, (int,), "a whole number")
+    check(("model", "backend"), (str,), "a text")
+    check(("use_cache", "logprobs"), (bool,), "true or false")
+    stop = given.get("stop", ())
+    if not isinstance(stop, (str, list, tuple)) or not all(isinstance(item, str) for item in stop):
+        raise UserError(f"stop must be a text or a list of texts, not {stop!r}", key="stop")
+    for key in (*PRICES, "max_failures"):
+        if given.get(key, 0) < 0:
+            raise UserError(f"{key} must be 0 or more, not {given[key]!r}", key=key)
+    if not 1 <= (samples := given.get("samples", 1)) <= MOST_SAMPLES:
+        raise UserError(f"samples must be from 1 (the answer alone) to {MOST_SAMPLES}, not {samples!r}", key="samples")
+    if not 0 < (temperature := given.get("samples_temperature", 1.0)) < 100:
+        reason = f"samples_temperature must be more than 0, or all samples would be alike, not {temperature!r}"
+        raise UserError(reason, key="samples_temperature")

@@ -1,0 +1,140 @@
+"""The journal as a report reads it: answers that no test case holds, and what went wrong with failed requests."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.answers.configuration import ID_DIGITS, prompt_id
+from ianvs_specdec.answers.journal import FILE_NAME
+from ianvs_specdec.types import Message, Query, Sampling, messages_of
+
+_ANSWER = re.compile(rb'\{"key":"[0-9a-f]{64}","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})",')
+
+
+class KeptAnswers:
+    """The journal of one job, by configuration and prompt. Damaged lines are passed over, a missing file is empty."""
+
+    def __init__(self, job: Path) -> None:
+        self._path = job / FILE_NAME
+        self._places: dict[str, dict[str, tuple[int, int]]] = {}
+        self._records: dict[str, dict[str, Any]] = {}
+        self._failures: dict[tuple[str, str], list[Any]] = {}
+        for line, offset, size in self._lines():
+            if match := _ANSWER.match(line):
+                config, prompt = (group.decode() for group in match.groups())
+                self._places.setdefault(config, {})[prompt] = (offset, size)
+            elif line.startswith((b'{"config_id":', b'{"failed":')):
+                self._take(line)
+
+    def _lines(self) -> Iterator[tuple[bytes, int, int]]:
+        offset = 0
+        try:
+            with self._path.open("rb") as file:
+                for line in file:
+                    yield line, offset, len(line)
+                    offset += len(line)
+        except OSError:
+            return
+
+    def _take(self, line: bytes) -> None:
+        try:
+            record = json.loads(line)
+            if "failed" in record:
+                self._failures[record["side"], record["error"]] = record["failures"]
+            else:
+                self._records[record["config_id"]] = record
+        except (ValueError, KeyError, TypeError):
+            return
+
+    def failures(self, side: str, error: str) -> list[Any] | None:
+        """The attempts behind a query's error: pairs of seconds and what went wrong. None if they are not known."""
+        return self._failures.get((side, error))
+
+    def configurations(self, hyperparameters: Mapping[str, Any]) -> list[str]:
+        """The configurations with this model and sampling, those with most answers first; lossy ones are left out."""
+        given = {key: hyperparameters[key] for key in Sampling.names() if hyperparameters.get(key) is not None}
+        try:
+            sampling = Sampling(**{key: value for key, value in given.items() if not isinstance(value, Mapping)})
+        except (TypeError, ValueError):
+            return []
+        wanted = sampling.to_json()
+        found = [
+            config
+            for config, record in self._records.items()
+            if record.get("model") == hyperparameters.get("model")
+            and record["value"].get("sampling") == wanted
+            and record["value"].get("acceptance") != "typical"
+        ]
+        return sorted(found, key=lambda config: -len(self._places.get(config, ())))
+
+    def alike(self, key: str) -> list[str]:
+        """The configurations with the model and sampling of the one that gave the answer with this key, those with most
+        answers first; lossy ones are left out, and so are all if there is no such answer.
+        """
+        start = f'{{"key":"{key}","config":"'.encode()
+        places = (line[len(start) : len(start) + ID_DIGITS] for line, _, _ in self._lines() if line.startswith(start))
+        known = self._records.get(next(places, b"").decode("ascii", "replace"))
+        if known is None:
+            return []
+        found = [
+            config
+            for config, record in self._records.items()
+            if record.get("model") == known.get("model")
+            and _drawn(record) == _drawn(known)
+            and record["value"].get("acceptance") != "typical"
+        ]
+        return sorted(found, key=lambda config: -len(self._places.get(config, ())))
+
+    def answers(self, query: Query, configurations: list[str]) -> list[dict[str, Any]] | None:
+        """The answers to all turns of a query by the first of the configurations that has them; None if none has."""
+        for config in configurations:
+            found: list[dict[str, Any]] = []
+            while len(found) < len(query.turns):
+                messages = messages_of(query, [answer["text"] for answer in found])
+                answer = self._read(self._places.get(config, {}).get(prompt_id(messages)))
+                if answer is None:
+                    break
+                found.append(answer)
+            if len(found) == len(query.turns):
+                return found
+        return None
+
+    def answer(self, model: str, messages: list[Message]) -> str | None:
+        """What the model of this name has answered to these messages, in whatever configuration."""
+        prompt = prompt_id(messages)
+        for config, record in self._records.items():
+            if record.get("model") == model and (found := self._read(self._places.get(config, {}).get(prompt))):
+                return str(found["text"])
+        return None
+
+    def _read(self, place: tuple[int, int] | None) -> dict[str, Any] | None:
+        if place is None:
+            return None
+        try:
+            with self._path.open("rb") as file:
+                file.seek(place[0])
+                answer: dict[str, Any] = json.loads(file.read(place[1]))["answer"]
+            return answer if isinstance(answer.get("text"), str) else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def _drawn(record: Mapping[str, Any]) -> dict[str, Any]:
+    """How the tokens are chosen; whether their log-probabilities are told as well makes no difference to them."""
+    sampling: Mapping[str, Any] = record["value"].get("sampling") or {}
+    return {name: value for name, value in sampling.items() if name != "logprobs"}
+
+
+def price(hyperparameters: Mapping[str, Any], answers: list[dict[str, Any]]) -> float | None:
+    """What these answers cost by the prices among a model's hyperparameters; None without prices."""
+    prices = {name: hyperparameters.get(f"price_{name}") for name in ("prompt", "completion")}
+    if all(value is None for value in prices.values()):
+        return None
+    spent = [
+        sum(answer.get(f"{name}_tokens") or 0 for answer in answers) * (value or 0) for name, value in prices.items()
+    ]
+    return float(sum(spent)) / 1e6
