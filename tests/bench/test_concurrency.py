@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from bench import concurrency
 from bench.stub import ask_bare, serving
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+
+from tests.support.paths import ROOT
 
 
 @pytest.fixture(autouse=True)
 def bench_is_importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
+    monkeypatch.syspath_prepend(str(ROOT))
 
 
 def test_a_run_on_the_cpu_prints_and_writes_everything(tmp_path, capsys):
@@ -32,6 +33,7 @@ def test_synthetic_acceptance_keeps_what_tau_says():
     from types import SimpleNamespace
 
     import torch
+
     from bench.engine import _speculation
 
     kept = []
@@ -47,6 +49,7 @@ def test_synthetic_acceptance_keeps_what_tau_says():
 
 def test_a_tau_that_cannot_be_reached_and_a_missing_gpu_are_told(capsys):
     import torch
+
     from bench.engine import main
 
     assert main(["--shape", "tiny", "--device", "cpu", "--tau", "9", "--draft", "7"]) == 2

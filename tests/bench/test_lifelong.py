@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.lifelong import apgr, drifted, main
 
+from bench.lifelong import apgr, drifted, main
 from ianvs_specdec.evaluation.curve import Sides
 from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import evaluate

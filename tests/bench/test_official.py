@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
 from ianvs_specdec.errors import UserError
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -154,8 +152,9 @@ def test_every_package_row_has_its_baseline_and_ours_of_the_same_settings(tmp_pa
 
 def test_models_are_handed_over_in_the_layout_of_their_time(tmp_path):
     import torch
-    from bench.official.layout import old_head, old_model
     from safetensors.torch import save_file
+
+    from bench.official.layout import old_head, old_model
 
     model, head = tmp_path / "model", tmp_path / "head"
     for folder in (model, head):
@@ -179,8 +178,9 @@ def test_models_are_handed_over_in_the_layout_of_their_time(tmp_path):
 
 def test_models_the_packages_cannot_run_are_refused(tmp_path):
     import torch
-    from bench.official.layout import old_head, old_model
     from safetensors.torch import save_file
+
+    from bench.official.layout import old_head, old_model
 
     def folder(**config):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
@@ -203,8 +203,9 @@ def test_models_the_packages_cannot_run_are_refused(tmp_path):
 
 def test_the_report_of_a_run_is_whole(tmp_path, capsys, monkeypatch):
     """With scripted drivers in place of the packages' environments and of ours."""
-    from bench.official import __main__ as official
     from transformers import LlamaConfig
+
+    from bench.official import __main__ as official
 
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     LlamaConfig(vocab_size=48, max_position_embeddings=256, eos_token_id=47, **shape).save_pretrained(tmp_path / "m")

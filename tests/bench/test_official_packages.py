@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-SHARED = Path(os.environ.get("SPECDEC_SHARED", ROOT.parent / "shared"))
+from tests.support.paths import ROOT, shared_file
+
 ENVIRONMENTS = Path(os.environ.get("SPECDEC_OFFICIAL", ROOT / "runs" / "official"))
 TOKENS = 64
 
@@ -23,10 +23,8 @@ def answers_of(package, rows, prompt, tmp_path, monkeypatch):
     from bench.official.layout import old_head, old_model
     from bench.official.process import Driver
 
-    reference = SHARED / "reference"
+    reference = shared_file("reference")
     python = ENVIRONMENTS / f"venv-{package}" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
-    if not reference.is_dir():
-        pytest.skip(f"no reference fixtures: {reference} is not there (set SPECDEC_SHARED)")
     if not python.exists():
         pytest.skip(f"no environment {python.parent.parent}: make bench-official makes it (or set SPECDEC_OFFICIAL)")
     model = old_model(reference / "target", tmp_path / "model", [2])
@@ -40,10 +38,7 @@ def answers_of(package, rows, prompt, tmp_path, monkeypatch):
 
 
 def trace(name):
-    path = SHARED / "reference" / "traces" / name
-    if not path.is_file():
-        pytest.skip(f"no reference fixtures: {path} is not there (set SPECDEC_SHARED)")
-    return json.loads(path.read_text())[0]
+    return json.loads(shared_file("reference", "traces", name).read_text())[0]
 
 
 def test_eagle_llm_takes_the_steps_of_its_trace(tmp_path, monkeypatch):

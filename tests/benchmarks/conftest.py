@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,6 @@ import pytest
 from ianvs_specdec.cli import main
 
 Rows = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder of public benchmark files."""
-    default = Path(__file__).resolve().parents[3] / "shared"
-    folder = Path(os.environ.get("SPECDEC_SHARED", default)) / "data"
-    if not folder.is_dir():
-        pytest.skip(f"no public benchmark files: {folder} is not there (set SPECDEC_SHARED)")
-    return folder
 
 
 @pytest.fixture

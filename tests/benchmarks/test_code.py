@@ -6,7 +6,6 @@ import gzip
 import json
 import logging
 import os
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,11 +18,11 @@ from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.benchmarks.scoring import scores
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin.response import Response
+from tests.support.paths import shared_file
 
 if os.name != "posix":
     pytest.skip("programs are run with limits only on POSIX systems", allow_module_level=True)
 
-SHARED = Path(os.environ.get("SPECDEC_SHARED") or Path(__file__).resolve().parents[3] / "shared")
 LIMITS = Limits(seconds=5)
 
 PROMPT = '''import math
@@ -165,9 +164,7 @@ def test_a_row_without_tests_is_found_before_a_model_is_asked(answer: Any) -> No
 
 
 def problems() -> list[dict[str, Any]]:
-    path = SHARED / "data" / "humaneval" / "HumanEval.jsonl.gz"
-    if not path.is_file():
-        pytest.skip(f"needs {path}; the environment variable SPECDEC_SHARED names another folder")
+    path = shared_file("data", "humaneval", "HumanEval.jsonl.gz")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 

@@ -68,7 +68,7 @@ def test_malformed_questions(name: str, row: Any, message: str, write: Callable[
 
 
 def test_the_public_mt_bench(shared: Path, prepare: Callable[..., Rows]) -> None:
-    rows = prepare("mt_bench", "--from", shared / "mt_bench")
+    rows = prepare("mt_bench", "--from", shared / "data" / "mt_bench")
     assert len(rows) == 80
     assert sum(bool(row["answer"]["references"]) for row in rows) == 30
     assert all(len(row["question"]["turns"]) == 2 for row in rows)
@@ -86,7 +86,7 @@ def test_spec_bench(write: Callable[..., Path], prepare: Callable[..., Rows]) ->
 
 
 def test_the_public_spec_bench_has_six_types(shared: Path, prepare: Callable[..., Rows]) -> None:
-    rows = prepare("spec_bench", "--from", shared / "spec_bench")
+    rows = prepare("spec_bench", "--from", shared / "data" / "spec_bench")
     types = Counter(name for row in rows for name, groups in CATEGORIES.items() if row["question"]["group"] in groups)
     assert types == {name: 80 if name == "multi-turn conversation" else 20 for name in CATEGORIES}
     assert len(CATEGORIES) == 6
@@ -116,4 +116,4 @@ def test_humaneval(write: Callable[..., Path], prepare: Callable[..., Rows], ref
 
 
 def test_the_public_humaneval(shared: Path, prepare: Callable[..., Rows]) -> None:
-    assert len(prepare("humaneval", "--from", shared / "humaneval")) == 164
+    assert len(prepare("humaneval", "--from", shared / "data" / "humaneval")) == 164

@@ -10,8 +10,9 @@ import pytest
 from ianvs_specdec.benchmarks.world import questions, skills
 from ianvs_specdec.benchmarks.world.drift import ROUND
 from ianvs_specdec.cli import main
+from tests.support.paths import EXAMPLE
 
-DATASET = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding" / "dataset"
+DATASET = EXAMPLE / "dataset"
 
 
 def asked(file: str) -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ from ianvs_specdec.benchmarks.rows import query_of  # noqa: E402
 from ianvs_specdec.benchmarks.scorers import scorer  # noqa: E402
 from ianvs_specdec.llm.specdec import PromptLookupLLM, SpecDecLLM  # noqa: E402
 from ianvs_specdec.types import Sampling, messages_of  # noqa: E402
+from tests.support.paths import EXAMPLE  # noqa: E402
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
 MODELS = EXAMPLE / "models"
 SAMPLING = Sampling(max_tokens=256)
 

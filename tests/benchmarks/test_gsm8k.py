@@ -54,6 +54,6 @@ def test_too_few_worked_solutions(write: Callable[..., Path], refused: Callable[
 
 
 def test_the_public_files(shared: Path, prepare: Callable[..., Rows]) -> None:
-    rows = prepare("gsm8k", "--from", shared / "gsm8k", "--shots", "8")
+    rows = prepare("gsm8k", "--from", shared / "data" / "gsm8k", "--shots", "8")
     assert len(rows) == 660
     assert all(row["question"]["turns"][0].count("Question: ") == 9 for row in rows)

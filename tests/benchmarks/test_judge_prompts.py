@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts
 from ianvs_specdec.errors import UserError
-
-SHARED = Path(os.environ.get("SPECDEC_SHARED") or Path(__file__).resolve().parents[3] / "shared")
+from tests.support.paths import shared_file
 
 
 @pytest.mark.parametrize(
@@ -98,9 +96,7 @@ def test_a_question_of_one_turn_is_judged_once() -> None:
 
 
 def test_the_shipped_prompts_are_the_official_ones() -> None:
-    official = SHARED / "data" / "mt_bench" / "judge_prompts.jsonl"
-    if not official.is_file():
-        pytest.skip(f"needs {official}; the environment variable SPECDEC_SHARED names another folder")
+    official = shared_file("data", "mt_bench", "judge_prompts.jsonl")
     lines = official.read_text(encoding="utf-8").splitlines()
     shipped = SHIPPED.read_text(encoding="utf-8").splitlines()
     assert len(shipped) == 4

@@ -48,7 +48,7 @@ def expected(subject: str, dev: list[list[str]], question: list[str], shots: int
 
 def original(shared: Path, split: str, subject: str) -> list[list[str]]:
     """The rows of a subject in the columns of the original CSV."""
-    with gzip.open(shared / "mmlu" / f"mmlu_{split}.jsonl.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(shared / "data" / "mmlu" / f"mmlu_{split}.jsonl.gz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     return [[r["question"], *r["choices"], r["answer"]] for r in rows if r["subject"] == subject]
 
@@ -148,7 +148,7 @@ def test_malformed_csv_is_told_with_file_and_line(write: Callable[..., Path], re
 
 
 def test_every_subject_has_one_category(shared: Path) -> None:
-    with gzip.open(shared / "mmlu" / "mmlu_dev.jsonl.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(shared / "data" / "mmlu" / "mmlu_dev.jsonl.gz", "rt", encoding="utf-8") as file:
         subjects = {json.loads(line)["subject"] for line in file}
     assert subjects == frozenset().union(*mmlu.CATEGORIES.values())
     # The sizes that the original's table has.
@@ -162,7 +162,7 @@ def test_every_subject_has_one_category(shared: Path) -> None:
 
 
 def test_the_whole_public_test_set(shared: Path, prepare: Callable[..., Rows]) -> None:
-    rows = prepare("mmlu", "--from", shared / "mmlu", "--shots", "5")
+    rows = prepare("mmlu", "--from", shared / "data" / "mmlu", "--shots", "5")
     assert len(rows) == 14042
     assert len({row["question"]["group"] for row in rows}) == 57
     assert all(row["question"]["turns"][0].count("\nAnswer:") == 6 for row in rows)

@@ -53,7 +53,7 @@ def test_recorded_answers_are_as_by_the_published_definitions() -> None:
 
 def test_the_public_solutions(shared: Path) -> None:
     """All 7,473 solutions of the training set: as marked, and as the last number where the mark is taken away."""
-    with gzip.open(shared / "gsm8k" / "train.jsonl.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(shared / "data" / "gsm8k" / "train.jsonl.gz", "rt", encoding="utf-8") as file:
         solutions = [json.loads(line)["answer"] for line in file]
     assert len(solutions) == 7473
     for solution in solutions:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +11,7 @@ from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.cli import main
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.outcomes.recorded import load_outcomes
+from tests.support.paths import shared_file
 
 HEADER = f"prompt,{routellm.EDGE},{routellm.CLOUD}\n"
 LAW = HEADER + '"Who sues?\nA. you\nB. they",True,False\nWhat is a tort?,False,True\n'
@@ -103,10 +102,7 @@ def test_what_is_no_archive_is_told(tmp_path, content):
 
 
 def test_the_real_records():
-    shared = Path(os.environ.get("SPECDEC_SHARED") or Path(__file__).resolve().parents[3] / "shared")
-    path = shared / "data" / "routellm" / "mmlu_responses_csv.tar.gz"
-    if not path.is_file():
-        pytest.skip(f"needs {path}; the environment variable SPECDEC_SHARED names another folder")
+    path = shared_file("data", "routellm", "mmlu_responses_csv.tar.gz")
     records = list(routellm.read(path))
     assert len(records) == 14_042
     assert len({record.group for record in records}) == 57

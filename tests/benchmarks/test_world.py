@@ -8,8 +8,7 @@ import pytest
 
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions, skills
 from ianvs_specdec.cli import main
-
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
+from tests.support.paths import EXAMPLE
 
 
 def question_of(prompt: str) -> str:

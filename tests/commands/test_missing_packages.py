@@ -13,8 +13,9 @@ from ianvs_specdec.errors import UserError, not_installed, packages
 from ianvs_specdec.llm.huggingface import HuggingfaceLLM
 from ianvs_specdec.llm.prompts import model_folder
 from ianvs_specdec.llm.specdec import SpecDecLLM
+from tests.support.paths import EXAMPLE
 
-MODELS = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding" / "models"
+MODELS = EXAMPLE / "models"
 WITHOUT = """
 import sys
 package, run, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]

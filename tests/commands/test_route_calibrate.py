@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from plugin.api_server import ScriptedAPI, answer, serving
-from plugin.test_api_logprobs import streamed, token
 
 from ianvs_specdec.cli import main
 from ianvs_specdec.errors import UserError
@@ -19,6 +17,8 @@ from ianvs_specdec.learned.doubt import Doubt
 from ianvs_specdec.outcomes.recorded import Outcomes, save_outcomes
 from ianvs_specdec.routers.cascade import CascadeRouter
 from ianvs_specdec.types import Query
+from tests.llm.api.test_api_logprobs import streamed, token
+from tests.support.api_server import ScriptedAPI, answer, serving
 
 COUNT = 60
 RANDOM = np.random.default_rng(3)

@@ -7,7 +7,6 @@ import gzip
 import importlib.util
 import io
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from reporting.builder import Bench, Side, choice, completion, usual
 
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.cli import main
@@ -26,8 +24,9 @@ from ianvs_specdec.learned.calibration import Calibration
 from ianvs_specdec.learned.classifier import CLASSIFIERS, Classifier
 from ianvs_specdec.learned.folder import TrainedRouter
 from ianvs_specdec.outcomes.recorded import digests, load_outcomes
+from tests.support.paths import shared_file
+from tests.support.workspace import Bench, Side, choice, completion, usual
 
-SHARED = Path(os.environ.get("SPECDEC_SHARED") or Path(__file__).resolve().parents[3] / "shared") / "data"
 HEADER = "query,edge_correct,cloud_correct"
 FILES = ["comparisons.csv", "curves.csv", "evaluation.json", "metrics.csv"]
 
@@ -419,9 +418,7 @@ def test_no_heavy_package_is_needed_for_scores(tmp_path: Path) -> None:
 
 def test_recorded_outcomes_of_routellm(tmp_path: Path) -> None:
     """What RouteLLM (arXiv 2406.18665) tells of these records: random near 0.5, the oracle well above 1."""
-    archive = SHARED / "routellm" / "mmlu_responses_csv.tar.gz"
-    if not archive.is_file():
-        pytest.skip(f"needs {archive}; the environment variable SPECDEC_SHARED names another folder")
+    archive = shared_file("data", "routellm", "mmlu_responses_csv.tar.gz")
     rows = [[*HEADER.split(","), "group"]]
     with tarfile.open(archive) as files:
         for member in sorted(files.getnames()):

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plugin.api_server import ScriptedAPI, Serve, answer, refusal, serving
-from plugin.conftest import build_model
 
 from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.cli import main
 from ianvs_specdec.outcomes.recorded import load_outcomes
+from tests.support.api_server import ScriptedAPI, Serve, answer, refusal, serving
+from tests.support.models import build_model
 
 LETTERS = {"edge": "ABBA", "cloud": "BBBA"}
 """What the models choose for the questions 0 to 3; B is right."""
@@ -393,7 +393,7 @@ def test_settings_are_blamed_by_file_and_line(place: Place, api: ScriptedAPI) ->
 def test_a_finished_job_has_it_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reporting.builder import Bench, choice, usual
+    from tests.support.workspace import Bench, choice, usual
 
     monkeypatch.chdir(tmp_path)
     bench = usual(Bench(tmp_path, [choice(number) for number in range(8)]))

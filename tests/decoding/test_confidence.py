@@ -6,14 +6,13 @@ import random
 
 import pytest
 import torch
-from drafters.builders import CASES, DEEP, Workshop
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import StopStrings, decode, target_of
 from ianvs_specdec.decoding.confidence import confidence
 from ianvs_specdec.types import Sampling
-
-from .tiny import tiny_model
+from tests.support.drafters import CASES, DEEP, Workshop
+from tests.support.tiny import tiny_model
 
 VOCABULARY = 16
 RNG = random.Random(1)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from drafters.builders import CASES, DEEP, DRAWING, Workshop, noisy
 
 from ianvs_specdec.decoding import decode, target_of
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.types import Sampling
+from tests.support.drafters import CASES, DEEP, DRAWING, Workshop, noisy
+from tests.support.tiny import tiny_model
 
 from .test_acceptance import chi_square_p_value
-from .tiny import tiny_model
 
 VOCABULARY = 6
 PROMPT = [3, 4, 5, 3, 4]

@@ -10,8 +10,7 @@ import torch
 from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
 from ianvs_specdec.decoding.fused import FusedTarget
 from ianvs_specdec.decoding.linear import Linear
-
-from .tiny import ARCHITECTURES, FUSED, VOCABULARY, random_tree, tiny_model
+from tests.support.tiny import ARCHITECTURES, FUSED, VOCABULARY, random_tree, tiny_model
 
 
 @pytest.mark.parametrize("name", FUSED)

@@ -10,8 +10,7 @@ from ianvs_specdec.decoding import decode, target_of
 from ianvs_specdec.decoding.fused import FusedTarget
 from ianvs_specdec.decoding.int8 import Int8Linear, Int8Module, quantize
 from ianvs_specdec.types import Sampling
-
-from .tiny import FUSED, tiny_model
+from tests.support.tiny import FUSED, tiny_model
 
 SMALL, LARGE = (48, 64), (1100, 1024)
 

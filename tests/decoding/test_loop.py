@@ -8,8 +8,7 @@ import torch
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import ContextWindowError, Drafter, HuggingFaceTarget, StopStrings, TokenTree, decode
 from ianvs_specdec.types import Sampling
-
-from .tiny import ARCHITECTURES, VOCABULARY, Guesser, tiny_model
+from tests.support.tiny import ARCHITECTURES, VOCABULARY, Guesser, tiny_model
 
 NONE, FIXED_0 = drafters.create("none"), lengths.create("fixed:0")
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 31]

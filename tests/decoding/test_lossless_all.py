@@ -8,14 +8,13 @@ import random
 from dataclasses import replace
 
 import pytest
-from drafters.builders import CASES, DEEP, Workshop
 from transformers import AutoTokenizer
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import decode, target_of
 from ianvs_specdec.types import Sampling
-
-from .tiny import tiny_model
+from tests.support.drafters import CASES, DEEP, Workshop
+from tests.support.tiny import tiny_model
 
 NONE, FIXED_0 = drafters.create("none"), lengths.create("fixed:0")
 VOCABULARY = 16  # so few that even heads of random numbers are often right

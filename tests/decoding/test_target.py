@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
-
-from .tiny import ARCHITECTURES, ONE_FORWARD, VOCABULARY, random_tree, tiny_model
+from tests.support.tiny import ARCHITECTURES, ONE_FORWARD, VOCABULARY, random_tree, tiny_model
 
 
 def count_forwards(model):

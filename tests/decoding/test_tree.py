@@ -5,8 +5,7 @@ import random
 import torch
 
 from ianvs_specdec.decoding import TokenTree
-
-from .tiny import random_tree
+from tests.support.tiny import random_tree
 
 
 def test_a_chain_is_a_tree_without_branches():

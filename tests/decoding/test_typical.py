@@ -12,8 +12,7 @@ from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, acceptance, dec
 from ianvs_specdec.decoding.acceptance import Greedy, Typical
 from ianvs_specdec.llm.specdec import MedusaSpecDecLLM, SpecDecLLM
 from ianvs_specdec.types import Sampling
-
-from .tiny import Guesser, tiny_model
+from tests.support.tiny import Guesser, tiny_model
 
 PLAIN = Sampling(temperature=1.0)
 SURE = [0.88, 0.06, 0.03, 0.03]  # entropy 0.49, so the ceiling 0.09 is the threshold

@@ -8,12 +8,12 @@ import sys
 
 import numpy
 import pytest
-from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec.decoding import HuggingFaceTarget
 from ianvs_specdec.drafters import datastore
 from ianvs_specdec.drafters.datastore import Datastore, fingerprint
 from ianvs_specdec.errors import UserError
+from tests.support.tiny import VOCABULARY, tiny_model
 
 SEQUENCES = [[1, 2, 3, 4], [5, 1, 2, 3], [9], [1, 2, 7, 8, 1, 2, 3, 6]]
 

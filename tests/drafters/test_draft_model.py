@@ -7,15 +7,14 @@ import math
 
 import pytest
 import torch
-from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, decode, target_of
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.types import Sampling
-
-from .builders import noisy
+from tests.support.drafters import noisy
+from tests.support.tiny import VOCABULARY, tiny_model
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 31]
 GREEDY, PLAIN = Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=1.0)

@@ -6,13 +6,13 @@ import json
 
 import pytest
 import torch
-from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import decode, target_of
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
+from tests.support.tiny import VOCABULARY, tiny_model
 
 GREEDY, DRAWN = Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=1.0)
 

@@ -9,9 +9,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from decoding.tiny import tiny_model
 
-from drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors, save
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, TokenTree, decode, target_of
 from ianvs_specdec.decoding.sampling import Noise
@@ -20,6 +18,8 @@ from ianvs_specdec.drafters.eagle import head as eagle_head
 from ianvs_specdec.drafters.eagle import sequence as eagle_sequence
 from ianvs_specdec.drafters.eagle.static import PATHS, limited
 from ianvs_specdec.types import Sampling
+from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors, save
+from tests.support.tiny import tiny_model
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 3]
 LLAMA3 = {

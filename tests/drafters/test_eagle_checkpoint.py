@@ -6,13 +6,13 @@ import json
 
 import pytest
 import torch
-from decoding.tiny import tiny_model
 
-from drafters.eagle_oracle import CONFIG, HIDDEN, VOCABULARY, random_tensors, save
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import HuggingFaceTarget
 from ianvs_specdec.drafters.eagle.checkpoint import Checkpoint
 from ianvs_specdec.errors import UserError
+from tests.drafters.eagle_oracle import CONFIG, HIDDEN, VOCABULARY, random_tensors, save
+from tests.support.tiny import tiny_model
 
 EAGLE3 = {**CONFIG, "draft_vocab_size": 15}
 

@@ -7,7 +7,6 @@ import random
 
 import pytest
 import torch
-from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, Output, TokenTree, decode, target_of
@@ -15,6 +14,7 @@ from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
 from ianvs_specdec.drafters.lookahead.official import Pool, Window
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
+from tests.support.tiny import VOCABULARY, tiny_model
 
 BEST = 9.0
 

@@ -6,12 +6,12 @@ import random
 
 import pytest
 import torch
-from decoding.tiny import tiny_model
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Output, TokenTree, decode
 from ianvs_specdec.drafters.predicted_output import PredictedOutput
 from ianvs_specdec.types import Sampling
+from tests.support.tiny import tiny_model
 
 TEXT = list(range(100, 200))
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 import sys
 import types
-from pathlib import Path
 
 import pytest
-from decoding.tiny import tiny_model
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import HuggingFaceTarget, decode
 from ianvs_specdec.drafters import registry
 from ianvs_specdec.types import Sampling
+from tests.support.paths import ROOT
+from tests.support.tiny import tiny_model
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = ROOT / "README.md"
 
 
 @pytest.fixture

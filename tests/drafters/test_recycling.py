@@ -6,12 +6,12 @@ import json
 
 import pytest
 import torch
-from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, Output, TokenTree, decode
 from ianvs_specdec.drafters import recycling
 from ianvs_specdec.types import Sampling
+from tests.support.tiny import VOCABULARY, tiny_model
 
 PROMPTS = [[5], [7, 7], [5, 9, 14, 3, 22, 9, 14, 31]]
 NONE, FIXED_0 = drafters.create("none"), lengths.create("fixed:0")

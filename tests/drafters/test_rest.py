@@ -7,7 +7,6 @@ import json
 import numpy
 import pytest
 import torch
-from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, TokenTree, decode
@@ -16,6 +15,7 @@ from ianvs_specdec.drafters.datastore import Datastore
 from ianvs_specdec.drafters.rest import frequent_prefixes
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
+from tests.support.tiny import VOCABULARY, tiny_model
 
 END = 10
 PROMPTS = [[5], [7, 7], [5, 9, 14, 3, 22, 9, 14, 31]]

@@ -6,7 +6,6 @@ import random
 
 import pytest
 import torch
-from decoding.tiny import VOCABULARY, tiny_model
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, Drafter, HuggingFaceTarget, Output, TokenTree, decode
@@ -15,6 +14,7 @@ from ianvs_specdec.drafters.suffix.automaton import REFRESHED, SuffixAutomaton
 from ianvs_specdec.drafters.suffix.drafter import Suffix
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
+from tests.support.tiny import VOCABULARY, tiny_model
 
 PROMPTS = [[5], [7, 7], [5, 9, 14, 3, 22, 9, 14, 31]]
 

@@ -22,8 +22,7 @@ from ianvs_specdec.export.architecture import architecture
 from ianvs_specdec.export.checkpoint import Checkpoint
 from ianvs_specdec.export.gguf import export_gguf
 from ianvs_specdec.export.vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, vocabulary
-
-from .folders import BASE, CLOUD, EDGE, byte_level, change, random_model, sentencepiece
+from tests.support.folders import BASE, CLOUD, EDGE, byte_level, change, random_model, sentencepiece
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
 

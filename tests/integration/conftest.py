@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from plugin.conftest import build_model
 
-from .harness import EXAMPLE, CountingAPI, Workplace, serving
+from tests.support.harness import CountingAPI, Workplace, serving
+from tests.support.models import build_model
 
 
 @pytest.fixture
@@ -34,22 +31,3 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("models")
     edge, cloud = (build_model(folder / name, seed=seed, window=4096) for seed, name in enumerate(("edge", "cloud")))
     return edge, cloud
-
-
-@pytest.fixture(scope="session")
-def shared() -> Path:
-    """Public data and a reference model, which are not part of the project."""
-    folder = Path(os.environ.get("SPECDEC_SHARED") or EXAMPLE.parents[2] / "shared")
-    for part in ("data/mt_bench/question.jsonl", "data/mmlu/mmlu_test.jsonl.gz", "reference/target/config.json"):
-        if not (folder / part).is_file():
-            pytest.skip(f"needs {part} in {folder}; the environment variable SPECDEC_SHARED names another folder")
-    return folder
-
-
-def questions(knowledge: int, dialogues: int = 0) -> list[dict[str, Any]]:
-    """Rows of the embedded sets: questions with one right letter, then dialogues of two turns."""
-    rows: list[dict[str, Any]] = []
-    for name, count in (("knowledge", knowledge), ("open-ended", dialogues)):
-        with (EXAMPLE / "dataset" / name / "test.jsonl").open(encoding="utf-8") as file:
-            rows += [json.loads(line) for line, _ in zip(file, range(count), strict=False)]
-    return rows

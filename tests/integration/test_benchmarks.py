@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.benchmarks.registry import categories
-
-from .harness import EXAMPLE, LONGEST, CountingAPI, Workplace
+from tests.support.harness import EXAMPLE, LONGEST, CountingAPI, Workplace
 
 DATASET = Path("examples") / EXAMPLE.name / "dataset"
 

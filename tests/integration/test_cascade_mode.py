@@ -11,8 +11,7 @@ import pytest
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.routers.cascade import CascadeRouter
-
-from .harness import EXAMPLE
+from tests.support.harness import EXAMPLE
 
 pytest.importorskip("sedna.core.joint_inference", reason="needs the host: pip install -e host")
 LINES = (EXAMPLE / "dataset" / "knowledge" / "test.jsonl").read_text(encoding="utf-8").splitlines()[::44]

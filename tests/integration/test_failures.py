@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import questions
-from .harness import CountingAPI, Outcome, Workplace
+from tests.support.harness import CountingAPI, Outcome, Workplace, questions
 
 KEY = "sk-0123456789-not-for-anybody"
 PASSWORD = "correct-horse-battery"

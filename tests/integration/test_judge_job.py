@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plugin.judge_stub import JudgeStub, judging
 
 from ianvs_specdec.cli import main
-
-from .harness import CountingAPI, Workplace
+from tests.support.harness import CountingAPI, Workplace
+from tests.support.judge_stub import JudgeStub, judging
 
 KEY = "sk-judge-0123456789-not-for-anybody"
 

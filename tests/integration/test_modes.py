@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from .conftest import questions
-from .harness import ALGORITHMS, CountingAPI, Workplace
+from tests.support.harness import ALGORITHMS, CountingAPI, Workplace, questions
 
 
 def test_every_router_can_decide_after_the_edge_has_answered(workplace: Workplace, api: CountingAPI) -> None:

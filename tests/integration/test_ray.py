@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import questions
-from .harness import CountingAPI, Outcome, Run, Workplace, untimed
+from tests.support.harness import CountingAPI, Outcome, Run, Workplace, questions, untimed
 
 pytestmark = [
     pytest.mark.slow,

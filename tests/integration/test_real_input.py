@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .harness import ALGORITHMS, EXAMPLE, LONGEST, Workplace, read_lines
+from tests.support.harness import ALGORITHMS, EXAMPLE, LONGEST, Workplace, read_lines
 
 BACKENDS = ("specdec", "PromptLookup")
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</s>{% endfor %}[assistant]"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .conftest import questions
-from .harness import CountingAPI, Workplace
+from tests.support.harness import CountingAPI, Workplace, questions
 
 
 def test_every_repeat_asks_for_itself_and_is_replayed_as_such(workplace: Workplace, api: CountingAPI) -> None:

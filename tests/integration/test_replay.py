@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import questions
-from .harness import CountingAPI, Outcome, Workplace
+from tests.support.harness import CountingAPI, Outcome, Workplace, questions
 
 HEAVY = ("torch", "transformers", "openai", "pandas", "safetensors")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .harness import EXAMPLE, LONGEST
+from tests.support.harness import EXAMPLE, LONGEST
 
 ROWS = 1755
 """An eighth of MMLU's test questions."""

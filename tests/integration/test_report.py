@@ -12,9 +12,7 @@ import pytest
 from ianvs_specdec.cli import main
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.metrics.routing import all_router_quality
-
-from .conftest import questions
-from .harness import Workplace
+from tests.support.harness import Workplace, questions
 
 
 def report(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import questions
-from .harness import CountingAPI, Workplace, serving, untimed
+from tests.support.harness import CountingAPI, Workplace, questions, serving, untimed
 
 KILLS = 20
 KNOWLEDGE, DIALOGUES = 36, 6

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from ianvs_specdec.cli import main
-
-from .harness import CountingAPI, Workplace, fingerprint
+from tests.support.harness import CountingAPI, Workplace, fingerprint
 
 NAMES = ("Router AUROC", "Router APGR", "Router APGR CI95")
 

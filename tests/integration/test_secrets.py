@@ -7,10 +7,9 @@ import json
 import urllib.parse
 
 import pytest
-from plugin.api_server import ScriptedAPI, answer, error, refusal
 
-from .conftest import questions
-from .harness import Workplace
+from tests.support.api_server import ScriptedAPI, answer, error, refusal
+from tests.support.harness import Workplace, questions
 
 KEY = 'sk-"q/r+s\\t=0123456789-for-nobody'
 

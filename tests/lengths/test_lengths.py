@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from decoding.tiny import tiny_model
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import HuggingFaceTarget, Stats, TokenTree, decode
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
+from tests.support.tiny import tiny_model
 
 
 @pytest.mark.parametrize(("spec", "tokens"), [("fixed:10", 10), ("fixed:0", 0), ("7", 7)])

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from export.folders import CLOUD, EDGE, EXAMPLE
 
 from ianvs_specdec.llm import backend
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.llm.top_logprobs import triple
 from ianvs_specdec.types import Completion, Message, Sampling, Trace
+from tests.support.folders import CLOUD, EDGE, EXAMPLE
 
 LINES = (EXAMPLE / "dataset" / "knowledge" / "test.jsonl").read_text(encoding="utf-8").splitlines()[::120]
 CHATS: list[list[Message]] = [[{"role": "user", "content": json.loads(line)["question"]["turns"][0]}] for line in LINES]

@@ -19,10 +19,10 @@ import yaml
 
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from tests.support.models import build_model
+from tests.support.paths import EXAMPLE
+from tests.support.stub_server import StubServer
 
-from .conftest import StubServer, build_model
-
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
 ROUTING = Path("testalgorithms") / "query-routing"
 ROUTERS = {"EdgeOnly", "CloudOnly", "RandomRouter", "OracleRouter", "LearnedRouter", "BudgetRouter", "CascadeRouter"}
 TIMINGS = ("Time to", "Internal", "Latency", "Throughput", "Speedup", "Chunk Gap", "Routing Overhead", "time", "url")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 FILE = ROOT / "examples" / "cloud-edge-speculative-decoding" / "requirements.txt"
 
 

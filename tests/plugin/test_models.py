@@ -20,8 +20,8 @@ from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Trace
-
-from .conftest import StubServer, build_model
+from tests.support.models import build_model
+from tests.support.stub_server import StubServer
 
 Start = Callable[..., None]
 TWO_TURNS = {

@@ -11,8 +11,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.settings import Settings
-
-from .conftest import build_model
+from tests.support.models import build_model
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ import pytest
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.remote.client import Client, ProtocolError
 from ianvs_specdec.remote.wire import DeadlineError, InterruptedRequest, Interruption, Patience, Traffic
-
-from .servers import Listener, Relay, Serve, make_certificate, read_request, response, scripted, secured
+from tests.support.servers import Listener, Relay, Serve, make_certificate, read_request, response, scripted, secured
 
 Start = Callable[[Serve], Listener]
 LONG = 60.0

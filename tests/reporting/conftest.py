@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .builder import Bench, choice, usual
+from tests.support.workspace import Bench, choice, usual
 
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

@@ -12,8 +12,8 @@ import pytest
 
 from ianvs_specdec.reporting.collect import collect
 from ianvs_specdec.reporting.page import to_html
+from tests.support.workspace import Bench, choice, usual
 
-from .builder import Bench, choice, usual
 from .test_page import NASTY
 
 pytestmark = pytest.mark.slow

@@ -17,8 +17,7 @@ from ianvs_specdec.benchmarks.scoring import TOGETHER
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.reporting.collect import collect, to_csv
-
-from .builder import COLUMNS, Bench, Side, choice, completion
+from tests.support.workspace import COLUMNS, Bench, Side, choice, completion
 
 
 def leaderboard(bench: Bench) -> list[dict[str, str]]:

@@ -13,8 +13,7 @@ from ianvs_specdec.errors import AnswerError
 from ianvs_specdec.reporting.collect import collect
 from ianvs_specdec.reporting.details import LONGEST_TEXT, choose, kinds, pieces, rejected
 from ianvs_specdec.reporting.page import to_html, to_json
-
-from .builder import Bench, Side, choice, completion
+from tests.support.workspace import Bench, Side, choice, completion
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.benchmarks.judge_prompts import conversations, read_prompts
 from ianvs_specdec.reporting.collect import collect
-
-from .builder import Bench, Side, completion
+from tests.support.workspace import Bench, Side, completion
 
 QUESTIONS = [(f"first {number}", f"second {number}") for number in range(4)]
 ANSWERS = ("an answer", "another answer")

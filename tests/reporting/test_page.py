@@ -13,8 +13,7 @@ import pytest
 from ianvs_specdec.cli import main
 from ianvs_specdec.reporting.collect import collect, to_csv
 from ianvs_specdec.reporting.page import SCRIPTS, to_html, to_json
-
-from .builder import Bench, choice, usual
+from tests.support.workspace import Bench, choice, usual
 
 NASTY = '</script><img src=x onerror="document.title=1"><!-- {{SCRIPT}} \u2028 \ud800 & "quoted" <b>'
 

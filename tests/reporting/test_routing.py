@@ -14,8 +14,7 @@ from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.reporting.collect import collect
 from ianvs_specdec.reporting.routing import Outcome, curves
 from ianvs_specdec.types import Sampling
-
-from .builder import PRICE, Bench, Side, completion
+from tests.support.workspace import PRICE, Bench, Side, completion
 
 
 def outcomes(pairs):

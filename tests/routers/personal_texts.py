@@ -1,4 +1,5 @@
 """Texts with personal data of a known kind, and texts without any that look as if they had some. All of it is made up;
+from tests.support.paths import EXAMPLE
 numbers that belong to nobody are those that networks and agencies reserve for examples, or were given check digits."""
 
 KEY = "q8Zt3LmVx7Rb2Nw9Yc4Hd6Kf1Gs5Jp0TaUeBi"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ import yaml
 
 from ianvs_specdec.routers import router
 from ianvs_specdec.routers.composed import ConstrainedRouter
+from tests.support.paths import EXAMPLE
 
-FOLDER = Path(__file__).parents[2] / "examples/cloud-edge-speculative-decoding/testalgorithms/query-routing"
+FOLDER = EXAMPLE / "testalgorithms" / "query-routing"
 FILES = ("budget_router", "latency_router", "resource_router", "privacy_router")
 
 

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from simulation import Load, Server, Simulation, met, on_edge
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
@@ -20,6 +19,7 @@ from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.routers.latency import LatencyRouter
 from ianvs_specdec.routers.pace import Pace
 from ianvs_specdec.routers.privacy import PrivacyRouter
+from tests.routers.simulation import Load, Server, Simulation, met, on_edge
 
 SLO = 0.8
 EASY = {"name": "RandomRouter", "ratio": 0.3}

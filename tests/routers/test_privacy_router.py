@@ -5,14 +5,12 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
-import os
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
 import pytest
-from personal_texts import NEGATIVES, POSITIVES
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin.response import Response
@@ -20,8 +18,9 @@ from ianvs_specdec.routers.cloud_only import CloudOnly
 from ianvs_specdec.routers.oracle import OracleRouter
 from ianvs_specdec.routers.personal_data import kinds_in
 from ianvs_specdec.routers.privacy import PrivacyRouter
+from tests.routers.personal_texts import NEGATIVES, POSITIVES
+from tests.support.paths import shared_file
 
-SHARED = Path(os.environ.get("SPECDEC_SHARED") or Path(__file__).resolve().parents[3] / "shared") / "data"
 PRIVATE = "Write to anna.schmidt@example.com for me."
 
 
@@ -49,9 +48,7 @@ def test_precision_on_the_list_does_not_come_from_finding_nothing_in_long_texts(
     ],
 )
 def test_benchmark_questions_hold_no_personal_data(path: str, text_of: Any) -> None:
-    file = SHARED / path
-    if not file.exists():
-        pytest.skip(f"needs {file}; the environment variable SPECDEC_SHARED names another folder")
+    file = shared_file("data", *path.split("/"))
     with gzip.open(file, "rt") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
         found = [kinds for line in lines if (kinds := kinds_in(text_of(json.loads(line))))]
     assert not found

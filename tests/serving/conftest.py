@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plugin.conftest import build_model
+
+from tests.support.models import build_model
 
 pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
 

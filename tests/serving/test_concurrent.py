@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration import harness
+
+from tests.support import harness
 
 from .conftest import Server, serving, wait_until
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from integration.conftest import questions
-from integration.harness import EXAMPLE, Run, Workplace, read_lines
-from plugin.conftest import build_model
+
+from tests.support.harness import EXAMPLE, Run, Workplace, questions, read_lines
+from tests.support.models import build_model
 
 from .conftest import serving
 

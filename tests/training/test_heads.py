@@ -1,7 +1,6 @@
 """Draft heads on a tiny scale: what they compute, what they learn from, and the official files they end up in."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from ianvs_specdec.training.heads import conversations, export, loop, models  # 
 from ianvs_specdec.training.heads.conversations import Conversation  # noqa: E402
 from ianvs_specdec.training.heads.pool import Order, Sample, collate, load_shard, runs_of, save_shard  # noqa: E402
 from ianvs_specdec.training.heads.teacher import Teacher  # noqa: E402
+from tests.support.paths import shared_file  # noqa: E402
 
-SHARED = Path(os.environ.get("SPECDEC_SHARED", Path(__file__).parents[2].parent / "shared"))
 HIDDEN, VOCABULARY = 32, 300
 SHAPE = lm.Recipe(hidden=HIDDEN, layers=7, heads=4, kv_heads=2, intermediate=48, minutes=1)
 KINDS = ("eagle", "eagle3", "medusa")
@@ -129,9 +128,7 @@ def test_official_files(kind: str, shapes: dict, target: Path, data: Path, tmp_p
 
 @pytest.mark.parametrize(("kind", "folder"), [("eagle", "eagle1"), ("eagle3", "eagle3"), ("medusa", "medusa")])
 def test_names_are_those_of_the_reference_heads(kind: str, folder: str) -> None:
-    reference = SHARED / "reference" / folder
-    if not reference.is_dir():
-        pytest.skip(f"no reference heads in {SHARED}")
+    reference = shared_file("reference", folder)
     file = next(path for path in reference.iterdir() if path.suffix in (".bin", ".pt"))
     names = set(torch.load(file, weights_only=True)) - {"d2t", "t2d"}
     ours = {"eagle": EAGLE, "eagle3": EAGLE3, "medusa": MEDUSA}[kind]

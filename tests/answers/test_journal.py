@@ -19,6 +19,7 @@ from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.run import current_repeat
 from ianvs_specdec.types import Completion, Message, Step, Trace
+from tests.support.paths import ROOT
 
 HARDWARE = {"processor": "test"}
 
@@ -156,8 +157,8 @@ def test_a_second_writer_is_seen_without_reopening(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
-from test_journal import configuration, completion, messages, HARDWARE
+sys.path.insert(0, {root!r})
+from tests.answers.test_journal import configuration, completion, messages, HARDWARE
 from ianvs_specdec.answers.journal import Journal
 journal = Journal(Path(sys.argv[1]) / "journal.jsonl", sys.argv[2])
 writer = configuration(writer=sys.argv[2])
@@ -167,7 +168,7 @@ for number in range(500):
 
 
 def test_two_processes_append_five_hundred_answers_each(tmp_path: Path) -> None:
-    code = WRITER.format(tests=str(Path(__file__).parent))
+    code = WRITER.format(root=str(ROOT))
     writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name]) for name in ("left", "right")]
     assert [writer.wait(60) for writer in writers] == [0, 0]
     journal = open_journal(tmp_path)
@@ -314,7 +315,7 @@ def test_the_mmlu_test_set_is_indexed_without_parsing_it(tmp_path: Path) -> None
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs SIGKILL")
 def test_killed_while_writing_at_random_moments(tmp_path: Path) -> None:
-    code = WRITER.format(tests=str(Path(__file__).parent))
+    code = WRITER.format(root=str(ROOT))
     count = 0
     for attempt in range(5):
         writer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), "left"])

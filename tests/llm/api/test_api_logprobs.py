@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote.servers import response
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import APIBasedLLM
 from ianvs_specdec.llm.top_logprobs import TOP
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.types import Completion, Message, Sampling
-
-from .api_server import Reply, answer, refusal, serving
+from tests.support.api_server import Reply, answer, refusal, serving
+from tests.support.servers import response
 
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
 ASKED = Sampling(max_tokens=9, logprobs=True)

@@ -23,8 +23,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.metrics.judge import all_turn_scores
 from ianvs_specdec.plugin.response import Response
-
-from .judge_stub import JudgeStub, judging
+from tests.support.judge_stub import JudgeStub, judging
 
 KEY = "sk-judge-0123456789"
 

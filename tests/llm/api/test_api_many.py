@@ -18,8 +18,7 @@ from ianvs_specdec.llm import APIBasedLLM
 from ianvs_specdec.llm.specdec import SpecDecLLM
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Sampling
-
-from .api_server import ScriptedAPI, Serve, answer, error, refusal, serving
+from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
 
 LONG = 60.0
 BAD = refusal("503 Service Unavailable", error("down"))

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from export.folders import CLOUD, FAMILIES, byte_level, random_model, sentencepiece, split_then_bytes
 from tokenizers import pre_tokenizers
 
 from ianvs_specdec.decoding import TokenTree
 from ianvs_specdec.export.gguf import export_gguf
 from ianvs_specdec.export.vocabulary import PRE_TOKENIZERS
 from ianvs_specdec.llm.llamacpp.model import GgufTokenizer, LlamaCppModel
+from tests.support.folders import CLOUD, FAMILIES, byte_level, random_model, sentencepiece, split_then_bytes
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (make test-llamacpp)")
 

@@ -12,8 +12,9 @@ import pytest
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm.vllm.backend import VllmLLM
 from ianvs_specdec.plugin.settings import Settings
+from tests.support.paths import EXAMPLE
 
-MODELS = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding" / "models"
+MODELS = EXAMPLE / "models"
 HEAD = str(MODELS / "cloud-eagle")
 
 

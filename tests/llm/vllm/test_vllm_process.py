@@ -17,13 +17,14 @@ import pytest
 
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm.vllm.backend import VllmLLM, steps_of
 from ianvs_specdec.llm.vllm import process as vllm_process
+from ianvs_specdec.llm.vllm.backend import VllmLLM, steps_of
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Sampling, Step
+from tests.support.paths import EXAMPLE
 
-MODELS = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding" / "models"
+MODELS = EXAMPLE / "models"
 SPECULATIVE = {"method": "eagle", "model": str(MODELS / "cloud-eagle"), "num_speculative_tokens": 3}
 
 

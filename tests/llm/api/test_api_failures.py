@@ -15,8 +15,7 @@ from ianvs_specdec.llm import APIBasedLLM
 from ianvs_specdec.llm.api.endpoints import Secrets
 from ianvs_specdec.llm.api.failures import of_status
 from ianvs_specdec.types import Sampling
-
-from .api_server import ScriptedAPI, Serve, answer, error, refusal, serving
+from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
 
 KEY = 'sk-a"b/c+d\\e=0123456789'
 """A key that looks different in JSON, in a URL and in HTML."""

@@ -12,7 +12,8 @@ import torch
 import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
+from tests.support.paths import EXAMPLE
+
 CLOUD, EDGE = EXAMPLE / "models" / "cloud", EXAMPLE / "models" / "edge"
 BASE: dict[str, Any] = {
     "vocab_size": 1056,

@@ -22,8 +22,8 @@ from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.llm.specdec import EagleSpecDecLLM, SpecDecLLM
 from ianvs_specdec.llm.vllm.backend import VllmLLM
 from ianvs_specdec.types import Completion, Message, Sampling
+from tests.support.paths import EXAMPLE
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
 MODEL, HEAD = str(EXAMPLE / "models" / "cloud"), str(EXAMPLE / "models" / "cloud-eagle")
 PYTHON = os.environ.get("SPECDEC_VLLM_PYTHON", "")
 DRAFTS = 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +12,8 @@ from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.learned.folder import TrainedRouter
 from ianvs_specdec.outcomes.recorded import digests
 from ianvs_specdec.routers import build_router
+from tests.support.paths import EXAMPLE
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
 FOLDER = EXAMPLE / "models" / "router"
 
 

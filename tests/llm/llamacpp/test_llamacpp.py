@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from export.folders import CLOUD, EDGE, EXAMPLE, random_model
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.export.gguf import export_gguf
@@ -24,6 +23,7 @@ from ianvs_specdec.llm.specdec import SpecDecLLM
 from ianvs_specdec.plugin.models import CloudModel
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Completion, Message, Sampling
+from tests.support.folders import CLOUD, EDGE, EXAMPLE, random_model
 
 SAMPLING = Sampling(max_tokens=48)
 installed = pytest.mark.skipif(

@@ -1,90 +1,12 @@
-"""A tiny model with random weights, a scripted OpenAI-compatible server, and a job folder as Ianvs announces it."""
+"""A scripted OpenAI-compatible server."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
-
-import pytest
-
-from ianvs_specdec.answers.journal import Journal
-
-CHAT_TEMPLATE = (
-    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
-
-
-def build_model(folder: Path, *, seed: int = 0, chat_template: str | None = CHAT_TEMPLATE, window: int = 512) -> Path:
-    """A byte-level tokenizer and a Llama of two layers."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate(["<s>", "</s>", *alphabet])}
-    raw = Tokenizer(models.BPE(vocabulary, []))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>")
-    tokenizer.chat_template = chat_template
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=window,
-        bos_token_id=0,
-        eos_token_id=1,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def environment_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An edge model tells Sedna by environment variables what it is; they end with the test."""
-    for name in ("BACKEND_TYPE", "model_path"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A job folder, announced as Ianvs does. ``new_run`` in the tests stands for starting Ianvs again."""
-    monkeypatch.setenv("RESULT_SAVED_URL", str(tmp_path / "workspace" / "job" / "algorithm"))
-    monkeypatch.setenv("IANVS_RUN_ID", "run-1")
-    monkeypatch.delenv("IANVS_FRESH", raising=False)
-    return tmp_path / "workspace" / "job"
-
-
-@pytest.fixture
-def new_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Stands for starting Ianvs again: a new run id, and no journal in memory."""
-    number = 1
-
-    def start(*, fresh: bool = False) -> None:
-        nonlocal number
-        number += 1
-        monkeypatch.setenv("IANVS_RUN_ID", f"run-{number}")
-        monkeypatch.setenv("IANVS_FRESH", "1" if fresh else "0")
-        Journal._open.clear()
-
-    return start
 
 
 class StubServer(ThreadingHTTPServer):
@@ -173,15 +95,3 @@ class _Handler(BaseHTTPRequestHandler):
             total = {"prompt_tokens": 11, "completion_tokens": stub.tokens, "total_tokens": 11 + stub.tokens}
             self._event(usage=total)
         self.wfile.write(b"data: [DONE]\n\n")
-
-
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubServer]:
-    monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", 0.01)
-    server = StubServer()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield server
-    server.released.set()
-    server.shutdown()
-    server.server_close()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from remote.servers import Listener, response, scripted
+from tests.support.servers import Listener, response, scripted
 
 Reply = Callable[[str, int], bytes | None]
 """Whole bytes of a response; None drops the connection."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +20,7 @@ from ianvs_specdec.learned.training import Recipe, train
 from ianvs_specdec.learned.trees import Trees
 from ianvs_specdec.outcomes.recorded import Outcomes
 from ianvs_specdec.types import Query
+from tests.support.paths import shared_file
 
 KINDS = ("logistic", "knn")
 SUBJECTS = {
@@ -318,10 +317,7 @@ def test_an_embedding_that_is_not_there_is_told(tmp_path):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    shared = Path(os.environ.get("SPECDEC_SHARED") or Path(__file__).resolve().parents[3] / "shared")
-    path = shared / "data" / "routellm" / "mmlu_responses_csv.tar.gz"
-    if not path.is_file():
-        pytest.skip(f"needs {path}; the environment variable SPECDEC_SHARED names another folder")
+    path = shared_file("data", "routellm", "mmlu_responses_csv.tar.gz")
     records = list(routellm.read(path))
     queries = tuple(Query((record.query,), id=record.id, group=record.group) for record in records)
     return Outcomes(

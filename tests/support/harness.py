@@ -20,7 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cloud-edge-speculative-decoding"
+from tests.support.paths import EXAMPLE
+
 ALGORITHMS = {
     "EdgeOnly": "edge-only",
     "CloudOnly": "cloud-only",
@@ -364,3 +365,12 @@ class _Handler(BaseHTTPRequestHandler):
         chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "stub", "choices": [], **fields}
         self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
         self.wfile.flush()
+
+
+def questions(knowledge: int, dialogues: int = 0) -> list[dict[str, Any]]:
+    """Rows of the embedded sets: questions with one right letter, then dialogues of two turns."""
+    rows: list[dict[str, Any]] = []
+    for name, count in (("knowledge", knowledge), ("open-ended", dialogues)):
+        with (EXAMPLE / "dataset" / name / "test.jsonl").open(encoding="utf-8") as file:
+            rows += [json.loads(line) for line, _ in zip(file, range(count), strict=False)]
+    return rows

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from reporting.builder import PRICE, Bench, Side, choice, completion, usual
 
 from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.answers.journal import Journal
@@ -19,6 +18,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.outcomes.job import outcomes_of_job
 from ianvs_specdec.outcomes.quality import ReferenceQuality, quality
 from ianvs_specdec.types import Sampling
+from tests.support.workspace import PRICE, Bench, Side, choice, completion, usual
 
 RIGHT, WRONG = "The answer is B.", "The answer is C."
 SAMPLING = Sampling().to_json()

@@ -11,8 +11,7 @@ import pytest
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import APIBasedLLM
 from ianvs_specdec.types import Message, Sampling
-
-from .conftest import StubServer
+from tests.support.stub_server import StubServer
 
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
 KEY = "sk-very-secret-0123456789"
