@@ -99,7 +99,8 @@ class Trace:
     ``REJECTED_SHOWN`` ids); empty for back ends that do not tell. ``failures`` lists the attempts that failed before
     this one: seconds since the request was issued, and what went wrong in a word or two. ``issued`` is the clock time
     (Unix seconds) of the request, by which overlapping requests are told, and ``busy``, where others were under way
-    with it, its share of the time (see ``plugin.overlap``); ``memory`` the bytes that the model's weights and caches held.
+    with it, its share of the time (see ``plugin.overlap``); ``memory`` the bytes that the model's weights and caches
+    held.
 
     ``confidence`` is how sure the model was, where ``Sampling.logprobs`` asked for it, else None: for each output token
     its natural log-probability, the entropy of the distribution (nats) and the margin between its two best

@@ -1,16 +1,7 @@
 """The journal of answers: nothing that a model was asked is lost, and nothing is asked twice.
 
 One append-only file of JSON lines, ``<workspace>/<job>/journal.jsonl``, shared by the edge model, the cloud model and
-all test cases of a job. There are four kinds of lines, told apart by their first key:
-
-``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
-    one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer.
-``{"failed": key, "run": id, "side": ..., "time": ..., "error": ..., "failures": [[seconds, what], ...]}``
-    a request that got no answer, and why. It is asked again by the next run.
-``{"config_id": id, "model": name, "value": {...}}``
-    a configuration: everything that determines answers except the messages. Written once, before its first answer.
-``{"hardware_id": id, "value": {...}}``
-    the machine on which timings were taken. Written once, before its first answer.
+all test cases of a job. ``lines`` says what its lines look like.
 
 Every line is appended by one write under a file lock, so several processes can share a journal, and a process that is
 killed loses at most the line it was writing. Reading keeps only keys and offsets: an answer is parsed when it is asked
@@ -22,9 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +23,16 @@ from typing import Any, BinaryIO, ClassVar
 from filelock import FileLock, Timeout
 
 from ianvs_specdec.answers.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
+from ianvs_specdec.answers.lines import (
+    FILE_NAME,
+    answer_line,
+    configuration_line,
+    failure_line,
+    hardware_line,
+    head_of,
+    is_failure,
+    record_of,
+)
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import digest
 from ianvs_specdec.run import current_run, job_folder
@@ -41,16 +40,8 @@ from ianvs_specdec.types import Completion, Message
 
 log = logging.getLogger(__name__)
 
-FILE_NAME = "journal.jsonl"
 LOCK_SECONDS = 60
 LOCK_PAUSE = 0.005
-
-_ANSWER = re.compile(
-    rb'\{"key":"([0-9a-f]{64})","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})","run":"([^"\\]*)",'
-    rb'"side":"[^"\\]*","hardware":"([0-9a-f]{16})",'
-)
-_FAILED = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
-_RECORD = re.compile(rb'\{"(config|hardware)_id":"([0-9a-f]{16})",')
 
 
 @dataclass(frozen=True)
@@ -72,7 +63,7 @@ class Journal:
         self.path, self.run, self.fresh = path, run, fresh
         self.corrupt = 0
         self._answers: dict[bytes, tuple[int, int, bool]] = {}
-        self._earlier: dict[str, set[bytes]] = {}
+        self._earlier: dict[str, set[str]] = {}
         self._records: dict[str, tuple[int, int]] = {}
         self._explained: set[str] = set()
         self._asked: dict[str, tuple[threading.Lock, int]] = {}
@@ -170,17 +161,16 @@ class Journal:
         self._scanned = offset
 
     def _index(self, line: bytes, offset: int) -> None:
-        if (match := _ANSWER.match(line)) and line.endswith(b"}}}\n"):
-            key, config, prompt, run, _ = match.groups()
-            replayed = run.decode() != self.run
+        if head := head_of(line):
+            replayed = head.run != self.run
             if replayed and self.fresh:
                 return
-            self._answers[bytes.fromhex(key.decode())] = (offset, len(line), replayed)
+            self._answers[bytes.fromhex(head.key)] = (offset, len(line), replayed)
             if replayed:
-                self._earlier.setdefault(config.decode(), set()).add(prompt)
-        elif (match := _RECORD.match(line)) and line.endswith(b"}\n"):
-            self._records[match.group(2).decode()] = (offset, len(line))
-        elif line.strip() and not (_FAILED.match(line) and line.endswith(b"}\n")):
+                self._earlier.setdefault(head.config, set()).add(head.prompt)
+        elif record := record_of(line):
+            self._records[record[1]] = (offset, len(line))
+        elif line.strip() and not is_failure(line):
             self._count_corrupt(offset)
 
     def _count_corrupt(self, offset: int) -> None:
@@ -205,40 +195,24 @@ class Journal:
         """Append an answer; returns the id of the hardware record. Raises UserError if it cannot be written whole."""
         hardware_id = digest(hardware)[:ID_DIGITS]
         # Made before the lock is taken: other threads wait for it.
-        answer = _line({
-            "key": configuration.key(messages, prediction),
-            "config": configuration.id,
-            "prompt": prompt_id(messages),
-            "run": self.run,
-            "side": side,
-            "hardware": hardware_id,
-            "time": round(time.time(), 3),
-            "answer": completion.to_json(),
-        })  # fmt: skip
+        key = configuration.key(messages, prediction)
+        answer = answer_line(key, configuration, messages, completion, run=self.run, side=side, hardware=hardware_id)
         lines = []
         with self._mutex:
             self._scan()
             if configuration.id not in self._records:
-                record = {"config_id": configuration.id, "model": configuration.model, "value": configuration.value}
-                lines.append(_line(record))
+                lines.append(configuration_line(configuration))
             if hardware_id not in self._records:
-                lines.append(_line({"hardware_id": hardware_id, "value": hardware}))
+                lines.append(hardware_line(hardware_id, hardware))
             self._append(b"".join([*lines, answer]))
             self._scan()
         return hardware_id
 
     def put_failure(self, key: str, error: AnswerError, *, side: str) -> None:
         """Append that a request got no answer, and why. Raises UserError if it cannot be written whole."""
-        record = {
-            "failed": key,
-            "run": self.run,
-            "side": side,
-            "time": round(time.time(), 3),
-            "error": str(error),
-            "failures": [[round(seconds, 3), what] for seconds, what in error.failures],
-        }
+        line = failure_line(key, error, run=self.run, side=side)
         with self._mutex:
-            self._append(_line(record))
+            self._append(line)
 
     @contextmanager
     def asking(self, key: str) -> Iterator[None]:
@@ -312,7 +286,7 @@ class Journal:
                 return None
             self._explained.add(configuration.id)
             self._scan()
-            prompt = prompt_id(messages).encode()
+            prompt = prompt_id(messages)
             if configuration.id in self._earlier:
                 return None
             nearest: tuple[int, int, str] | None = None
@@ -326,7 +300,3 @@ class Journal:
         if nearest is None:
             return None
         return f"{-nearest[1]} earlier answers in {self.path} do not match and are asked for again: {nearest[2]}"
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":")).encode() + b"\n"

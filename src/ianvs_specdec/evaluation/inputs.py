@@ -20,10 +20,10 @@ from ianvs_specdec.evaluation.results import BASELINES
 from ianvs_specdec.learned.folder import SEEN, TrainedRouter, read_seen
 from ianvs_specdec.outcomes.labels import truths
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes
-from ianvs_specdec.reporting.routing import scores_of
 from ianvs_specdec.routers import ROUTERS, build_router
 from ianvs_specdec.types import Query
 from ianvs_specdec.workspace.cases import read_workspace
+from ianvs_specdec.workspace.sides import scores_of
 
 WARM_UP = 5
 """Queries that are scored once before any is timed."""

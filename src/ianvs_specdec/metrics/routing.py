@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
-from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
-from ianvs_specdec.benchmarks.scoring import TOGETHER, pair_of
+from ianvs_specdec.benchmarks.scoring import pair_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED
 from ianvs_specdec.evaluation.curve import Sides
@@ -27,9 +26,9 @@ from ianvs_specdec.metrics.table import NAN, Column, Table
 from ianvs_specdec.plugin.edge_first import answer_of
 from ianvs_specdec.run import job_folder
 from ianvs_specdec.workspace.kept import KeptAnswers
+from ianvs_specdec.workspace.sides import SIDES, answered, answered_before, score
 
 NAMES = {"Router AUROC": "auroc", "Router APGR": "apgr"}
-SIDES = ("edge", "cloud")
 
 Kept = Callable[[], KeptAnswers]
 """The job's journal, read when it is first called."""
@@ -88,14 +87,16 @@ def _outcomes(
         if result.get("side") == side:
             column[number] = scored[index]
             continue
-        texts = _texts(_answer(y_pred[index], side))
+        found = answered(_answer(y_pred[index], side))
         # Results that do not know their row cannot be looked up.
-        if texts is None and row_of(result) is not result and row_of(result) is not None:
+        if found is None and row_of(result) is not result and row_of(result) is not None:
             if configurations is None:
                 configurations = _configurations(side, y_pred, kept)
-            answers = kept().answers(query_of_row(result), configurations) if configurations else None
-            texts = [answer["text"] for answer in answers or ()]
-        column[number] = _scored(texts or (), result, y_true[index])
+            found = answered_before(kept(), query_of_row(result), configurations, {}) if configurations else None
+        told = None
+        if found is not None:
+            told = score(str(result.get("scorer")), found.texts, pair_of(result, y_true[index])[1])
+        column[number] = NAN if told is None else told
     return column
 
 
@@ -104,21 +105,6 @@ def _answer(row: Sequence[Any], side: str) -> Mapping[str, Any] | None:
     _, result, edge, cloud = row
     found: Mapping[str, Any] | None = answer_of(result, edge) if side == "edge" else cloud
     return found
-
-
-def _texts(response: Mapping[str, Any] | None) -> list[str] | None:
-    if response is None or response.get("error") or response.get("lossy"):
-        return None
-    return [turn["completion"] for turn in response.get("turns", ())]
-
-
-def _scored(texts: Sequence[str], result: Mapping[str, Any], gold: Any) -> float:
-    name = str(result.get("scorer"))
-    # What is judged or run for many at once is not judged once more here.
-    if not texts or name not in SCORERS or name in TOGETHER:
-        return NAN
-    value = scorer(name)(texts, pair_of(result, gold)[1])
-    return NAN if value is None else value
 
 
 def _configurations(side: str, y_pred: Sequence[Any], kept: Kept) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +15,14 @@ from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.outcomes.quality import BenchmarkQuality, Quality, share
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes
-from ianvs_specdec.reporting.routing import side_of
 from ianvs_specdec.types import Query
 from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
-from ianvs_specdec.workspace.kept import KeptAnswers, price
+from ianvs_specdec.workspace.sides import SIDES, Answered, BothSides, Pair
 
 log = logging.getLogger(__name__)
 
-SIDES = ("edge", "cloud")
-
-
-@dataclass(frozen=True)
-class Answered:
-    """One side's answers to all turns of a query, and what they cost (None without prices)."""
-
-    texts: tuple[str, ...]
-    cost: float | None
-
-
-Answers = Mapping[int, Answered]
-"""By the number of the row in the data file."""
+Both = Mapping[int, tuple[Answered, Answered]]
+"""What the edge and the cloud answered, by the number of the row in the data file."""
 
 
 def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str | None = None) -> Outcomes:
@@ -49,20 +36,20 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
     workspace = read_workspace(folder)
     if len(workspace.jobs) > 1:
         raise UserError(f"{folder} holds several jobs ({', '.join(workspace.jobs)}): give the folder of one of them")
-    pairs: dict[tuple[str, str, str], list[Case]] = {}
+    sides, pairs = BothSides(), dict[Pair, list[Case]]()
     for case in workspace.cases:
-        models = side_of(case, "edge"), side_of(case, "cloud")
-        if all(models) and algorithm in (None, case.algorithm):
-            pairs.setdefault((str(case.config.get("dataset") or ""), *models), []).append(case)
-    found: list[tuple[list[Case], Dataset, Answers, Answers]] = []
-    for (url, *_), cases in pairs.items():
-        dataset = workspace.dataset(url)
+        if (pair := sides.pair(case)) is not None and algorithm in (None, case.algorithm):
+            pairs.setdefault(pair, []).append(case)
+    found: list[tuple[list[Case], Dataset, Both]] = []
+    for pair, cases in pairs.items():
+        dataset = workspace.dataset(pair[0])
         if dataset is None:
             continue
-        kept = workspace.kept(cases[0].job)
-        edge, cloud = (_answers(cases, dataset, kept, side) for side in SIDES)
-        if edge.keys() & cloud.keys():
-            found.append((cases, dataset, edge, cloud))
+        for case in cases:
+            sides.add(case, dataset, case.answers())
+        sides.complete(cases, dataset, workspace.kept(cases[0].job))
+        if both := sides.both(pair):
+            found.append((cases, dataset, both))
     if not found:
         raise UserError(_nothing(folder, workspace, algorithm))
     if len(found) > 1:
@@ -81,45 +68,15 @@ def _nothing(folder: Path, workspace: Workspace, algorithm: str | None) -> str:
     return f"{folder} holds no query that both an edge and a cloud model have answered: {reasons or advice}"
 
 
-def _answers(cases: Iterable[Case], dataset: Dataset, kept: KeptAnswers, side: str) -> dict[int, Answered]:
-    """The journal's answers; those that it cannot tell apart, as of rows with their own temperature, are the test
-    cases'.
-    """
-    found: dict[int, Answered] = {}
-    for case in cases:
-        own = case.module(f"{side}model").get("hyperparameters") or {}
-        configurations = kept.configurations(own)
-        for index, query in enumerate(dataset.queries if configurations else ()):
-            if index in found or query.temperature is not None:
-                continue
-            if (answers := kept.answers(query, configurations)) is not None:
-                found[index] = Answered(tuple(answer["text"] for answer in answers), price(own, answers))
-        if len(found) == len(dataset.queries):
-            return found
-    for case in cases:
-        for index, row in case.answers().items():
-            response = row[2] if side == "edge" else row[3]
-            if response is None or index in found or index >= len(dataset.queries):
-                continue
-            query, turns = dataset.queries[index], response.get("turns", ())
-            same = response.get("query_id") == query.id and len(turns) == len(query.turns)
-            if same and not response.get("error") and not response.get("lossy"):
-                found[index] = Answered(tuple(turn["completion"] for turn in turns), response.get("cost"))
-    return found
-
-
-def _outcomes(
-    cases: list[Case], dataset: Dataset, edge: Answers, cloud: Answers, quality: Quality, workspace: Workspace
-) -> Outcomes:
-    both = sorted(edge.keys() & cloud.keys())
+def _outcomes(cases: list[Case], dataset: Dataset, both: Both, quality: Quality, workspace: Workspace) -> Outcomes:
     queries = [dataset.queries[index] for index in both]
     golds = [_gold(dataset.queries[index], dataset.golds[index], cases[0]) for index in both]
     if not isinstance(quality, BenchmarkQuality):
         for index, query, gold in zip(both, queries, golds, strict=True):
             quality.check(query, gold, f"row {index + 1} of {cases[0].config.get('dataset')}")
     scores = {}
-    for side, answers in zip(SIDES, (edge, cloud), strict=True):
-        texts = [answers[index].texts for index in both]
+    for place, side in enumerate(SIDES):
+        texts = [answers[place].texts for answers in both.values()]
         scores[side] = quality(queries, texts, golds)
         if isinstance(quality, BenchmarkQuality):
             _add_ratings(scores[side], queries, texts, golds, cases[0], workspace)
@@ -133,12 +90,12 @@ def _outcomes(
             *(missing, len(dataset.queries), unanswered, missing - unanswered),
         )
     edge_scores, cloud_scores = (np.array(column, dtype=np.float64) for column in scores.values())
-    costs = _costs(edge, both), _costs(cloud, both)
-    return Outcomes(tuple(queries), edge_scores, cloud_scores, *costs).take(scored)
+    edge_cost, cloud_cost = (_costs(answers) for answers in zip(*both.values(), strict=True))
+    return Outcomes(tuple(queries), edge_scores, cloud_scores, edge_cost, cloud_cost).take(scored)
 
 
-def _costs(answers: Answers, rows: list[int]) -> Floats | None:
-    costs = [answers[index].cost for index in rows]
+def _costs(answers: Sequence[Answered]) -> Floats | None:
+    costs = [answer.cost for answer in answers]
     return None if None in costs else np.array(costs, dtype=np.float64)
 
 

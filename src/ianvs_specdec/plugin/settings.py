@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ianvs_specdec.answers.cost import PRICES, cost
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm import BACKENDS, backend
 from ianvs_specdec.llm.api.endpoints import check_no_secrets
@@ -16,7 +17,6 @@ from ianvs_specdec.types import Sampling
 SAME_AS_EDGE = "same-as-edge"
 """Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""
 
-PRICES = ("price_prompt", "price_cached", "price_completion")
 _NUMBERS = ("temperature", "top_p", "repetition_penalty", "samples_temperature", *PRICES)
 _SAMPLES = ("samples", "samples_temperature")
 MOST_SAMPLES = 100
@@ -111,12 +111,8 @@ class Settings:
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float | None:
         """Price of one answer; None without a price. ``cached_tokens`` are some of ``prompt_tokens``."""
-        if self.price_prompt is None and self.price_completion is None:
-            return None
-        prompt = self.price_prompt or 0.0
-        spent = (prompt_tokens - cached_tokens) * prompt + completion_tokens * (self.price_completion or 0.0)
-        spent += cached_tokens * (prompt if self.price_cached is None else self.price_cached)
-        return float(spent / 1e6)
+        prices = {name: getattr(self, name) for name in PRICES}
+        return cost(prices, prompt_tokens, completion_tokens, cached_tokens)
 
 
 def _for_backend(key: str, value: Any, name: str) -> Any:

@@ -26,9 +26,10 @@ from ianvs_specdec.reporting.figures import (
     set_scores,
 )
 from ianvs_specdec.reporting.judged import Judgments, judgments, score
-from ianvs_specdec.reporting.routing import Outcomes, curves, scores_of
+from ianvs_specdec.reporting.routing import curves, outcomes
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
 from ianvs_specdec.workspace.kept import KeptAnswers
+from ianvs_specdec.workspace.sides import BothSides, Pair, scores_of
 
 VERSION = 1
 SHOWN = (
@@ -50,17 +51,13 @@ def collect(folder: Path, most: int = 200) -> Document:
     undefined is None or left out. Raises UserError where there is nothing to report on.
     """
     workspace = read_workspace(folder)
-    details, outcomes, scores = Details(workspace), Outcomes(), []
+    details, sides, scores = Details(workspace), BothSides(), []
     cases = []
     for case in workspace.cases:
         rows = case.answers()
         dataset = _dataset(workspace, case, rows)
-        cases.append(_case(workspace, case, dataset, rows, details, outcomes, most))
+        cases.append(_case(workspace, case, dataset, rows, details, sides, most))
         scores.append(scores_of(rows))
-    for case in workspace.cases:
-        dataset = workspace.dataset(str(case.config["dataset"])) if case.config.get("dataset") else None
-        if dataset:
-            outcomes.complete(case, dataset, workspace.kept(case.job))
     _name(workspace.cases, cases)
     names = dict.fromkeys(name for job in workspace.headers for name in _metrics(workspace, job))
     names |= dict.fromkeys(name for name in _known() if any(case["figures"].get(name) is not None for case in cases))
@@ -76,7 +73,7 @@ def collect(folder: Path, most: int = 200) -> Document:
         "cases": cases,
         "queries": details.queries,
         "answers": details.answers,
-        "routing": _routing(workspace.cases, outcomes, scores),
+        "routing": _routing(workspace, sides, scores),
         "notes": workspace.notes,
     }
 
@@ -101,7 +98,7 @@ def _case(
     dataset: Dataset | None,
     rows: dict[int, Row],
     details: Details,
-    outcomes: Outcomes,
+    sides: BothSides,
     most: int,
 ) -> Document:
     results = [safe(row) for row in rows.values()]
@@ -114,7 +111,7 @@ def _case(
     if dataset is not None:
         judged = judgments(workspace, case, dataset, rows)
         set_scores(table, {index: place for place, index in enumerate(rows)}, {i: score(j) for i, j in judged.items()})
-        outcomes.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
+        sides.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
     return {
@@ -224,16 +221,21 @@ def _name(cases: Sequence[Case], documents: Sequence[Document]) -> None:
                 case["name"] += f" ({', '.join(differing) or number})"
 
 
-def _routing(cases: Sequence[Case], outcomes: Outcomes, scores: Sequence[Scores]) -> list[Document]:
+def _routing(workspace: Workspace, sides: BothSides, scores: Sequence[Scores]) -> list[Document]:
     """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases."""
-    members: dict[tuple[str, str, str], list[int]] = {}
-    for number, case in enumerate(cases):
-        pair = outcomes.pair(case)
+    members: dict[Pair, list[int]] = {}
+    for number, case in enumerate(workspace.cases):
+        pair = sides.pair(case)
         if pair is not None:
             members.setdefault(pair, []).append(number)
     found = []
     for pair, numbers in members.items():
-        drawn = curves(outcomes.both(pair), ((number, *scores[number]) for number in numbers))
+        cases = [workspace.cases[number] for number in numbers]
+        drawn = None
+        if (dataset := workspace.dataset(pair[0]) if pair[0] else None) is not None:
+            sides.complete(cases, dataset, workspace.kept(cases[0].job))
+            both = outcomes(sides.both(pair), dataset)
+            drawn = curves(both, ((number, *scores[number]) for number in numbers))
         found.append({"data": pair[0], "cases": numbers, **(drawn or {})})
     return found
 

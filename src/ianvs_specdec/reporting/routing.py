@@ -6,7 +6,6 @@ can be worked out: the share of random routers, the best one, and each router at
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,17 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.benchmarks.scorers import SCORERS, scorer
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED
 from ianvs_specdec.evaluation.curve import Path, Ranking, Sides
 from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import Result, evaluate
 from ianvs_specdec.outcomes.recorded import Floats
-from ianvs_specdec.plugin.response import Response
-from ianvs_specdec.reporting.figures import ASKING
-from ianvs_specdec.types import Sampling
-from ianvs_specdec.workspace.cases import Case, Dataset, Row
-from ianvs_specdec.workspace.kept import KeptAnswers, price
+from ianvs_specdec.workspace.cases import Dataset
+from ianvs_specdec.workspace.sides import Answered, score
 
 POINTS = 200
 """A curve has no more points than about this."""
@@ -43,69 +38,21 @@ class Outcome:
     cost: float | None
 
 
-def side_of(case: Case, side: str) -> str:
-    """What determines a side's outputs in a test case: its model and sampling. Lossless back ends do not matter, nor
-    whether the model tells how sure it is.
-    """
-    own = case.module(f"{side}model").get("hyperparameters") or {}
-    names = [name for name in ("model", *Sampling.names()) if name != "logprobs"]
-    value = {name: own[name] for name in names if own.get(name) is not None}
-    return json.dumps(value, sort_keys=True, default=str) if "model" in value else ""
+def outcomes(both: Mapping[int, tuple[Answered, Answered]], dataset: Dataset) -> dict[int, tuple[Outcome, Outcome]]:
+    """The scores of both sides, of the queries where both have one."""
+    found = {}
+    for index, answers in both.items():
+        edge, cloud = (_outcome(answer, dataset, index) for answer in answers)
+        if edge is not None and cloud is not None:
+            found[index] = edge, cloud
+    return found
 
 
-class Outcomes:
-    """The outcomes of all test cases, by data file, side, model and sampling, and query."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str, str], dict[int, Outcome]] = {}
-
-    def add(self, case: Case, dataset: Dataset, rows: Mapping[int, Row], scores: Mapping[int, float]) -> None:
-        """Take down what both sides answered in a test case. ``scores``: of each query's result (0-100), or NaN."""
-        for side in ("edge", "cloud"):
-            known = self._of(case, side)
-            for index, (_, result, edge, cloud) in rows.items():
-                response = edge if side == "edge" else cloud
-                if response is None or index in known or response.get("lossy") or response.get("error"):
-                    continue
-                own = response.get("side") == result.get("side")
-                score = scores[index] if own else _score(response, dataset.golds[index])
-                if score is not None and not math.isnan(score):
-                    known[index] = Outcome(score, response.get("cost") if side == "cloud" else 0.0)
-
-    def complete(self, case: Case, dataset: Dataset, kept: KeptAnswers) -> None:
-        """Fill in from the journal what no test case holds, such as the answers that an oracle asked for besides."""
-        for side in ("edge", "cloud"):
-            own = case.module(f"{side}model").get("hyperparameters") or {}
-            known, configurations = self._of(case, side), kept.configurations(own)
-            for index, query in enumerate(dataset.queries if configurations else ()):
-                if index in known:
-                    continue
-                answers = kept.answers(query, configurations)
-                if answers is None or query.scorer in ASKING:
-                    continue
-                score = scorer(query.scorer)([answer["text"] for answer in answers], dataset.golds[index])
-                if score is not None:
-                    known[index] = Outcome(score, price(own, answers) if side == "cloud" else 0.0)
-
-    def _of(self, case: Case, side: str) -> dict[int, Outcome]:
-        return self._known.setdefault((str(case.config.get("dataset")), side, side_of(case, side)), {})
-
-    def pair(self, case: Case) -> tuple[str, str, str] | None:
-        """Data file, edge and cloud of a test case; None where it does not have both."""
-        edge, cloud = side_of(case, "edge"), side_of(case, "cloud")
-        return (str(case.config.get("dataset")), edge, cloud) if edge and cloud else None
-
-    def both(self, pair: tuple[str, str, str]) -> dict[int, tuple[Outcome, Outcome]]:
-        """Per query: the outcomes of the edge and of the cloud, where both are known."""
-        data, *sides = pair
-        named = zip(("edge", "cloud"), sides, strict=True)
-        edge, cloud = (self._known.get((data, name, side), {}) for name, side in named)
-        return {index: (edge[index], cloud[index]) for index in sorted(edge.keys() & cloud.keys())}
-
-
-def _score(response: Response, gold: Any) -> float | None:
-    name, answers = str(response.get("scorer", "none")), [turn["completion"] for turn in response.get("turns", ())]
-    return scorer(name)(answers, gold) if answers and name in SCORERS and name not in ASKING else None
+def _outcome(answer: Answered, dataset: Dataset, index: int) -> Outcome | None:
+    told = answer.score
+    if told is None:
+        told = score(dataset.queries[index].scorer, answer.texts, dataset.golds[index])
+    return None if told is None else Outcome(told, answer.cost)
 
 
 def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[int, str, Mapping[int, float]]]) -> Any:
@@ -169,13 +116,3 @@ def _quality(result: Result) -> dict[str, Any]:
 
 def _short(value: float) -> float:
     return float(f"{value:.6g}")
-
-
-def scores_of(rows: Mapping[int, Row]) -> tuple[str, dict[int, float]]:
-    """The router's name and its score for each query of a test case."""
-    name, scores = "", {}
-    for index, row in rows.items():
-        decision = row[1].get("routing") or {}
-        if isinstance(decision.get("score"), (int, float)):
-            name, scores[index] = str(decision.get("router", "")), float(decision["score"])
-    return name, scores

@@ -46,6 +46,10 @@ class Case:
                 return dict(module)
         return {}
 
+    def hyperparameters(self, side: str) -> dict[str, Any]:
+        """Those of the edge or the cloud model; empty where there is none."""
+        return dict(self.module(f"{side}model").get("hyperparameters") or {})
+
     def answers(self) -> dict[int, Row]:
         """Row number -> results. Lines that are damaged, or not of our models, are left out and noted."""
         found: dict[int, Row] = {}

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.answers.configuration import ID_DIGITS, prompt_id
-from ianvs_specdec.answers.journal import FILE_NAME
+from ianvs_specdec.answers.configuration import prompt_id
+from ianvs_specdec.answers.lines import FILE_NAME, head_of, is_failure, record_of
 from ianvs_specdec.types import Message, Query, Sampling, messages_of
-
-_ANSWER = re.compile(rb'\{"key":"[0-9a-f]{64}","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})",')
 
 
 class KeptAnswers:
@@ -21,13 +18,14 @@ class KeptAnswers:
     def __init__(self, job: Path) -> None:
         self._path = job / FILE_NAME
         self._places: dict[str, dict[str, tuple[int, int]]] = {}
+        self._configuration_of: dict[str, str] = {}
         self._records: dict[str, dict[str, Any]] = {}
         self._failures: dict[tuple[str, str], list[Any]] = {}
         for line, offset, size in self._lines():
-            if match := _ANSWER.match(line):
-                config, prompt = (group.decode() for group in match.groups())
-                self._places.setdefault(config, {})[prompt] = (offset, size)
-            elif line.startswith((b'{"config_id":', b'{"failed":')):
+            if head := head_of(line):
+                self._places.setdefault(head.config, {})[head.prompt] = (offset, size)
+                self._configuration_of[head.key] = head.config
+            elif is_failure(line) or ((record := record_of(line)) and record[0] == "config"):
                 self._take(line)
 
     def _lines(self) -> Iterator[tuple[bytes, int, int]]:
@@ -62,29 +60,27 @@ class KeptAnswers:
         except (TypeError, ValueError):
             return []
         wanted = sampling.to_json()
-        found = [
-            config
-            for config, record in self._records.items()
-            if record.get("model") == hyperparameters.get("model")
-            and record["value"].get("sampling") == wanted
-            and record["value"].get("acceptance") != "typical"
-        ]
-        return sorted(found, key=lambda config: -len(self._places.get(config, ())))
+        return self._where(hyperparameters.get("model"), lambda value: value.get("sampling") == wanted)
 
     def alike(self, key: str) -> list[str]:
         """The configurations with the model and sampling of the one that gave the answer with this key, those with most
         answers first; lossy ones are left out, and so are all if there is no such answer.
         """
-        start = f'{{"key":"{key}","config":"'.encode()
-        places = (line[len(start) : len(start) + ID_DIGITS] for line, _, _ in self._lines() if line.startswith(start))
-        known = self._records.get(next(places, b"").decode("ascii", "replace"))
+        known = self._records.get(self._configuration_of.get(key, ""))
         if known is None:
             return []
+        drawn = _drawn(known["value"])
+        return self._where(known.get("model"), lambda value: _drawn(value) == drawn)
+
+    def _where(self, model: Any, chosen: Callable[[Mapping[str, Any]], bool]) -> list[str]:
+        """The configurations of this model whose value is ``chosen``, those with most answers first, without lossy
+        ones.
+        """
         found = [
             config
             for config, record in self._records.items()
-            if record.get("model") == known.get("model")
-            and _drawn(record) == _drawn(known)
+            if record.get("model") == model
+            and chosen(record["value"])
             and record["value"].get("acceptance") != "typical"
         ]
         return sorted(found, key=lambda config: -len(self._places.get(config, ())))
@@ -123,18 +119,7 @@ class KeptAnswers:
             return None
 
 
-def _drawn(record: Mapping[str, Any]) -> dict[str, Any]:
+def _drawn(value: Mapping[str, Any]) -> dict[str, Any]:
     """How the tokens are chosen; whether their log-probabilities are told as well makes no difference to them."""
-    sampling: Mapping[str, Any] = record["value"].get("sampling") or {}
+    sampling: Mapping[str, Any] = value.get("sampling") or {}
     return {name: value for name, value in sampling.items() if name != "logprobs"}
-
-
-def price(hyperparameters: Mapping[str, Any], answers: list[dict[str, Any]]) -> float | None:
-    """What these answers cost by the prices among a model's hyperparameters; None without prices."""
-    prices = {name: hyperparameters.get(f"price_{name}") for name in ("prompt", "completion")}
-    if all(value is None for value in prices.values()):
-        return None
-    spent = [
-        sum(answer.get(f"{name}_tokens") or 0 for answer in answers) * (value or 0) for name, value in prices.items()
-    ]
-    return float(sum(spent)) / 1e6

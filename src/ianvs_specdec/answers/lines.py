@@ -1,0 +1,106 @@
+"""The lines of a journal: what each kind looks like, and what is read of it without parsing it.
+
+There are four kinds, told apart by their first key:
+
+``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
+    one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer.
+``{"failed": key, "run": id, "side": ..., "time": ..., "error": ..., "failures": [[seconds, what], ...]}``
+    a request that got no answer, and why. It is asked again by the next run.
+``{"config_id": id, "model": name, "value": {...}}``
+    a configuration: everything that determines answers except the messages. Written once, before its first answer.
+``{"hardware_id": id, "value": {...}}``
+    the machine on which timings were taken. Written once, before its first answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ianvs_specdec.answers.configuration import Configuration, prompt_id
+from ianvs_specdec.errors import AnswerError
+from ianvs_specdec.types import Completion, Message
+
+FILE_NAME = "journal.jsonl"
+
+_ANSWER = re.compile(
+    rb'\{"key":"([0-9a-f]{64})","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})","run":"([^"\\]*)",'
+    rb'"side":"[^"\\]*","hardware":"([0-9a-f]{16})",'
+)
+_FAILURE = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
+_RECORD = re.compile(rb'\{"(config|hardware)_id":"([0-9a-f]{16})",')
+
+
+class Head(NamedTuple):
+    """What a line of an answer begins with."""
+
+    key: str
+    config: str
+    prompt: str
+    run: str
+    hardware: str
+
+
+def head_of(line: bytes) -> Head | None:
+    """The beginning of a whole line that holds an answer; None of any other line."""
+    match = _ANSWER.match(line)
+    return Head(*(group.decode() for group in match.groups())) if match and line.endswith(b"}}}\n") else None
+
+
+def record_of(line: bytes) -> tuple[str, str] | None:
+    """Kind (``config`` or ``hardware``) and id of a whole line that describes one; None of any other line."""
+    match = _RECORD.match(line)
+    return (match.group(1).decode(), match.group(2).decode()) if match and line.endswith(b"}\n") else None
+
+
+def is_failure(line: bytes) -> bool:
+    """Whether this is a whole line of a request without an answer."""
+    return _FAILURE.match(line) is not None and line.endswith(b"}\n")
+
+
+def answer_line(
+    key: str,
+    configuration: Configuration,
+    messages: list[Message],
+    completion: Completion,
+    *,
+    run: str,
+    side: str,
+    hardware: str,
+) -> bytes:
+    return _line({
+        "key": key,
+        "config": configuration.id,
+        "prompt": prompt_id(messages),
+        "run": run,
+        "side": side,
+        "hardware": hardware,
+        "time": round(time.time(), 3),
+        "answer": completion.to_json(),
+    })  # fmt: skip
+
+
+def failure_line(key: str, error: AnswerError, *, run: str, side: str) -> bytes:
+    return _line({
+        "failed": key,
+        "run": run,
+        "side": side,
+        "time": round(time.time(), 3),
+        "error": str(error),
+        "failures": [[round(seconds, 3), what] for seconds, what in error.failures],
+    })  # fmt: skip
+
+
+def configuration_line(configuration: Configuration) -> bytes:
+    return _line({"config_id": configuration.id, "model": configuration.model, "value": configuration.value})
+
+
+def hardware_line(hardware_id: str, value: Mapping[str, Any]) -> bytes:
+    return _line({"hardware_id": hardware_id, "value": value})
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
