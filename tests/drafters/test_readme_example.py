@@ -1,4 +1,4 @@
-"""The drafter that the README shows works as it says, taken from there word for word."""
+"""The drafter that docs/decoding.md shows works as it says, taken from there word for word."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ianvs_specdec.types import Sampling
 from tests.support.paths import ROOT
 from tests.support.tiny import tiny_model
 
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "decoding.md"
 
 
 @pytest.fixture
 def bigrams(monkeypatch):
-    """The README's file and line, put in place."""
-    shown = README.read_text(encoding="utf-8").partition("A drafter in 30 lines")[2]
+    """The page's file and line, put in place."""
+    shown = PAGE.read_text(encoding="utf-8").partition("A drafter in 30 lines")[2]
     code, line = re.findall(r"```python\n(.*?)```", shown, flags=re.DOTALL)[:2]
     assert len(code.splitlines()) <= 30
     module = types.ModuleType("ianvs_specdec.drafters.bigrams")

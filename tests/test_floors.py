@@ -1,0 +1,100 @@
+"""Packages import downward only, in the order that docs/architecture.md tells."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+PAGE = ROOT / "docs" / "architecture.md"
+PROJECT = "ianvs_specdec"
+
+
+def floors(name: str) -> dict[str, int]:
+    """Package or module -> its floor, the lowest 0, as the block of this name has them line by line."""
+    block = PAGE.read_text(encoding="utf-8").partition(f"```{name}\n")[2].partition("```")[0]
+    return {room: level for level, line in enumerate(block.splitlines()) for room in line.split()}
+
+
+def modules(source: Path, project: str) -> dict[str, Path]:
+    files = sorted((source / project.replace(".", "/")).rglob("*.py"))
+    names = (".".join(file.relative_to(source).with_suffix("").parts).removesuffix(".__init__") for file in files)
+    return dict(zip(names, files, strict=True))
+
+
+def imported(file: Path, known: dict[str, Path], *, at_once: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and name of each known module that a file imports, at its top, inside a function or for types only, or names
+    in a registry as ``"module:Class"``. ``at_once``: only those that are imported with the file.
+    """
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in tree.body if at_once else ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: a relative import"
+            base = node.module or ""
+            names = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value.partition(":")[0]]
+        yield from ((node.lineno, name) for name in names if name in known)
+
+
+def violations(source: Path, project: str, levels: dict[str, int]) -> list[str]:
+    """Imports that do not lead to a lower floor or stay in their own package, one line each."""
+    known = modules(source, project)
+
+    def room(module: str) -> str:
+        inside = module.removeprefix(f"{project}.") if module != project else ""
+        return max((name for name in levels if f"{inside}.".startswith(f"{name}.")), key=len, default=inside)
+
+    found = []
+    for module, file in known.items():
+        own = room(module)
+        for line, name in imported(file, known):
+            other = room(name)
+            if own in ("", other) or other == "":
+                continue
+            if own not in levels or other not in levels or levels[other] >= levels[own]:
+                found.append(f"{file.relative_to(source)}:{line}: {own or project} imports {name}")
+    return found
+
+
+def test_every_package_stands_on_a_floor() -> None:
+    rooms = {path.stem for path in (ROOT / "src" / PROJECT).iterdir() if not path.name.startswith("__")}
+    assert set(floors("floors")) == rooms
+
+
+def test_imports_lead_downward() -> None:
+    assert violations(ROOT / "src", PROJECT, floors("floors")) == []
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    known = modules(ROOT / "src", PROJECT)
+    graph = {module: {name for _, name in imported(file, known, at_once=True)} for module, file in known.items()}
+    while free := [module for module, needed in graph.items() if not needed & graph.keys()]:
+        for module in free:
+            del graph[module]
+    assert sorted(graph) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from ianvs_specdec.routers import Router",
+        "def f():\n    import ianvs_specdec.routers.base",
+        'ROUTER = "ianvs_specdec.routers.base:Router"',
+        "if TYPE_CHECKING:\n    from ianvs_specdec.routers.base import Router",
+    ],
+)
+def test_an_upward_import_is_found(line: str, tmp_path: Path) -> None:
+    for name, text in {"decoding/loop.py": line, "routers/base.py": "", "routers/__init__.py": ""}.items():
+        path = tmp_path / PROJECT / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (found,) = violations(tmp_path, PROJECT, floors("floors"))
+    assert found.startswith("ianvs_specdec/decoding/loop.py:")
