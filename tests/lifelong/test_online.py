@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ianvs_specdec.lifelong.grams import Rows, Weighting, grams_of, weigh
-from ianvs_specdec.lifelong.online import AGE, LEAST, Observation, OnlineLearner, squash, unsquash
+from ianvs_specdec.learned.grams import Rows, Weighting, grams_of, weigh
+from ianvs_specdec.learned.online import AGE, LEAST, Observation, OnlineLearner, squash, unsquash
 from ianvs_specdec.outcomes.recorded import Floats
 from ianvs_specdec.types import Query
 

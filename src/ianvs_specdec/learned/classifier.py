@@ -19,7 +19,7 @@ CLASSIFIERS = {
     "logistic": "ianvs_specdec.learned.text:LogisticClassifier",
     "knn": "ianvs_specdec.learned.text:NeighbourClassifier",
     "encoder": "ianvs_specdec.learned.transformer:TransformerClassifier",
-    "lifelong": "ianvs_specdec.lifelong.adapted:AdaptedClassifier",
+    "lifelong": "ianvs_specdec.learned.adapted:AdaptedClassifier",
 }
 """Name -> ``module:class``."""
 FITTED = ("encoder", "knn", "logistic")

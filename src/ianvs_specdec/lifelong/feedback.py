@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.lifelong.online import SIDES
+from ianvs_specdec.learned.online import SIDES
 
 log = logging.getLogger(__name__)
 

@@ -16,14 +16,14 @@ import numpy as np
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.learned.adapted import KIND, AdaptedClassifier
 from ianvs_specdec.learned.calibration import Calibration
 from ianvs_specdec.learned.folder import TrainedRouter
-from ianvs_specdec.lifelong.adapted import KIND, AdaptedClassifier
+from ianvs_specdec.learned.grams import Grams, grams_of
+from ianvs_specdec.learned.online import SIDES, Observation, OnlineLearner
 from ianvs_specdec.lifelong.exploration import Exploration
 from ianvs_specdec.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.lifelong.feedback_server import FeedbackServer
-from ianvs_specdec.lifelong.grams import Grams, grams_of
-from ianvs_specdec.lifelong.online import SIDES, Observation, OnlineLearner
 from ianvs_specdec.outcomes.quality import share
 from ianvs_specdec.outcomes.recorded import digests, text_of
 from ianvs_specdec.types import Query

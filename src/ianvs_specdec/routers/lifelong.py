@@ -16,12 +16,12 @@ import numpy as np
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import digest
+from ianvs_specdec.learned.adapted import AdaptedClassifier
 from ianvs_specdec.learned.folder import TrainedRouter, check_folder
-from ianvs_specdec.lifelong.adapted import AdaptedClassifier
+from ianvs_specdec.learned.online import SIDES, OnlineLearner
 from ianvs_specdec.lifelong.exploration import Exploration
 from ianvs_specdec.lifelong.feedback import FeedbackLog, check_feedback
 from ianvs_specdec.lifelong.lessons import Item, Keeper, Lessons, adapted, item_of
-from ianvs_specdec.lifelong.online import SIDES, OnlineLearner
 from ianvs_specdec.outcomes.recorded import load_outcomes
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.routers.base import Decision, Router, number
@@ -36,7 +36,7 @@ ASKED = 4096
 
 
 class LifelongRouter(Router):
-    """A trained router's score, corrected by what feedback has taught since (see ``lifelong.online``).
+    """A trained router's score, corrected by what feedback has taught since (see ``learned.online``).
 
     - ``path``: the trained router's folder, or one that a LifelongRouter saved: then it goes on from there;
     - ``threshold``: as for LearnedRouter;

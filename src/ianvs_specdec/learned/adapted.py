@@ -11,8 +11,8 @@ import numpy as np
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.learned.classifier import Classifier
 from ianvs_specdec.learned.folder import TrainedRouter
-from ianvs_specdec.lifelong.grams import grams_of
-from ianvs_specdec.lifelong.online import OnlineLearner
+from ianvs_specdec.learned.grams import grams_of
+from ianvs_specdec.learned.online import OnlineLearner
 from ianvs_specdec.outcomes.recorded import Floats
 from ianvs_specdec.types import Query
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.lifelong.grams import BITS, Grams, Rows, Weighting, weigh
+from ianvs_specdec.learned.grams import BITS, Grams, Rows, Weighting, weigh
 from ianvs_specdec.outcomes.recorded import Floats
 
 SIDES = ("edge", "cloud")
