@@ -4,7 +4,8 @@ One append-only file of JSON lines, ``<workspace>/<job>/journal.jsonl``, shared 
 all test cases of a job. There are four kinds of lines, told apart by their first key:
 
 ``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
-    one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer.
+    one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer. A
+    judge's has ``prompts`` before ``answer``: the name of the prompts that it was asked by.
 ``{"failed": key, "run": id, "side": ..., "time": ..., "error": ..., "failures": [[seconds, what], ...]}``
     a request that got no answer, and why. It is asked again by the next run.
 ``{"config_id": id, "model": name, "value": {...}}``
@@ -201,8 +202,9 @@ class Journal:
         side: str,
         hardware: Mapping[str, Any],
         prediction: str = "",
+        prompts: str = "",
     ) -> str:
-        """Append an answer; returns the id of the hardware record. Raises UserError if it cannot be written whole."""
+        """Append an answer, a judge's with the name of its ``prompts``; returns the id of the hardware record. Raises UserError if it cannot be written whole."""
         hardware_id = digest(hardware)[:ID_DIGITS]
         # Made before the lock is taken: other threads wait for it.
         answer = _line({
@@ -213,6 +215,7 @@ class Journal:
             "side": side,
             "hardware": hardware_id,
             "time": round(time.time(), 3),
+            **({"prompts": prompts} if prompts else {}),
             "answer": completion.to_json(),
         })  # fmt: skip
         lines = []

@@ -76,7 +76,7 @@ def case(stub: JudgeStub, count: int, **more: Any) -> list[Response]:
 
 
 def second_turn(prompt: str) -> bool:
-    return "Conversation with User" in prompt
+    return "<second_reply>" in prompt
 
 
 def by_turn(first: int, second: int) -> Callable[[str], str]:
@@ -109,7 +109,7 @@ def test_references_reach_the_judge(stub: JudgeStub) -> None:
     scores(answered(rows), [None])
     first, second = sorted(stub.prompts(), key=second_turn)
     assert "the sum" in first
-    assert "Reference answer:\nthe product" in second
+    assert "<second_model_solution>\nthe product\n</second_model_solution>" in second
 
 
 def test_a_query_alone_is_scored_as_among_others(stub: JudgeStub) -> None:

@@ -110,9 +110,9 @@ def _case(
         for row in results:
             row[1]["scorer"] = "none"
     table = Table.of(golds, results)
-    judged: dict[int, Judgments] = {}
+    judge, judged = "", dict[int, Judgments]()
     if dataset is not None:
-        judged = judgments(workspace, case, dataset, rows)
+        judge, judged = judgments(workspace, case, dataset, rows)
         set_scores(table, {index: place for place, index in enumerate(rows)}, {i: score(j) for i, j in judged.items()})
         outcomes.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
@@ -129,6 +129,7 @@ def _case(
         "figures": figures(case, _metrics(workspace, case.job), golds, results),
         "distributions": distributions(table) if rows else {},
         "groups": groups(table) if rows else {},
+        "judge": judge,
         "failures": _failures(rows, workspace.kept(case.job)),
         "memory": _memory(rows),
         "configuration": _configuration(case),
@@ -244,7 +245,7 @@ def to_csv(document: Document) -> str:
     names = [item["name"] for item in document["columns"]]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["job", "rank", "algorithm", "id", "name", "router", *sides, *names, "time"])
+    writer.writerow(["job", "rank", "algorithm", "id", "name", "router", *sides, "judge", *names, "time"])
     for case in document["cases"]:
         backends = [case[side]["backend"] if case[side] else "" for side in sides]
         values = ["" if (value := case["figures"].get(name)) is None else repr(value) for name in names]
@@ -258,6 +259,7 @@ def to_csv(document: Document) -> str:
                 case["name"],
                 case["router"],
                 *backends,
+                case["judge"],
                 *values,
                 case["time"],
             ]

@@ -15,20 +15,24 @@ Judgments = list[tuple[float | None, str]]
 """Per turn: the rating, 1 to 10, None if the text has none, and the text."""
 
 
-def judgments(workspace: Workspace, case: Case, dataset: Dataset, rows: Mapping[int, Row]) -> dict[int, Judgments]:
-    """The judgments on a test case's queries. A query of which one is missing is left out."""
+def judgments(
+    workspace: Workspace, case: Case, dataset: Dataset, rows: Mapping[int, Row]
+) -> tuple[str, dict[int, Judgments]]:
+    """Who judged a test case's queries by which prompts ("" = nobody), and the judgments. A query of which one is
+    missing is left out.
+    """
     settings: Mapping[str, Any] = case.module("dataset_processor").get("hyperparameters") or {}
     if not settings.get("judge_model"):
-        return {}
+        return "", {}
     named = settings.get("judge_prompts")
     path = workspace.find(str(named)) if named else SHIPPED
     try:
         prompts = read_prompts(path or Path(str(named)))
     except (UserError, OSError) as error:
         case.notes.append(f"single judgments are not shown: {error}")
-        return {}
+        return "", {}
     kept = workspace.kept(case.job)
-    found = {}
+    found, missed = {}, False
     for index, (_, result, _, _) in rows.items():
         query = dataset.queries[index]
         answers = [turn["completion"] for turn in result.get("turns", ())]
@@ -38,7 +42,12 @@ def judgments(workspace: Workspace, case: Case, dataset: Dataset, rows: Mapping[
         texts = [kept.answer(str(settings["judge_model"]), messages) for messages in asked]
         if all(text is not None for text in texts):
             found[index] = [(rating(str(text)), str(text)) for text in texts]
-    return found
+        else:
+            missed = True
+    judge = f"{settings['judge_model']} with the prompts {prompts.name}"
+    if missed and not found:
+        case.notes.append(f"single judgments are not shown: the journal has none of {judge}")
+    return judge if found else "", found
 
 
 def score(found: Judgments) -> float | None:
