@@ -204,7 +204,9 @@ class Journal:
         prediction: str = "",
         prompts: str = "",
     ) -> str:
-        """Append an answer, a judge's with the name of its ``prompts``; returns the id of the hardware record. Raises UserError if it cannot be written whole."""
+        """Append an answer, a judge's with the name of its ``prompts``; returns the id of the hardware record. Raises
+        UserError if it cannot be written whole.
+        """
         hardware_id = digest(hardware)[:ID_DIGITS]
         # Made before the lock is taken: other threads wait for it.
         answer = _line({

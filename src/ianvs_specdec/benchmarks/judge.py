@@ -45,7 +45,8 @@ class JudgeSettings:
 
     ``model``: the name that the server knows; ``base_url``, ``key_env``, ``timeout``, ``deadline``, ``retries``,
     ``retry_budget`` and ``rate``: see ``llm.api``; ``prompts``: a file like FastChat's ``judge_prompts.jsonl`` ("" =
-    our own, ``specdec-judge-v1``); ``concurrency``: how many judgments are asked for at a time; ``max_tokens`` of one judgment.
+    our own, ``specdec-judge-v1``); ``concurrency``: how many judgments are asked for at a time; ``max_tokens`` of one
+    judgment.
     """
 
     model: str

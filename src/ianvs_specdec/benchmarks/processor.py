@@ -105,8 +105,8 @@ class DatasetProcessor:
             log.warning("scorer judge: no judge_model is set, so these rows have no score")
         if "judge" in scored and self._prompts is not None and not self._prompts.official:
             tell_once(
-                f"scorer judge: the prompts are {self._prompts.name}; scores to compare with published ones of MT-Bench "
-                f"need FastChat's {FASTCHAT_FILE} under judge_prompts"
+                f"scorer judge: the prompts are {self._prompts.name}; scores comparable with published ones of "
+                f"MT-Bench need FastChat's {FASTCHAT_FILE} under judge_prompts"
             )
         if "judge" in scored and self.judge is not None and len(scored) > 1:
             others = ", ".join(name for name in scored if name != "judge")
