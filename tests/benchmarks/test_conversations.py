@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.benchmarks.spec_bench import CATEGORIES
@@ -35,6 +36,20 @@ def test_mt_bench(write: Callable[..., Path], prepare: Callable[..., Rows], refu
     broken = write("elsewhere/broken.jsonl", ANSWERED, {"question_id": 1, "choices": [{"turns": "x"}]})
     message = refused("mt_bench", "--from", folder, "--references", broken)
     assert "broken.jsonl:2: 'choices' must begin with an object" in message
+
+
+def test_which_prompts_will_judge_is_told(
+    write: Callable[..., Path], prepare: Callable[..., Rows], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write("data/mt_bench/question.jsonl", WRITING).parent
+    prepare("mt_bench", "--from", folder)
+    (told,) = capsys.readouterr().out.splitlines()[1:]
+    assert "judge_prompts.jsonl is not there, so a judge is asked by specdec-judge-v1" in told
+    path = write("data/judge_prompts.jsonl", "{}")
+    prepare("mt_bench", "--from", folder)
+    assert yaml.safe_load(capsys.readouterr().out.splitlines()[-1]) == [{"judge_prompts": {"values": [str(path)]}}]
+    prepare("mt_bench", "--from", folder, "--scorer", "none")
+    assert "judge_prompts" not in capsys.readouterr().out
 
 
 def test_mt_bench_as_on_the_hub(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:

@@ -15,15 +15,22 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.benchmarks.judge import JudgeSettings, judge, judge_all
+from ianvs_specdec.benchmarks.judge import log as judging_log
+from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, conversations, read_prompts
 from ianvs_specdec.benchmarks.processor import DatasetProcessor
 from ianvs_specdec.benchmarks.scorers import scorer
 from ianvs_specdec.benchmarks.scoring import scores
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.llm.api.backend import tell_once
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.metrics.judge import all_turn_scores
 from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.types import Completion, Trace
 from tests.support.judge_stub import JudgeStub, judging
+from tests.support.paths import shared_file
 
 KEY = "sk-judge-0123456789"
 
@@ -75,7 +82,7 @@ def case(stub: JudgeStub, count: int, **more: Any) -> list[Response]:
 
 
 def second_turn(prompt: str) -> bool:
-    return "Conversation with User" in prompt
+    return "<second_reply>" in prompt
 
 
 def by_turn(first: int, second: int) -> Callable[[str], str]:
@@ -108,7 +115,7 @@ def test_references_reach_the_judge(stub: JudgeStub) -> None:
     scores(answered(rows), [None])
     first, second = sorted(stub.prompts(), key=second_turn)
     assert "the sum" in first
-    assert "Reference answer:\nthe product" in second
+    assert "<second_model_solution>\nthe product\n</second_model_solution>" in second
 
 
 def test_a_query_alone_is_scored_as_among_others(stub: JudgeStub) -> None:
@@ -213,6 +220,65 @@ def test_what_is_new_is_judged(
     assert len(stub.bodies) == 14
 
 
+@pytest.fixture
+def official() -> Path:
+    return shared_file("data", "mt_bench", FASTCHAT_FILE)
+
+
+def test_every_judgment_names_its_prompts_and_other_prompts_judge_anew(
+    stub: JudgeStub, job: Path, new_run: Callable[..., None], tmp_path: Path
+) -> None:
+    stub.judgment = by_turn(4, 9)
+    assert scores(case(stub, 1), [None]) == [6.5]
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text(SHIPPED.read_text(encoding="utf-8").replace("chat assistant", "program"), encoding="utf-8")
+    stub.judgment = by_turn(2, 3)
+    assert scores(case(stub, 1, judge_prompts=str(mine)), [None]) == [2.5]
+    names = [line["prompts"] for line in journal(job) if "answer" in line]
+    assert names == ["specdec-judge-v1"] * 2 + [f"mine.jsonl ({read_prompts(mine).digest[:12]})"] * 2
+    values = [line["value"] for line in journal(job) if "config_id" in line]
+    assert [value["judge_prompts"] for value in values] == [read_prompts().digest, read_prompts(mine).digest]
+    new_run()
+    assert scores(case(stub, 1), [None]) == [6.5]
+    assert scores(case(stub, 1, judge_prompts=str(mine.rename(tmp_path / "renamed.jsonl"))), [None]) == [2.5]
+    assert len(stub.bodies) == 4
+
+
+def test_what_the_official_prompts_once_judged_is_found(stub: JudgeStub, job: Path, official: Path) -> None:
+    """A journal from when the official prompts were the only ones: its configurations name no prompts."""
+    sampling = {"max_tokens": 2048, "temperature": 0.0}
+    before = Configuration("gpt-4", {"backend": "api", "server": stub.url, "model": "gpt-4", "sampling": sampling})
+    turns, answers = ["question 0.1", "question 0.2"], ["answer q0.1", "answer q0.2"]
+    earlier = Journal(job / "journal.jsonl", "an earlier run")
+    for messages in conversations(read_prompts(official), turns, answers, ["", ""], "writing"):
+        completion = Completion("Rating: [[3]]", [], 1, 1, "stop", Trace([], []))
+        earlier.put(before, messages, completion, side="judge", hardware={})
+    earlier.close()
+    assert scores(case(stub, 1, judge_prompts=str(official)), [None]) == [3.0]
+    assert not stub.bodies
+    scores(case(stub, 1), [None])
+    assert len(stub.bodies) == 2, "our own prompts are others"
+    scores(case(stub, 2, judge_prompts=str(official)), [None] * 2)
+    assert [line.get("prompts") for line in journal(job) if "answer" in line] == [
+        *(None, None, "specdec-judge-v1", "specdec-judge-v1"),
+        *("MT-Bench official (FastChat)", "MT-Bench official (FastChat)"),
+    ]
+    assert len([line for line in journal(job) if "config_id" in line]) == 2
+
+
+def test_that_scores_are_not_comparable_with_published_ones_is_told(
+    stub: JudgeStub, caplog: pytest.LogCaptureFixture, official: Path
+) -> None:
+    tell_once.cache_clear()
+    case(stub, 1, judge_prompts=str(official))
+    assert not caplog.messages
+    for _ in range(2):
+        case(stub, 1)
+    (message,) = caplog.messages
+    assert "scorer judge: the prompts are specdec-judge-v1" in message
+    assert "judge_prompts.jsonl under judge_prompts" in message
+
+
 def test_the_scores_of_each_turn(stub: JudgeStub, job: Path) -> None:
     def judgment(prompt: str) -> str:
         return "Rating: none" if "question 1.2" in prompt else by_turn(4, 9)(prompt)
@@ -247,8 +313,8 @@ def test_some_nonsense_costs_the_queries_their_score_and_is_told(
     stub.judgment = lambda prompt: "Rating: [[12]]" if "question 1.2" in prompt else "Rating: [[6]]"
     with caplog.at_level(logging.WARNING):
         assert scores(case(stub, 3), [None] * 3) == [6.0, None, 6.0]
-    (record,) = caplog.records
-    assert record.getMessage() == (
+    (message,) = [record.getMessage() for record in caplog.records if record.name == judging_log.name]
+    assert message == (
         "1 of 3 queries have no score: 1 judgments of the judge gpt-4 are missing; the first: "
         "expected a rating from 1 to 10 such as [[5]], got 'Rating: [[12]]' "
         "(the next run asks the judge for them anew, and no model)"

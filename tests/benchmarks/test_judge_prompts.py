@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts
+from ianvs_specdec.benchmarks.judge_prompts import (
+    FASTCHAT_FILE,
+    SHIPPED,
+    conversations,
+    find_official,
+    rating,
+    read_prompts,
+)
 from ianvs_specdec.errors import UserError
 from tests.support.paths import shared_file
 
@@ -64,13 +72,73 @@ ANSWERS = ["{4}", "It is 12."]
 REFERENCES = ["4", "12"]
 
 
-def asked(group: str, turns: int = 2) -> list[list[dict[str, str]]]:
-    return conversations(read_prompts(), QUESTION[:turns], ANSWERS[:turns], REFERENCES[:turns], group)
+@pytest.fixture
+def official() -> Path:
+    return shared_file("data", "mt_bench", FASTCHAT_FILE)
+
+
+def asked(group: str, turns: int = 2, path: Path = SHIPPED) -> list[list[dict[str, str]]]:
+    return conversations(read_prompts(path), QUESTION[:turns], ANSWERS[:turns], REFERENCES[:turns], group)
 
 
 def test_each_turn_is_judged_by_itself_and_the_second_in_its_context() -> None:
     first, second = asked("writing")
     assert [message["role"] for message in first] == ["system", "user"]
+    assert first[1]["content"] == "<question>\nWhat is {2} + 2?\n</question>\n\n<reply>\n{4}\n</reply>"
+    assert [line for line in second[1]["content"].splitlines() if line and not line.startswith("<")] == [
+        *("What is {2} + 2?", "{4}", "And times 3?", "It is 12.")
+    ]
+    assert "second reply" in second[0]["content"]
+    assert not any("model solution" in message["content"] for messages in (first, second) for message in messages)
+
+
+@pytest.mark.parametrize("group", ["math", "reasoning", "coding"])
+def test_three_categories_are_judged_against_references(group: str) -> None:
+    first, second = asked(group)
+    assert "<model_solution>\n4\n</model_solution>" in first[1]["content"]
+    for turn, reference in zip(("first", "second"), REFERENCES, strict=True):
+        assert f"<{turn}_model_solution>\n{reference}\n</{turn}_model_solution>" in second[1]["content"]
+    assert all("model solution" in messages[0]["content"] for messages in (first, second))
+
+
+def test_a_question_of_one_turn_is_judged_once() -> None:
+    assert len(asked("writing", turns=1)) == len(asked("math", turns=1)) == 1
+
+
+def test_our_prompts_ask_for_what_is_read_as_a_rating() -> None:
+    for group in ("writing", "math"):
+        for system, _ in asked(group):
+            form = re.findall(r".*\[\[N\]\].*", system["content"])
+            assert form == ["Grade: [[N]]"]
+            assert rating(system["content"]) is None, "a judge that repeats what it is told has given no rating"
+            assert [rating(form[0].replace("N", str(number))) for number in range(1, 11)] == [*range(1, 11)]
+
+
+def test_other_words_need_another_name() -> None:
+    assert (read_prompts().name, read_prompts().official) == ("specdec-judge-v1", False)
+    assert read_prompts().digest == "b5ef848ba92cdd406d708495cbac590796dd8bbd47d077e3be51391afca85033"
+
+
+def test_prompts_from_elsewhere_are_named_by_file_and_digest(tmp_path: Path) -> None:
+    same = read_prompts(changed(tmp_path / "mine.jsonl", ""))
+    other = read_prompts(changed(tmp_path / "mine.jsonl", "single-v1", system_prompt="Judge."))
+    assert same.name == f"mine.jsonl ({read_prompts().digest[:12]})"
+    assert other.name == f"mine.jsonl ({other.digest[:12]})"
+    assert other.digest != same.digest == read_prompts().digest
+
+
+def test_the_official_prompts(official: Path, tmp_path: Path) -> None:
+    prompts = read_prompts(official)
+    assert (prompts.name, prompts.official) == ("MT-Bench official (FastChat)", True)
+    lines = official.read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "renamed.jsonl").write_text("".join(line for line in lines if '"single' in line), encoding="utf-8")
+    assert read_prompts(tmp_path / "renamed.jsonl") == prompts
+    (tmp_path / "changed.jsonl").write_text("".join(lines).replace("impartial", "partial"), encoding="utf-8")
+    assert read_prompts(tmp_path / "changed.jsonl").official is False
+
+
+def test_what_the_official_prompts_ask(official: Path) -> None:
+    first, second = asked("writing", path=official)
     assert first[1]["content"].endswith(
         "[Question]\nWhat is {2} + 2?\n\n[The Start of Assistant's Answer]\n{4}\n[The End of Assistant's Answer]"
     )
@@ -81,27 +149,29 @@ def test_each_turn_is_judged_by_itself_and_the_second_in_its_context() -> None:
     assert dialogue in second[1]["content"]
     assert "second user question" in second[0]["content"]
     assert not any("Reference" in message["content"] for messages in (first, second) for message in messages)
-
-
-@pytest.mark.parametrize("group", ["math", "reasoning", "coding"])
-def test_three_categories_are_judged_against_references(group: str) -> None:
-    first, second = asked(group)
+    first, second = asked("math", path=official)
     assert "[The Start of Reference Answer]\n4\n[The End of Reference Answer]" in first[1]["content"]
     for turn, reference in zip(QUESTION, REFERENCES, strict=True):
         assert f"### User:\n{turn}\n\n### Reference answer:\n{reference}\n" in second[1]["content"]
 
 
-def test_a_question_of_one_turn_is_judged_once() -> None:
-    assert len(asked("writing", turns=1)) == len(asked("math", turns=1)) == 1
+def test_no_sentence_of_the_official_prompts_stands_in_ours(official: Path) -> None:
+    def runs(path: Path) -> set[tuple[str, ...]]:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        texts = [re.findall(r"[a-z0-9']+", f"{row['system_prompt']} {row['prompt_template']}".lower()) for row in rows]
+        return {tuple(words[at : at + 8]) for words in texts for at in range(len(words) - 7)}
+
+    assert min(map(len, (runs(official), runs(SHIPPED)))) > 100
+    assert not runs(official) & runs(SHIPPED)
 
 
-def test_the_shipped_prompts_are_the_official_ones() -> None:
-    official = shared_file("data", "mt_bench", "judge_prompts.jsonl")
-    lines = official.read_text(encoding="utf-8").splitlines()
-    shipped = SHIPPED.read_text(encoding="utf-8").splitlines()
-    assert len(shipped) == 4
-    assert set(shipped) <= set(lines)
-    assert read_prompts(official) == read_prompts()
+@pytest.mark.parametrize("given", ["data/mt_bench", "data/mt_bench/question.jsonl", "data", "."])
+def test_the_official_prompts_are_found_in_a_checkout(tmp_path: Path, given: str) -> None:
+    (tmp_path / "data" / "mt_bench").mkdir(parents=True)
+    (tmp_path / "data" / "mt_bench" / "question.jsonl").touch()
+    assert find_official([tmp_path / given]) is None
+    (tmp_path / "data" / FASTCHAT_FILE).touch()
+    assert find_official([tmp_path / "elsewhere" / "q.jsonl", tmp_path / given]) == tmp_path / "data" / FASTCHAT_FILE
 
 
 def changed(path: Path, which: str, **values: object) -> Path:

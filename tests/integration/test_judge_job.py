@@ -64,7 +64,8 @@ def judgments(workplace: Workplace) -> list[dict[str, Any]]:
 
 
 def by_turn(prompt: str) -> str:
-    return "Rating: [[9]]" if "Conversation with User" in prompt else "Rating: [[4]]"
+    second = "<second_reply>" in prompt or "Conversation with User" in prompt
+    return "Rating: [[9]]" if second else "Rating: [[4]]"
 
 
 @pytest.mark.slow
@@ -78,7 +79,7 @@ def test_answers_are_judged_once(workplace: Workplace, judge: JudgeStub, models:
     assert first.code == 0, first.output
     assert accuracy(workplace) == "6.5"
     assert len(judge.bodies) == len(judgments(workplace)) == 6
-    assert sum("[The Start of Reference Answer]\none\n" in prompt for prompt in judge.prompts()) == 1
+    assert sum("<model_solution>\none\n" in prompt for prompt in judge.prompts()) == 1
     assert set(judge.keys) == {f"Bearer {KEY}"}
     again = workplace.ianvs(JUDGE_KEY=KEY)
     assert again.code == 0, again.output
@@ -145,7 +146,9 @@ def test_settings_that_cannot_work_are_found_before_anybody_is_asked(workplace: 
     assert not api.asked
 
 
-def test_all_of_mt_bench(workplace: Workplace, judge: JudgeStub, api: CountingAPI, shared: Path) -> None:
+def test_all_of_mt_bench(
+    workplace: Workplace, judge: JudgeStub, api: CountingAPI, shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = shared / "data" / "mt_bench"
     data = workplace.root / "mt_bench.jsonl"
     references = folder / "reference_answer" / "gpt-4.jsonl"
@@ -153,10 +156,13 @@ def test_all_of_mt_bench(workplace: Workplace, judge: JudgeStub, api: CountingAP
     assert main([*map(str, command), "--out", str(data)]) == 0
     judge.judgment = by_turn
     workplace.on_api(api.url)
-    prepare(workplace, "EdgeOnly", data, **settings(judge))
+    prompts = folder / "judge_prompts.jsonl"
+    assert f'judge_prompts: {{values: ["{prompts.resolve()}"]}}' in capsys.readouterr().out
+    prepare(workplace, "EdgeOnly", data, **settings(judge), judge_prompts=str(prompts))
     outcome = workplace.ianvs(JUDGE_KEY=KEY)
     assert outcome.code == 0, outcome.output
     assert float(accuracy(workplace)) == 6.5
+    assert {line["prompts"] for line in judgments(workplace)} == {"MT-Bench official (FastChat)"}
     assert len(api.asked) == len(judge.bodies) == len(judgments(workplace)) == 160
     assert sum("reference answer" in str(body["messages"]) for body in judge.bodies) == 60
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import csv
+import io
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,8 @@ import yaml
 
 from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.benchmarks.judge_prompts import conversations, read_prompts
-from ianvs_specdec.reporting.collect import collect
+from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, read_prompts
+from ianvs_specdec.reporting.collect import collect, to_csv
 from tests.support.workspace import Bench, Side, completion
 
 QUESTIONS = [(f"first {number}", f"second {number}") for number in range(4)]
@@ -59,7 +61,29 @@ def test_scores_are_the_means_of_the_ratings(bench: Bench) -> None:
 def test_another_judges_judgments_are_not_taken(bench: Bench) -> None:
     (path,) = bench.folder.glob("*/*/config.yaml")
     path.write_text(path.read_text().replace("a-judge", "another-judge"))
-    assert "judgments" not in json.dumps(collect(bench.folder))
+    (case,) = collect(bench.folder)["cases"]
+    assert not any("judgments" in entry or "score" in entry for entry in case["entries"])
+    assert case["judge"] == ""
+    assert case["notes"] == [
+        "single judgments are not shown: the journal has none of another-judge with the prompts specdec-judge-v1"
+    ]
+
+
+def test_who_judged_by_which_prompts_is_told(bench: Bench) -> None:
+    document = collect(bench.folder)
+    assert document["cases"][0]["judge"] == "a-judge with the prompts specdec-judge-v1"
+    (row,) = csv.DictReader(io.StringIO(to_csv(document)))
+    assert row["judge"] == "a-judge with the prompts specdec-judge-v1"
+
+
+def test_prompts_of_the_users_own_are_named_with_their_digest(bench: Bench, tmp_path: Path) -> None:
+    shutil.copy(SHIPPED, tmp_path / "mine.jsonl")
+    (path,) = bench.folder.glob("*/*/config.yaml")
+    path.write_text(
+        path.read_text().replace("judge_model: a-judge", "judge_model: a-judge\n    judge_prompts: mine.jsonl")
+    )
+    (case,) = collect(bench.folder)["cases"]
+    assert case["judge"] == f"a-judge with the prompts mine.jsonl ({read_prompts().digest[:12]})"
 
 
 def test_other_prompts_that_are_not_there_are_told(bench: Bench) -> None:

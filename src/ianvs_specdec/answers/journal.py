@@ -191,12 +191,16 @@ class Journal:
         side: str,
         hardware: Mapping[str, Any],
         prediction: str = "",
+        prompts: str = "",
     ) -> str:
-        """Append an answer; returns the id of the hardware record. Raises UserError if it cannot be written whole."""
+        """Append an answer, a judge's with the name of its ``prompts``; returns the id of the hardware record. Raises
+        UserError if it cannot be written whole.
+        """
         hardware_id = digest(hardware)[:ID_DIGITS]
         # Made before the lock is taken: other threads wait for it.
         key = configuration.key(messages, prediction)
-        answer = answer_line(key, configuration, messages, completion, run=self.run, side=side, hardware=hardware_id)
+        told = {"run": self.run, "side": side, "hardware": hardware_id, "prompts": prompts}
+        answer = answer_line(key, configuration, messages, completion, **told)
         lines = []
         with self._mutex:
             self._scan()

@@ -3,7 +3,8 @@
 There are four kinds, told apart by their first key:
 
 ``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
-    one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer.
+    one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer. A
+    judge's has ``prompts`` before ``answer``: the name of the prompts that it was asked by.
 ``{"failed": key, "run": id, "side": ..., "time": ..., "error": ..., "failures": [[seconds, what], ...]}``
     a request that got no answer, and why. It is asked again by the next run.
 ``{"config_id": id, "model": name, "value": {...}}``
@@ -70,6 +71,7 @@ def answer_line(
     run: str,
     side: str,
     hardware: str,
+    prompts: str = "",
 ) -> bytes:
     return _line({
         "key": key,
@@ -79,6 +81,7 @@ def answer_line(
         "side": side,
         "hardware": hardware,
         "time": round(time.time(), 3),
+        **({"prompts": prompts} if prompts else {}),
         "answer": completion.to_json(),
     })  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Scorer ``judge``: a language model rates the answers from 1 to 10, as MT-Bench does it.
 
 The judge is asked through an API with an OpenAI-compatible protocol. Within a job every judgment is kept in the journal
-beside the answers, so that nothing is judged twice.
+beside the answers, with the name of the prompts that it was asked by, so that nothing is judged twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts
+from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, PromptSet, conversations, rating, read_prompts
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests, digest
 from ianvs_specdec.llm.api.backend import APIBasedLLM, tell_once
@@ -45,7 +45,8 @@ class JudgeSettings:
 
     ``model``: the name that the server knows; ``base_url``, ``key_env``, ``timeout``, ``deadline``, ``retries``,
     ``retry_budget`` and ``rate``: see ``llm.api``; ``prompts``: a file like FastChat's ``judge_prompts.jsonl`` ("" =
-    the official prompts); ``concurrency``: how many judgments are asked for at a time; ``max_tokens`` of one judgment.
+    our own, ``specdec-judge-v1``); ``concurrency``: how many judgments are asked for at a time; ``max_tokens`` of one
+    judgment.
     """
 
     model: str
@@ -90,12 +91,15 @@ class JudgeSettings:
         settings = cls(**given)
         if lack := settings.llm().unready():
             tell_once(f"{_as_judge(lack)}. Until then, only judgments that the journal has can be had")
-        if settings.prompts:
-            try:
-                read_prompts(Path(settings.prompts))
-            except UserError as error:
-                raise UserError(str(error), key="judge_prompts") from error
+        settings.prompt_set()
         return settings
+
+    def prompt_set(self) -> PromptSet:
+        """What the judge is asked by. Raises UserError where the file cannot be used."""
+        try:
+            return read_prompts(Path(self.prompts) if self.prompts else SHIPPED)
+        except UserError as error:
+            raise UserError(str(error), key="judge_prompts") from error
 
     def llm(self) -> APIBasedLLM:
         """The judge, not connected yet."""
@@ -159,13 +163,15 @@ class _Panel:
 
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
-        self._prompts = read_prompts(Path(settings.prompts) if settings.prompts else SHIPPED)
+        self._prompts = settings.prompt_set()
         self._sampling = Sampling(max_tokens=settings.max_tokens)
         self._llm = settings.llm()
         self._journal = Journal.of_job() if os.environ.get("RESULT_SAVED_URL") else None
         sampling = {"max_tokens": settings.max_tokens, "temperature": 0.0}
         identity = self._llm.identity(FileDigests(Path(os.devnull)))
-        self._configuration = Configuration(settings.model, {**identity, "sampling": sampling})
+        # Journals from when there were no prompts but the official ones do not name them.
+        own = {} if self._prompts.official else {"judge_prompts": self._prompts.digest}
+        self._configuration = Configuration(settings.model, {**identity, "sampling": sampling, **own})
 
     @classmethod
     def of(cls, pairs: Pairs) -> tuple[_Panel | None, list[list[list[Message]]]]:
@@ -250,8 +256,8 @@ class _Panel:
                 self._journal.put_failure(self._configuration.key(messages), error, side=SIDE)
             raise
         if self._journal is not None:
-            hardware = self._llm.hardware()
-            self._journal.put(self._configuration, messages, completion, side=SIDE, hardware=hardware)
+            hardware, prompts = self._llm.hardware(), self._prompts.name
+            self._journal.put(self._configuration, messages, completion, side=SIDE, hardware=hardware, prompts=prompts)
         return completion.text
 
 

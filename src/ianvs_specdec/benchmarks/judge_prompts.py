@@ -1,8 +1,7 @@
-"""What MT-Bench's judge is asked, and how its rating is read: single-answer grading (Zheng et al. 2023, FastChat's
-``llm_judge``).
+"""What a judge is asked, and how its rating is read: single-answer grading as in MT-Bench (Zheng et al. 2023).
 
-The prompts are data: four of the eight in FastChat's ``judge_prompts.jsonl`` are shipped beside this file (see NOTICE),
-others can be named in their place.
+The prompts are data. A set of our own, ``specdec-judge-v1``, is shipped beside this file. The official ones are read
+from the user's copy of FastChat's ``judge_prompts.jsonl``.
 """
 
 from __future__ import annotations
@@ -15,9 +14,18 @@ from pathlib import Path
 
 from ianvs_specdec.benchmarks.files import is_text, read_json_lines, required
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import digest
 from ianvs_specdec.types import Message
 
-SHIPPED = Path(__file__).with_name("judge_prompts.jsonl")
+SHIPPED = Path(__file__).with_name("specdec-judge-v1.jsonl")
+"""Our own prompts. Whoever changes a word gives the file a new name: ratings by other words are not comparable."""
+
+FASTCHAT_FILE = "judge_prompts.jsonl"
+"""The official prompts, in the folder ``fastchat/llm_judge/data`` of FastChat."""
+
+OFFICIAL = "MT-Bench official (FastChat)"
+OFFICIAL_DIGEST = "9b38884c5a2a309a1a9e665b418f0d7ecad1ce3b5cfe1f7ab85a3291de9daa7f"
+"""By this the official prompts are known, whatever the file is called."""
 
 REFERENCE_GROUPS = ("math", "reasoning", "coding")
 """The categories that are judged against reference answers."""
@@ -54,10 +62,24 @@ class Prompt:
         return [*system, {"role": "user", "content": self.template.format(**fields)}]
 
 
-def read_prompts(path: Path = SHIPPED) -> dict[str, Prompt]:
-    """The four prompts of single-answer grading by name. Raises UserError with file and line; other prompts in the file
-    are ignored.
+@dataclass(frozen=True)
+class PromptSet:
+    """The four prompts of single-answer grading by name. ``digest``: the SHA-256 of their texts; ``name``: what they
+    are called wherever ratings are shown.
     """
+
+    prompts: Mapping[str, Prompt]
+    digest: str
+    name: str
+
+    @property
+    def official(self) -> bool:
+        """Whether ratings by these prompts can be compared with published scores of MT-Bench."""
+        return self.digest == OFFICIAL_DIGEST
+
+
+def read_prompts(path: Path = SHIPPED) -> PromptSet:
+    """The prompts in a file. Raises UserError with file and line; prompts for other ways of judging are ignored."""
     prompts = {}
     for number, row in read_json_lines(path):
         where = f"{path}:{number}"
@@ -74,8 +96,23 @@ def read_prompts(path: Path = SHIPPED) -> dict[str, Prompt]:
         prompts[name] = prompt
     missing = ", ".join(name for name in _FIELDS if name not in prompts)
     if missing:
-        raise UserError(f"{path}: no prompt of the name {missing}; expected a file like FastChat's judge_prompts.jsonl")
-    return prompts
+        raise UserError(f"{path}: no prompt of the name {missing}; expected a file like FastChat's {FASTCHAT_FILE}")
+    value = digest({name: [prompt.system, prompt.template] for name, prompt in prompts.items()})
+    other = path.stem if path == SHIPPED else f"{path.name} ({value[:12]})"
+    return PromptSet(prompts, value, OFFICIAL if value == OFFICIAL_DIGEST else other)
+
+
+def find_official(given: Sequence[Path]) -> Path | None:
+    """The file of FastChat's prompts in what the user named: below a folder, beside a file, or one folder above, where
+    a checkout has it. None if it is not there.
+    """
+    for path in given:
+        folder = (path if path.is_dir() else path.parent).resolve()
+        below = sorted(folder.rglob(FASTCHAT_FILE)) if path.is_dir() else [folder / FASTCHAT_FILE]
+        for found in (*below, folder.parent / FASTCHAT_FILE):
+            if found.is_file():
+                return found
+    return None
 
 
 def needs_references(group: str) -> bool:
@@ -84,7 +121,7 @@ def needs_references(group: str) -> bool:
 
 
 def conversations(
-    prompts: Mapping[str, Prompt],
+    prompts: PromptSet,
     question: Sequence[str],
     answers: Sequence[str],
     references: Sequence[str],
@@ -97,11 +134,11 @@ def conversations(
     kind, given = "single", {}
     if needs_references(group):
         kind, given = "single-math", {f"ref_answer_{turn}": text for turn, text in enumerate(references, start=1)}
-    asked = [prompts[f"{kind}-v1"].messages(question=question[0], answer=answers[0], **given)]
+    asked = [prompts.prompts[f"{kind}-v1"].messages(question=question[0], answer=answers[0], **given)]
     if len(question) == TURNS:
         given |= {f"question_{turn}": text for turn, text in enumerate(question, start=1)}
         given |= {f"answer_{turn}": text for turn, text in enumerate(answers, start=1)}
-        asked.append(prompts[f"{kind}-v1-multi-turn"].messages(**given))
+        asked.append(prompts.prompts[f"{kind}-v1-multi-turn"].messages(**given))
     return asked
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from ianvs_specdec.benchmarks import code
 from ianvs_specdec.benchmarks.judge import JudgeSettings
-from ianvs_specdec.benchmarks.judge_prompts import REFERENCE_GROUPS, TURNS, needs_references
+from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, REFERENCE_GROUPS, TURNS, needs_references
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.llm.api.backend import tell_once
 from ianvs_specdec.types import Query
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class DatasetProcessor:
         self.slo = {name: float(limit) for name, limit in limits.items() if limit is not None}
         settings = JudgeSettings.parse(hyperparameters)
         self.judge = settings.to_json() if settings else None
+        self._prompts = settings.prompt_set() if settings else None
         timeout = hyperparameters.get("code_timeout") or code.SECONDS
         self.rounds = int(hyperparameters.get("rounds") or 0)
         self.seconds = float(timeout) if hyperparameters.get("run_code") else None
@@ -101,7 +103,12 @@ class DatasetProcessor:
         scored = sorted(set(scorers) - {"none"})
         if "judge" in scored and self.judge is None:
             log.warning("scorer judge: no judge_model is set, so these rows have no score")
-        elif "judge" in scored and len(scored) > 1:
+        if "judge" in scored and self._prompts is not None and not self._prompts.official:
+            tell_once(
+                f"scorer judge: the prompts are {self._prompts.name}; scores comparable with published ones of "
+                f"MT-Bench need FastChat's {FASTCHAT_FILE} under judge_prompts"
+            )
+        if "judge" in scored and self.judge is not None and len(scored) > 1:
             others = ", ".join(name for name in scored if name != "judge")
             log.warning("Accuracy is a mean of the judge's 1 to 10 and of percentages (scorers %s)", others)
         if "code" in scored and not self.seconds:

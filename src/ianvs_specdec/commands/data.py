@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from ianvs_specdec.benchmarks.files import Row, positive, spread, write_rows
+from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, find_official
 from ianvs_specdec.benchmarks.registry import BENCHMARKS, Benchmark
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Source
@@ -83,7 +86,8 @@ def _prepare(options: argparse.Namespace) -> int:
     check_out(options.out)
     benchmark: Benchmark = BENCHMARKS[options.benchmark]
     named = {part: getattr(options, part) for part in benchmark.SOURCE.parts if part != QUESTIONS}
-    rows = benchmark.rows(Inputs(benchmark.SOURCE, getattr(options, "given", ()), named), options)
+    given = getattr(options, "given", ())
+    rows = benchmark.rows(Inputs(benchmark.SOURCE, given, named), options)
     if twice := [name for name, times in Counter(query.id for query in _queries(rows)).items() if times > 1]:
         raise UserError(f"the question {twice[0]} is there twice: name one copy of the benchmark only")
     chosen = spread(rows, options.limit)
@@ -91,7 +95,20 @@ def _prepare(options: argparse.Namespace) -> int:
         write_rows(options.out, chosen)
     groups = len({query.group for query in _queries(chosen)})
     print(f"{options.out}: {len(chosen)} of {len(rows)} questions, {groups} group{'s'[: groups != 1]}")
+    if any(query.scorer == "judge" for query in _queries(chosen)):
+        print(_of_the_judge(given))
     return 0
+
+
+def _of_the_judge(given: Sequence[Path]) -> str:
+    """Which prompts will judge these rows, and how to have the official ones."""
+    if (path := find_official(given)) is None:
+        return (
+            f"FastChat's {FASTCHAT_FILE} is not there, so a judge is asked by {SHIPPED.stem}: its scores are not "
+            "comparable with published ones"
+        )
+    line = f"- judge_prompts: {{values: [{json.dumps(str(path), ensure_ascii=False)}]}}"
+    return f"For scores comparable with published ones, add this to the dataset processor's hyperparameters:\n{line}"
 
 
 def _queries(rows: list[Row]) -> list[Query]:

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.benchmarks import code
-from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts
-from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.outcomes.quality import BenchmarkQuality, Quality, share
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes
 from ianvs_specdec.types import Query
 from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
+from ianvs_specdec.workspace.judged import Asked, judgments, score
 from ianvs_specdec.workspace.sides import SIDES, Answered, BothSides, Pair
 
 log = logging.getLogger(__name__)
@@ -116,18 +115,8 @@ def _add_ratings(
     workspace: Workspace,
 ) -> None:
     """Fill in what the job's judge said, as its journal has it."""
-    settings = case.module("dataset_processor").get("hyperparameters") or {}
-    judged = [place for place, query in enumerate(queries) if query.scorer == "judge"]
-    if not judged or not settings.get("judge_model"):
-        return
-    named = settings.get("judge_prompts")
-    prompts = read_prompts(workspace.find(str(named)) or Path(str(named)) if named else SHIPPED)
-    kept = workspace.kept(case.job)
-    for place in judged:
-        query = queries[place]
-        asked = conversations(prompts, query.turns, texts[place], references_of(golds[place]), query.group)
-        said = [kept.answer(str(settings["judge_model"]), messages) for messages in asked]
-        ratings = [rating(text) for text in said if text is not None]
-        known = [value for value in ratings if value is not None]
-        if len(known) == len(asked):
-            found[place] = share("judge", sum(known) / len(known))
+    rows = enumerate(zip(queries, texts, golds, strict=True))
+    asked = {place: Asked(*row) for place, row in rows if row[0].scorer == "judge"}
+    for place, judged in judgments(workspace, case, asked)[1].items() if asked else ():
+        if (mean := score(judged)) is not None:
+            found[place] = share("judge", mean)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec import __version__
+from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics.columns import all_columns
 from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.table import Table
@@ -25,9 +26,9 @@ from ianvs_specdec.reporting.figures import (
     safe,
     set_scores,
 )
-from ianvs_specdec.reporting.judged import Judgments, judgments, score
 from ianvs_specdec.reporting.routing import curves, outcomes
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
+from ianvs_specdec.workspace.judged import Asked, Judgments, judgments, score
 from ianvs_specdec.workspace.kept import KeptAnswers
 from ianvs_specdec.workspace.sides import BothSides, Pair, scores_of
 
@@ -107,9 +108,9 @@ def _case(
         for row in results:
             row[1]["scorer"] = "none"
     table = Table.of(golds, results)
-    judged: dict[int, Judgments] = {}
+    judge, judged = "", dict[int, Judgments]()
     if dataset is not None:
-        judged = judgments(workspace, case, dataset, rows)
+        judge, judged = _judged(workspace, case, dataset, rows)
         set_scores(table, {index: place for place, index in enumerate(rows)}, {i: score(j) for i, j in judged.items()})
         sides.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
@@ -126,6 +127,7 @@ def _case(
         "figures": figures(case, _metrics(workspace, case.job), golds, results),
         "distributions": distributions(table) if rows else {},
         "groups": groups(table) if rows else {},
+        "judge": judge,
         "failures": _failures(rows, workspace.kept(case.job)),
         "memory": _memory(rows),
         "configuration": _configuration(case),
@@ -135,6 +137,22 @@ def _case(
         "entries": entries,
         "notes": case.notes,
     }
+
+
+def _judged(
+    workspace: Workspace, case: Case, dataset: Dataset, rows: Mapping[int, Row]
+) -> tuple[str, dict[int, Judgments]]:
+    """Who judged, and the judgments; a note where the judge's prompts cannot be read."""
+    asked = {}
+    for index, (_, result, _, _) in rows.items():
+        query, answers = dataset.queries[index], [turn["completion"] for turn in result.get("turns", ())]
+        if result.get("scorer") == "judge" and len(answers) == len(query.turns) and not result.get("error"):
+            asked[index] = Asked(query, answers, dataset.golds[index])
+    try:
+        return judgments(workspace, case, asked)
+    except (UserError, OSError) as error:
+        case.notes.append(f"single judgments are not shown: {error}")
+        return "", {}
 
 
 def _dataset(workspace: Workspace, case: Case, rows: Mapping[int, Row]) -> Dataset | None:
@@ -246,7 +264,7 @@ def to_csv(document: Document) -> str:
     names = [item["name"] for item in document["columns"]]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["job", "rank", "algorithm", "id", "name", "router", *sides, *names, "time"])
+    writer.writerow(["job", "rank", "algorithm", "id", "name", "router", *sides, "judge", *names, "time"])
     for case in document["cases"]:
         backends = [case[side]["backend"] if case[side] else "" for side in sides]
         values = ["" if (value := case["figures"].get(name)) is None else repr(value) for name in names]
@@ -260,6 +278,7 @@ def to_csv(document: Document) -> str:
                 case["name"],
                 case["router"],
                 *backends,
+                case["judge"],
                 *values,
                 case["time"],
             ]

@@ -81,7 +81,7 @@ function board() {
     element('td', {}, element('input', { type: 'checkbox', 'aria-label': `show ${item.name} in the charts`, checked: !off.has(item.id), onchange: () => toggle(item) })),
     element('td', {}, item.rank === null ? '' : String(item.rank)),
     element('td', {}, element('button', { class: 'name', onclick: () => { go({ case: item.id, query: '' }); byId('queries').scrollIntoView(); } }, item.name),
-      element('div', { class: 'sub' }, item.algorithm)),
+      element('div', { class: 'sub' }, item.algorithm), item.judge && element('div', { class: 'sub' }, `judged by ${item.judge}`)),
     parts.map((part) => cell(item, part)));
   return element('table', { class: 'board', id: 'board' },
     element('thead', {}, element('tr', {}, element('th', {}), element('th', { scope: 'col' }, element('button', { title: 'rank on the leaderboard of Ianvs', onclick: () => go({ sort: '', dir: '' }) }, '#', element('small'))),

@@ -80,7 +80,7 @@ function detail(item, entry) {
   const steps = entry.steps ? entry.emitted / entry.steps : null;
   const facts = [
     ['Answered by', entry.side && `${entry.side}, ${model.backend || ''}`], ['Routed by', why.router], ['Router’s score', short(why.score, 3)], ['Router’s time', seconds(why.seconds)],
-    ['Score', short(entry.score)], ['First token', seconds(entry.ttft)], ['Latency', seconds(entry.latency)], ['Tokens', short(entry.tokens)], ['Tokens per step (tau)', short(steps, 3)], ['Cost', short(entry.cost)],
+    ['Score', short(entry.score)], ['Judged by', entry.judgments && item.judge], ['First token', seconds(entry.ttft)], ['Latency', seconds(entry.latency)], ['Tokens', short(entry.tokens)], ['Tokens per step (tau)', short(steps, 3)], ['Cost', short(entry.cost)],
     ['Reference', (query.references || []).length === 1 && query.references[0].length < 60 && query.references[0]],
   ];
   const turns = Math.max((query.turns || []).length, entry.turns.length);
