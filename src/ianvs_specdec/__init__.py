@@ -4,4 +4,4 @@ Importing this package imports nothing heavy: torch, transformers and the client
 that needs them, at the moment it first has to answer.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

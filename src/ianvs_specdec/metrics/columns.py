@@ -143,7 +143,7 @@ RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Bandwidth Down": lambda table: (table.query("bytes_down"), table.query("tokens")),
     "Goodput": lambda table: (slo_met(table), table.query("busy")),
 }
-"""Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes; see the README for each definition.
+"""Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes; docs/measuring.md defines each.
 """
 
 MEANS: dict[str, Callable[[Table], Column]] = {
