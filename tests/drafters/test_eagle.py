@@ -365,7 +365,7 @@ def test_the_context_window_ends_drafts(folder):
 def test_a_head_is_fitted_to_a_target_once(target, folder, monkeypatch):
     first = drafters.create("eagle", {"head": folder / "eagle"})
     first.prepare(target)
-    monkeypatch.setattr(eagle.Checkpoint, "read", lambda folder: pytest.fail("read again"))
+    monkeypatch.setattr(eagle.EagleCheckpoint, "read", lambda folder: pytest.fail("read again"))
     again = drafters.create("eagle", {"head": str(folder / "eagle")})
     again.prepare(target)
     assert again._head is first._head

@@ -16,7 +16,7 @@ from torch import Tensor
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.drafters.eagle import static as eagle_static
 from ianvs_specdec.drafters.eagle import trees as eagle_trees
-from ianvs_specdec.drafters.eagle.checkpoint import Checkpoint, find
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, find
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.sequence import HeadSequence
@@ -56,7 +56,7 @@ class Eagle(Drafter):
             fitted = _FITTED.setdefault(target, {})
             folder = self._folder.resolve()
             if folder not in fitted:
-                fitted[folder] = EagleHead(Checkpoint.read(self._folder), target)
+                fitted[folder] = EagleHead(EagleCheckpoint.read(self._folder), target)
             self._head = fitted[folder]
             self._sequence = HeadSequence(self._head)
             self._target = target
