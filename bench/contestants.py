@@ -79,7 +79,7 @@ def ours(
         # The model itself takes part too, with weights of its own, which this target has copied.
         return held(target, drafter, apart=[model])
 
-    return Contestant((AUTOREGRESSIVE if method == "none" else f"ours {name}") + suffix, run, memory)
+    return Contestant((AUTOREGRESSIVE if method == "autoregressive" else f"ours {name}") + suffix, run, memory)
 
 
 def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **settings: Any) -> Contestant:

@@ -9,14 +9,14 @@ from typing import Any
 
 from ianvs_specdec.identity import machine
 from ianvs_specdec.llm.base import NO_HINTS, OnChunk
-from ianvs_specdec.llm.specdec import SpecDecLLM
+from ianvs_specdec.llm.specdec import of_method
 from ianvs_specdec.types import Completion, Hints, Message, Sampling, Step, Trace
 
 TOKENS = 20
 
 
-class InstantLLM(SpecDecLLM):
-    """Stands in for the back end ``specdec``, whose answers it forges: one token per chunk and step."""
+class InstantLLM(of_method("autoregressive")):  # type: ignore[misc]
+    """Stands in for the back end ``autoregressive``, whose answers it forges: one token per chunk and step."""
 
     def load(self) -> None:
         """Nothing to load."""

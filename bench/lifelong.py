@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.learned.folder import TrainedRouter
-from ianvs_specdec.learned.training import Recipe, train
+from ianvs_specdec.learned.training import RouterRecipe, train
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes, save_outcomes
 from ianvs_specdec.routers.lifelong import LifelongRouter
 
@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
         drifting, test = np.isin(groups, chosen), generator.random(len(outcomes)) < options.test
         after = drifted(outcomes, groups, chosen, generator) if options.drift == "edge" else outcomes
         known = ~test & ~drifting if options.drift == "groups" else ~test
-        recipe = Recipe(kind=options.kind, label=options.label, seed=seed, folds=2)
+        recipe = RouterRecipe(kind=options.kind, label=options.label, seed=seed, folds=2)
         base, full = train(outcomes.take(known), recipe), train(after.take(~test), recipe)
         stream = generator.permutation(np.flatnonzero(~test & (drifting if options.drift == "groups" else True)))
         new, old = after.take(test & drifting), outcomes.take(test & ~drifting)

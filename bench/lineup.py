@@ -44,7 +44,7 @@ def lineup(
         entries += [
             ours(model, small, name, settings, eos_ids, limit, suffix=" int8")
             for name, settings in _methods(options)
-            if name == "none" or settings.get("tree") == "chain"
+            if name == "autoregressive" or settings.get("tree") == "chain"
         ]
     draft = int(drafters.default_length("prompt_lookup").partition(":")[2])
     entries.append(transformers_generate(model, "prompt lookup", eos_ids, limit, prompt_lookup_num_tokens=draft))
@@ -61,7 +61,7 @@ def lineup(
 def _vllm(
     options: argparse.Namespace, head: Path | None, eos_ids: list[int], positions: int, peers: ExitStack
 ) -> Contestant:
-    """vLLM with a head or token by token."""
+    """vLLM with a head, or autoregressive."""
     arguments = ["--model", str(options.model), *([] if head is None else ["--head", str(head)])]
     name = "vLLM" if head is None else f"vLLM {head.name}"
     return _peer(options, name, [options.vllm, str(VLLM_DRIVER), *arguments], eos_ids, positions, peers)
@@ -111,7 +111,7 @@ def ratios(names: list[str]) -> list[tuple[str, str]]:
 
 def _methods(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name of the row (method first, then what tells it apart) and options of the method."""
-    given = [("none", {}), ("prompt_lookup", {}), ("lookahead", {}), ("recycling", {})]
+    given = [("autoregressive", {}), ("prompt_lookup", {}), ("lookahead", {}), ("recycling", {})]
     if options.datastore:
         given += [("rest", {"datastore": str(options.datastore)}), ("suffix", {"datastore": str(options.datastore)})]
     else:
@@ -125,7 +125,7 @@ def _methods(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]
             (f"eagle {head.name} chain", {"head": str(head), "tree": "chain"}),
             (f"eagle {head.name} dynamic", {"head": str(head), "tree": "dynamic"}),
         ]
-    chosen = options.methods or [name for name, _ in given]
+    chosen = [drafters.resolve(name) for name in options.methods or ()] or [name for name, _ in given]
     known = {name.partition(" ")[0] for name, _ in given} | {name for name, _ in given}
     for name in chosen:
         if name not in known:
@@ -133,7 +133,7 @@ def _methods(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]
     overrides = [_override(item) for item in options.set]
     for name, settings in given:
         method = name.partition(" ")[0]
-        if method == "none" or {name, method} & set(chosen):
+        if method == "autoregressive" or {name, method} & set(chosen):
             own = {key: value for scope, key, value in overrides if scope in (name, method)}
             yield name, {**settings, **own}
 

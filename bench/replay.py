@@ -97,8 +97,8 @@ def prepare(folder: Path, data: Path, limit: int | None, large: bool) -> None:
 
     os.chdir(folder)
     os.environ["RESULT_SAVED_URL"] = str(folder / "workspace" / EXAMPLE.name / "edge-only")
-    BACKENDS["specdec"] = "bench.instant:InstantLLM"
-    edge = EdgeModel(**settings, backend="specdec")
+    BACKENDS["autoregressive"] = "bench.instant:InstantLLM"
+    edge = EdgeModel(**settings, backend="autoregressive")
     for row in DatasetProcessor()(_Dataset(rows)).x:
         edge.predict(row)
     edge.cleanup()
@@ -131,7 +131,7 @@ def _configure(folder: Path, rows: Path, model: Path) -> dict[str, Any]:
         (module,) = (entry for entry in content["algorithm"]["modules"] if entry["type"] == "edgemodel")
         for hyperparameter in module["hyperparameters"]:
             if "backend" in hyperparameter:
-                hyperparameter["backend"]["values"] = ["specdec"]
+                hyperparameter["backend"]["values"] = ["autoregressive"]
 
     routing = folder / JOB / "testalgorithms" / "query-routing"
     edit(folder / JOB / "benchmarkingjob.yaml", only_edge)

@@ -1,4 +1,4 @@
-"""llama.cpp behind the protocol of ``serve.py``: a GGUF file, token by token, in the loop of llama.cpp's own examples.
+"""llama.cpp behind the protocol of ``serve.py``: a GGUF file, autoregressive, in the loop of llama.cpp's own examples.
 
 Decoding and choosing a token are one call each into the library; nothing else is done between two tokens.
 """

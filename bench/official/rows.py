@@ -28,7 +28,7 @@ class Row:
 
 def rows(packages: Collection[str], head: Path | None) -> list[Row]:
     """The rows of the table; the first is the output all others are compared with. ``head`` is needed for "eagle"."""
-    chosen = [Row(REFERENCE, "ours", {"method": "none"})]
+    chosen = [Row(REFERENCE, "ours", {"method": "autoregressive"})]
     for package in PACKAGES:
         if package not in packages:
             continue
@@ -41,7 +41,7 @@ def rows(packages: Collection[str], head: Path | None) -> list[Row]:
 def _eagle(baseline: str, head: str) -> list[Row]:
     """eagle-llm 1.2.1 has the static tree of EAGLE-1 and takes any other fixed one; the dynamic tree is ours only."""
     static = {"tree": "static"}
-    chain = {"tree": "chain", "total_tokens": 8, "depth": 6, "top_k": 1}
+    chain = {"tree": "chain", "total_tokens": 8, "depth": 6, "eagle_topk": 1}
     return [
         Row("eagle-llm static", "eagle", static, (baseline,)),
         _ours("eagle static", {"method": "eagle", "head": head, **static}, "eagle-llm static"),

@@ -62,7 +62,7 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def generate(model: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Answer a request with ``generate`` of transformers, greedy: token by token, the first from the prefill pass."""
+    """Answer a request with ``generate`` of transformers, greedy, the first token from the prefill pass."""
     import torch
 
     ids = torch.tensor([request["prompt"]])

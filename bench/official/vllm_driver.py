@@ -1,4 +1,4 @@
-"""vLLM behind the protocol of ``serve.py``, one engine per process: token by token, or with the draft head ``--head``.
+"""vLLM behind the protocol of ``serve.py``, one engine per process: autoregressive, or with the draft head ``--head``.
 
 The engine is made as the back end ``vllm`` makes it. It computes every prompt anew, as all others do: its cache of
 prefixes would answer the second time what it has read the first time.

@@ -154,7 +154,7 @@ def test_int8_has_rows_of_its_own_in_less_memory(tmp_path):
     random_model(tmp_path / "model")
     (tmp_path / "prompts.jsonl").write_text('{"prompt": [3, 4, 5, 3, 4, 5]}')
     arguments = ["--model", str(tmp_path / "model"), "--prompts", str(tmp_path / "prompts.jsonl")]
-    arguments += ["--out", str(tmp_path / "out"), "--methods", "none", "--int8", "--max-new-tokens", "4"]
+    arguments += ["--out", str(tmp_path / "out"), "--methods", "autoregressive", "--int8", "--max-new-tokens", "4"]
     assert main([*arguments, "--repeats", "1", "--threads", "1"]) == 0
     memory = {
         row["name"]: row["memory"] for row in json.loads((tmp_path / "out" / "bench.json").read_text())["methods"]
@@ -245,14 +245,14 @@ def test_llama_cpp_is_asked_with_the_weights_of_all_others(tmp_path):
     import bench.lineup
     from bench.__main__ import EXAMPLE, _arguments
     from bench.prompts import Request
-    from ianvs_specdec.llm.specdec import SpecDecLLM
+    from ianvs_specdec.llm.specdec import AutoregressiveLLM
     from ianvs_specdec.types import Sampling
 
     edge = EXAMPLE / "models" / "edge"
     arguments = ["--model", str(edge), "--dtype", "float32", "--threads", "1", "--max-new-tokens", "24"]
     options = _arguments([*arguments, "--llamacpp", sys.executable, "--out", str(tmp_path / "out")])
     chat = [{"role": "user", "content": "Count to 5."}]
-    with SpecDecLLM(str(edge), dtype="float32") as ours:
+    with AutoregressiveLLM(str(edge), dtype="float32") as ours:
         expected = ours.generate(chat, Sampling(max_tokens=24)).token_ids
         ids, _ = ours._chat.prompt(chat, Sampling())
     with ExitStack() as peers:

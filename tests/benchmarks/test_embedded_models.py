@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from ianvs_specdec.benchmarks.rows import query_of  # noqa: E402
 from ianvs_specdec.benchmarks.scorers import scorer  # noqa: E402
-from ianvs_specdec.llm.specdec import PromptLookupLLM, SpecDecLLM  # noqa: E402
+from ianvs_specdec.llm.specdec import AutoregressiveLLM, PromptLookupLLM  # noqa: E402
 from ianvs_specdec.types import Sampling, messages_of  # noqa: E402
 from tests.support.paths import EXAMPLE  # noqa: E402
 
@@ -45,7 +45,7 @@ def test_the_cloud_knows_what_the_edge_does_not() -> None:
     rows = rows_of("knowledge")
     right: dict[str, list[bool]] = {}
     for side in ("edge", "cloud"):
-        llm = SpecDecLLM(str(MODELS / side), dtype="float32", device="cpu")
+        llm = AutoregressiveLLM(str(MODELS / side), dtype="float32", device="cpu")
         right[side] = []
         for row in rows:
             query = query_of(row["question"], row["answer"])
@@ -63,7 +63,7 @@ def test_the_cloud_knows_what_the_edge_does_not() -> None:
 @pytest.mark.parametrize("side", ["edge", "cloud"])
 @pytest.mark.parametrize("name", ["knowledge", "open-ended"])
 def test_prompt_lookup_changes_no_token(side: str, name: str) -> None:
-    plain = SpecDecLLM(str(MODELS / side), dtype="float32", device="cpu")
+    plain = AutoregressiveLLM(str(MODELS / side), dtype="float32", device="cpu")
     lookup = PromptLookupLLM(str(MODELS / side), dtype="float32", device="cpu")
     for row in rows_of(name)[::8]:
         query = query_of(row["question"], row["answer"])

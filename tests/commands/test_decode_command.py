@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from ianvs_specdec import drafters
 from ianvs_specdec.cli import main
 
 IDS = [5, 9, 14, 3, 22, 9, 14, 31]
@@ -104,6 +106,7 @@ def test_trace_holds_tree_and_depth(decode):
 def test_one_token_has_no_step(decode):
     _, rows, err = decode("--max-new-tokens", "1")
     assert rows[0]["steps"] == []
+    assert rows[0]["text"] is None
     assert len(rows[0]["output"]) == len(IDS) + 1
     assert "tau -" in err
 
@@ -130,12 +133,34 @@ def test_sampling_is_repeatable_and_differs_between_lines_and_seeds(decode):
     assert outputs[0][1] == outputs[2][0]
 
 
+def test_help_names_every_method_with_its_options_and_defaults(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["decode", "--help"])
+    assert left.value.code == 0
+    told = capsys.readouterr().out
+    for name, method in drafters.METHODS.items():
+        if name != "own":
+            section = re.split(r"\n  (?! )", told.partition(f"\n  {name}: {method.about}")[2])[0]
+            assert re.findall(r"^    (\w+)", section, flags=re.M) == [
+                *method.options,
+                *(["length"] * ("length" in drafters.options(name))),
+            ]
+    assert "    max_ngram: a whole number of at least 1 (3)\n" in told
+    assert "    tree: one of static, dynamic, chain (dynamic)\n" in told
+    assert "    head: an existing file or folder (needed)\n" in told
+    assert "    length (fixed:10)\n" in told
+
+
 def test_text_goes_through_the_tokenizer_and_the_chat_template(decode, model_with_tokenizer):
+    from transformers import AutoTokenizer
+
     texts = [{"prompt": "one two three"}, {"prompt": [4, 5]}]
     _, rows, _ = decode(prompts=texts, folder=model_with_tokenizer)
     assert [row["prompt"] for row in rows] == [[3, 4, 5], [4, 5]]
     _, rows, _ = decode("--chat", prompts=texts[:1], folder=model_with_tokenizer)
     assert rows[0]["prompt"] == [1, 2, 3, 4, 5]
+    tokenizer = AutoTokenizer.from_pretrained(model_with_tokenizer)
+    assert rows[0]["text"] == tokenizer.decode(rows[0]["output"][5:], skip_special_tokens=True)
     code, rows, err = decode("--chat", prompts=texts, folder=model_with_tokenizer)
     assert (code, rows) == (2, None)
     assert "token ids" in err
@@ -169,6 +194,7 @@ def test_a_bad_prompt_is_named_by_file_and_line(decode, raw, message):
     [
         (("--method", "prompt_lokup"), "Did you mean 'prompt_lookup'"),
         (("--set", "max_ngrm=2"), "Did you mean 'max_ngram'"),
+        (("--method", "eagle", "--set", "top_k=2"), "Did you mean 'eagle_topk'"),
         (("--set", "max_ngram"), "--set key=value"),
         (("--set", "max_ngram=zero"), "max_ngram must be"),
         (("--set", "length=fixed:x"), "fixed:N"),

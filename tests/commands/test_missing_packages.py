@@ -12,7 +12,7 @@ from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.errors import UserError, not_installed, packages
 from ianvs_specdec.llm.huggingface import HuggingfaceLLM
 from ianvs_specdec.llm.prompts import model_folder
-from ianvs_specdec.llm.specdec import SpecDecLLM
+from ianvs_specdec.llm.specdec import AutoregressiveLLM
 from tests.support.paths import EXAMPLE
 
 MODELS = EXAMPLE / "models"
@@ -57,7 +57,7 @@ def test_a_model_that_cannot_be_loaded_for_want_of_a_package_says_so(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    for llm in (HuggingfaceLLM, SpecDecLLM):
+    for llm in (HuggingfaceLLM, AutoregressiveLLM):
         with pytest.raises(UserError, match=f"the package {package} is not installed: pip install -r"):
             llm(str(MODELS / "edge")).load()
 

@@ -382,7 +382,7 @@ def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) 
 
 def test_of_a_job_routers_with_equal_scores_are_told_by_what_they_decided(tmp_path: Path, monkeypatch: Any) -> None:
     bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
-    edge, cloud = (Side(name, "specdec", [completion("The answer is B.")]) for name in ("edge", "cloud"))
+    edge, cloud = (Side(name, "autoregressive", [completion("The answer is B.")]) for name in ("edge", "cloud"))
     scores = [0.9 if index % 2 else 0.1 for index in range(8)]
     for name, sent in (("Again", (1, 3, 5, 7)), ("BudgetRouter", (1,))):
         results = [(None, cloud) if index in sent else (edge, None) for index in range(8)]

@@ -85,7 +85,7 @@ def test_drawn_drafts_leave_the_targets_distribution_as_it_is(label, nodes, conf
     assert len({len(tree) for tree in trees}) > 1 or not confidence
 
 
-@pytest.mark.parametrize("label", sorted(set(CASES) - DRAWING - {"none"}))
+@pytest.mark.parametrize("label", sorted(set(CASES) - DRAWING - {"autoregressive"}))
 def test_other_drafts_are_not_drawn(label, small, monkeypatch):
     """So that what says nothing of probabilities depends on nothing but what was emitted."""
     target, workshop, _ = small(7 if label in DEEP else 1)

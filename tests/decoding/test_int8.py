@@ -72,7 +72,7 @@ def test_drafts_change_nothing(family: str) -> None:
     for prompt in ([1, 2, 3, 1, 2, 3, 1, 2], [5, 6, 7, 8]):
         plain, drafted = (
             decode(target, drafters.create(method, {}), lengths.create("fixed:5"), prompt, sampling, eos_ids=())
-            for method in ("none", "prompt_lookup")
+            for method in ("autoregressive", "prompt_lookup")
         )
         assert drafted.token_ids == plain.token_ids
         assert sum(step.accepted for step in drafted.trace.steps) > 0

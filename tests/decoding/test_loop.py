@@ -10,7 +10,7 @@ from ianvs_specdec.decoding import ContextWindowError, Drafter, HuggingFaceTarge
 from ianvs_specdec.types import Sampling
 from tests.support.tiny import ARCHITECTURES, VOCABULARY, Guesser, tiny_model
 
-NONE, FIXED_0 = drafters.create("none"), lengths.create("fixed:0")
+NONE, FIXED_0 = drafters.create("autoregressive"), lengths.create("fixed:0")
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 31]
 TOKENS = 40
 
@@ -238,7 +238,7 @@ def test_lossless_on_mt_bench_with_the_reference_target(reference_model, mt_benc
     accepted = 0
     for prompt in prompts:
         expected = generated_by_transformers(reference_model, prompt, 48, eos_token_id=2)
-        for method in ("none", "prompt_lookup"):
+        for method in ("autoregressive", "prompt_lookup"):
             result = decode(
                 target,
                 drafters.create(method),

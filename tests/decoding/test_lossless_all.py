@@ -16,12 +16,12 @@ from ianvs_specdec.types import Sampling
 from tests.support.drafters import CASES, DEEP, Workshop
 from tests.support.tiny import tiny_model
 
-NONE, FIXED_0 = drafters.create("none"), lengths.create("fixed:0")
+NONE, FIXED_0 = drafters.create("autoregressive"), lengths.create("fixed:0")
 VOCABULARY = 16  # so few that even heads of random numbers are often right
 RNG = random.Random(0)
 PROMPTS = [[RNG.randrange(VOCABULARY) for _ in range(length)] for length in (1, 9, 33)]
 GREEDY = [Sampling(max_tokens=16), Sampling(max_tokens=16, repetition_penalty=1.2)]
-SELDOM_RIGHT = {"none", "eagle3-chain"}
+SELDOM_RIGHT = {"autoregressive", "eagle3-chain"}
 SAMPLED = [
     Sampling(max_tokens=16, temperature=0.9, top_p=0.9),
     Sampling(max_tokens=16, temperature=1.3, top_k=6, repetition_penalty=1.2),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from ianvs_specdec.decoding.stopping import Output, StopStrings
+from ianvs_specdec.decoding.stopping import OutputIds, StopStrings
 
 PIECES = ["a", "b", "ab", "\n", "\n\n", " a", "END", "E", "N", "D", "."]
 
@@ -86,6 +86,6 @@ def test_the_earliest_end_wins():
         ({"max_tokens": 9, "eos_ids": [7]}, [1, 2], [1, 2], None),
     ]
     for settings, tokens, kept, reason in cases:
-        output = Output(**settings)
+        output = OutputIds(**settings)
         assert output.add(tokens) == kept
         assert (output.ids, output.finish_reason) == (kept, reason)

@@ -10,7 +10,7 @@ import torch
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, acceptance, decode
 from ianvs_specdec.decoding.acceptance import Greedy, Typical
-from ianvs_specdec.llm.specdec import MedusaSpecDecLLM, SpecDecLLM
+from ianvs_specdec.llm.specdec import AutoregressiveLLM, MedusaSpecDecLLM
 from ianvs_specdec.types import Sampling
 from tests.support.tiny import Guesser, tiny_model
 
@@ -88,7 +88,12 @@ def test_in_the_loop_every_token_passes_the_test(penalty):
     target = HuggingFaceTarget(tiny_model())
     prompt, sampling = [5, 9, 14, 3], Sampling(max_tokens=30, temperature=0.7, repetition_penalty=penalty, seed=3)
     likely = decode(
-        target, drafters.create("none"), lengths.create("fixed:0"), prompt, Sampling(max_tokens=30), eos_ids=[]
+        target,
+        drafters.create("autoregressive"),
+        lengths.create("fixed:0"),
+        prompt,
+        Sampling(max_tokens=30),
+        eos_ids=[],
     )
     result = decode(
         target, Guesser(likely.token_ids), lengths.create("fixed:6"), prompt, sampling, eos_ids=[], rule="typical"
@@ -111,4 +116,4 @@ def test_a_back_end_tells_whether_it_is_lossy(tmp_path):
     assert MedusaSpecDecLLM(str(tmp_path), **options, acceptance="typical").lossy(PLAIN)
     assert not MedusaSpecDecLLM(str(tmp_path), **options, acceptance="typical").lossy(Sampling())
     assert not MedusaSpecDecLLM(str(tmp_path), **options, acceptance="coupled").lossy(PLAIN)
-    assert not SpecDecLLM(str(tmp_path)).lossy(PLAIN)
+    assert not AutoregressiveLLM(str(tmp_path)).lossy(PLAIN)

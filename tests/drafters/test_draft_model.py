@@ -215,7 +215,7 @@ class Alternating:
 @pytest.mark.parametrize("branches", [1, 2])
 def test_steps_without_drafts_in_between(target, draft, branches):
     drafter = DraftModel(draft, branches)
-    expected = decode(target, drafters.create("none"), lengths.create("fixed:0"), PROMPT, GREEDY, eos_ids=[])
+    expected = decode(target, drafters.create("autoregressive"), lengths.create("fixed:0"), PROMPT, GREEDY, eos_ids=[])
     trees = []
     length = Alternating([0, 4, 0, 0, 0, 1, 3])
     result = decode(target, drafter, length, PROMPT, GREEDY, eos_ids=[], trace_trees=trees)
@@ -231,7 +231,7 @@ def test_steps_without_drafts_in_between(target, draft, branches):
 @pytest.mark.parametrize("name", ["mamba", "jamba-hybrid", "bloom", "gpt2", "gemma2"])
 def test_a_draft_model_of_any_architecture(target, tmp_path, name):
     folder = saved(tiny_model(name), tmp_path)
-    expected = decode(target, drafters.create("none"), lengths.create("fixed:0"), PROMPT, GREEDY, eos_ids=[])
+    expected = decode(target, drafters.create("autoregressive"), lengths.create("fixed:0"), PROMPT, GREEDY, eos_ids=[])
     result, trees = run(target, DraftModel(folder), GREEDY)
     assert result.token_ids == expected.token_ids
     tokens = [*PROMPT, *result.token_ids]

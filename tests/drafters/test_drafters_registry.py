@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 import subprocess
 import sys
 
 import pytest
 
-from ianvs_specdec import drafters, lengths
-from ianvs_specdec.drafters.none import NoDraft
+from ianvs_specdec import drafters, lengths, llm
+from ianvs_specdec.drafters.autoregressive import Autoregressive
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.llm import backend
 
 
 @pytest.mark.parametrize("name", drafters.METHODS)
@@ -19,12 +21,18 @@ def test_every_entry_names_a_class_that_takes_its_options(name):
     signature = inspect.signature(getattr(importlib.import_module(module), cls))
     assert set(signature.parameters) == set(method.options)
     lengths.create(drafters.default_length(name))
-    assert drafters.BACKENDS[method.backend] == name
+    defaults = {key: None if p.default is p.empty else p.default for key, p in signature.parameters.items()}
+    words = {key: default for key, _, default in drafters.describe(name) if default not in ("needed", "optional")}
+    assert words == {key: value for key, value in defaults.items() if value is not None}
+    made = backend(method.backend)
+    assert (made.method, made.__name__) == (name, f"{method.backend[0].upper()}{method.backend[1:]}LLM")
+    assert method.about in f"{made.__doc__[0].lower()}{made.__doc__[1:]}"
+    assert getattr(llm, made.__name__) is pickle.loads(pickle.dumps(made)) is made
 
 
 def test_create_applies_options_and_passes_length_over():
     assert drafters.create("prompt_lookup", {"max_ngram": 2, "length": "fixed:3"})._max_ngram == 2
-    assert isinstance(drafters.create("none"), NoDraft)
+    assert all(isinstance(drafters.create(name), Autoregressive) for name in ("autoregressive", "none"))
 
 
 def test_unknown_names_are_told_with_the_nearest_one():
@@ -34,7 +42,7 @@ def test_unknown_names_are_told_with_the_nearest_one():
         drafters.create("prompt_lookup", {"max_gram": 2})
     assert caught.value.key == "max_gram"
     with pytest.raises(UserError, match=r"'length'"):
-        drafters.create("none", {"length": "fixed:3"})
+        drafters.create("autoregressive", {"length": "fixed:3"})
 
 
 def test_names_options_and_lengths_are_known_without_importing_torch():

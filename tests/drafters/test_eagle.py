@@ -105,7 +105,7 @@ def forced(target, drafter, steps=5):
 
 @pytest.mark.parametrize("label", HEADS)
 def test_the_dynamic_tree_is_what_the_definition_says(model, target, folder, label):
-    drafter = drafters.create("eagle", {"head": folder / label, "total_tokens": 14, "depth": 3, "top_k": 4})
+    drafter = drafters.create("eagle", {"head": folder / label, "total_tokens": 14, "depth": 3, "eagle_topk": 4})
     oracle = oracle_of(model, label)
     for text, tree in forced(target, drafter):
         oracle.read(text)
@@ -126,7 +126,7 @@ def test_the_static_tree_and_the_chain_are_what_the_definition_says(model, targe
 
 
 def test_a_dynamic_tree_of_one_child_each_is_the_chain(target, folder):
-    one = {"head": folder / "eagle", "total_tokens": 8, "depth": 6, "top_k": 1}
+    one = {"head": folder / "eagle", "total_tokens": 8, "depth": 6, "eagle_topk": 1}
     chain = {"head": folder / "eagle", "tree": "chain"}
     trees = [run(target, drafters.create("eagle", options))[0] for options in (one, chain)]
     assert trees[0] == trees[1]
@@ -143,7 +143,7 @@ def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
             return 9 * (len(stats.steps) % 2)
 
     model = wide("gpt2", n_layer=2, layers=2)
-    drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 10, "depth": 2, "top_k": 3})
+    drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 10, "depth": 2, "eagle_topk": 3})
     oracle = oracle_of(model, "eagle")
     trees: list[TokenTree] = []
     target = target_of(model)
@@ -161,7 +161,7 @@ def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
 
 def test_weights_that_are_too_large_to_fold_draft_the_same(target, folder, monkeypatch):
     for label in ("eagle", "eagle3"):
-        options = {"head": folder / label, "total_tokens": 14, "depth": 3, "top_k": 4}
+        options = {"head": folder / label, "total_tokens": 14, "depth": 3, "eagle_topk": 4}
         folded = run(target, drafters.create("eagle", options))[0]
         with monkeypatch.context() as patch:
             patch.setattr(eagle_head, "_FOLDED_TABLE", 0)
@@ -198,7 +198,7 @@ def proposal(target, drafter, budget=1000, *, sampling=None, noise=None, confide
 
 def test_a_small_budget_gives_the_best_sub_tree_and_drafts_no_further(model, target, folder, monkeypatch):
     oracle = oracle_of(model, "eagle")
-    drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 30, "depth": 4, "top_k": 5})
+    drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 30, "depth": 4, "eagle_topk": 5})
     extended = []
     extend = eagle_sequence.HeadSequence.extend
     monkeypatch.setattr(
@@ -226,7 +226,7 @@ def test_a_small_budget_of_a_static_tree_and_of_a_chain(model, target, folder):
     assert limited(25) == PATHS
     assert limited(3) == ((0,), (0, 0), (0, 0, 0))
     assert limited(25, depth=2, top_k=2) == ((0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1))
-    narrow = drafters.create("eagle", {"head": folder / "eagle", "tree": "static", "depth": 1, "top_k": 2})
+    narrow = drafters.create("eagle", {"head": folder / "eagle", "tree": "static", "depth": 1, "eagle_topk": 2})
     assert len(proposal(target, narrow)[1]) == 7
     nothing = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 1})
     assert len(proposal(target, nothing)[1]) == 1
@@ -338,7 +338,7 @@ def test_the_output_is_the_targets_own(target, folder, label, tree, sampling, ru
     drafter = drafters.create("eagle", {"head": folder / label, "tree": tree})
     accepted = 0
     for prompt in ([5], PROMPT):
-        expected = run(target, drafters.create("none"), prompt, "fixed:0", rule, [2], **sampling)[1]
+        expected = run(target, drafters.create("autoregressive"), prompt, "fixed:0", rule, [2], **sampling)[1]
         for length in ("full", "fixed:3"):
             result = run(target, drafter, prompt, length, rule, [2], **sampling)[1]
             assert result.token_ids == expected.token_ids
@@ -357,7 +357,7 @@ def test_rejection_sampling_and_half_precision_run(model, target, folder):
 def test_the_context_window_ends_drafts(folder):
     target = target_of(wide(max_position_embeddings=20))
     drafter = drafters.create("eagle", {"head": folder / "eagle"})
-    expected = run(target, drafters.create("none"), length="fixed:0")[1]
+    expected = run(target, drafters.create("autoregressive"), length="fixed:0")[1]
     assert run(target, drafter)[1].token_ids == expected.token_ids
     assert len(expected.token_ids) == 12
 
@@ -365,7 +365,7 @@ def test_the_context_window_ends_drafts(folder):
 def test_a_head_is_fitted_to_a_target_once(target, folder, monkeypatch):
     first = drafters.create("eagle", {"head": folder / "eagle"})
     first.prepare(target)
-    monkeypatch.setattr(eagle.Checkpoint, "read", lambda folder: pytest.fail("read again"))
+    monkeypatch.setattr(eagle.EagleCheckpoint, "read", lambda folder: pytest.fail("read again"))
     again = drafters.create("eagle", {"head": str(folder / "eagle")})
     again.prepare(target)
     assert again._head is first._head
@@ -375,7 +375,7 @@ def test_a_head_is_fitted_to_a_target_once(target, folder, monkeypatch):
     ("trace", "head", "options"),
     [
         ("eagle1_strong", "eagle1", {"tree": "static"}),
-        ("eagle2_strong_60_7_10", "eagle1", {"total_tokens": 60, "depth": 7, "top_k": 10}),
+        ("eagle2_strong_60_7_10", "eagle1", {"total_tokens": 60, "depth": 7, "eagle_topk": 10}),
         ("eagle3_dv320_60_7_10", "eagle3", {}),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import HuggingFaceTarget
-from ianvs_specdec.drafters.eagle.checkpoint import Checkpoint
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.errors import UserError
 from tests.drafters.eagle_oracle import CONFIG, HIDDEN, VOCABULARY, random_tensors, save
 from tests.support.tiny import tiny_model
@@ -26,8 +26,8 @@ def holding(name, *shape, dtype=torch.float32):
 
 
 def test_the_tensors_tell_the_kinds_apart(tmp_path):
-    first = Checkpoint.read(save(tmp_path / "a", random_tensors(CONFIG), CONFIG))
-    third = Checkpoint.read(save(tmp_path / "b", random_tensors(EAGLE3, eagle3=True), EAGLE3))
+    first = EagleCheckpoint.read(save(tmp_path / "a", random_tensors(CONFIG), CONFIG))
+    third = EagleCheckpoint.read(save(tmp_path / "b", random_tensors(EAGLE3, eagle3=True), EAGLE3))
     assert (first.eagle3, first.config.bias, first.config.draft_vocabulary) == (False, True, VOCABULARY)
     assert (third.eagle3, third.config.draft_vocabulary) == (True, 15)
 
@@ -38,21 +38,21 @@ def test_safetensors_come_first_and_leftovers_of_old_checkpoints_are_fine(tmp_pa
     tensors = random_tensors(CONFIG)
     save(tmp_path, {}, CONFIG)
     save_file({**tensors, "layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(4)}, tmp_path / "model.safetensors")
-    assert Checkpoint.read(tmp_path).tensors.keys() == tensors.keys()
+    assert EagleCheckpoint.read(tmp_path).tensors.keys() == tensors.keys()
 
 
 def test_what_may_be_there_or_not(tmp_path):
     whole = {**CONFIG, "draft_vocab_size": VOCABULARY}
     tensors = random_tensors(whole, eagle3=True)
-    assert "d2t" not in Checkpoint.read(save(tmp_path / "a", tensors, whole)).tensors
+    assert "d2t" not in EagleCheckpoint.read(save(tmp_path / "a", tensors, whole)).tensors
     tensors |= {
         "d2t": torch.zeros(VOCABULARY, dtype=torch.long),
         "embed_tokens.weight": torch.zeros(VOCABULARY, HIDDEN),
     }
-    assert "d2t" in Checkpoint.read(save(tmp_path / "b", tensors, whole)).tensors
+    assert "d2t" in EagleCheckpoint.read(save(tmp_path / "b", tensors, whole)).tensors
     grown = {**CONFIG, "target_hidden_size": 48}
     tensors = random_tensors(grown, eagle3=True) | {"fc.weight": torch.zeros(HIDDEN, 144)}
-    assert Checkpoint.read(save(tmp_path / "c", tensors, grown)).config.target_hidden == 48
+    assert EagleCheckpoint.read(save(tmp_path / "c", tensors, grown)).config.target_hidden == 48
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_wrong_tensor_is_named(tmp_path, config, change, message):
     change(tensors)
     save(tmp_path, tensors, config)
     with pytest.raises(UserError, match=message) as caught:
-        Checkpoint.read(tmp_path)
+        EagleCheckpoint.read(tmp_path)
     assert str(tmp_path / "pytorch_model.bin") in str(caught.value)
     assert caught.value.key == "head"
 
@@ -106,7 +106,7 @@ def test_a_wrong_tensor_is_named(tmp_path, config, change, message):
 def test_a_wrong_configuration_is_named(tmp_path, config, message):
     save(tmp_path, random_tensors(CONFIG), {**CONFIG, **config})
     with pytest.raises(UserError, match=message) as caught:
-        Checkpoint.read(tmp_path)
+        EagleCheckpoint.read(tmp_path)
     assert str(tmp_path / "config.json") in str(caught.value)
 
 
@@ -116,19 +116,19 @@ def test_wrong_files_are_told(tmp_path):
     save(tmp_path, random_tensors(CONFIG), CONFIG)
     (tmp_path / "config.json").unlink()
     with pytest.raises(UserError, match=r"config\.json is not there"):
-        Checkpoint.read(tmp_path)
+        EagleCheckpoint.read(tmp_path)
     for text, message in (("{", "is not JSON"), ("[1]", "must hold a JSON object")):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(UserError, match=message):
-            Checkpoint.read(tmp_path)
+            EagleCheckpoint.read(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     torch.save([1], tmp_path / "pytorch_model.bin")
     with pytest.raises(UserError, match="is not a state dict"):
-        Checkpoint.read(tmp_path)
+        EagleCheckpoint.read(tmp_path)
     for name in ("pytorch_model.bin", "model.safetensors"):
         (tmp_path / name).write_bytes(b"nonsense")
         with pytest.raises(UserError, match=f"cannot read the EAGLE head in .*{name}"):
-            Checkpoint.read(tmp_path)
+            EagleCheckpoint.read(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ def test_output_is_the_targets_own_however_uneven_the_steps(start, architecture)
     ]
     drafter = drafters.create("lookahead", {"level": 4, "window": 3, "guess": 3, "start": start})
     for prompt, sampling in itertools.product(prompts if architecture == "gpt2" else prompts[:2], settings):
-        none = drafters.create("none"), lengths.create("fixed:0")
+        none = drafters.create("autoregressive"), lengths.create("fixed:0")
         expected = decode(target, *none, prompt, sampling, eos_ids=[2], rule="coupled")
         got = decode(target, drafter, Uneven(), prompt, sampling, eos_ids=[2], rule="coupled")
         assert (got.token_ids, got.finish_reason) == (expected.token_ids, expected.finish_reason)

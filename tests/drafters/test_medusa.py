@@ -251,7 +251,13 @@ def test_the_output_is_the_targets_own(target, heads, tree, sampling, rule):
     accepted = 0
     for prompt in PROMPTS:
         expected = decode(
-            target, drafters.create("none"), lengths.create("fixed:0"), prompt, sampling, eos_ids=[2], rule=rule
+            target,
+            drafters.create("autoregressive"),
+            lengths.create("fixed:0"),
+            prompt,
+            sampling,
+            eos_ids=[2],
+            rule=rule,
         )
         for length in ("full", "fixed:1"):
             result = decode(target, medusa, lengths.create(length), prompt, sampling, eos_ids=[2], rule=rule)

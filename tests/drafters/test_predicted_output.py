@@ -139,7 +139,7 @@ def test_the_output_is_the_targets_own_and_a_right_prediction_makes_it_quick(tar
                 trace_trees=trees,
             )
 
-        output = run(drafters.create("none"), length="fixed:0").token_ids
+        output = run(drafters.create("autoregressive"), length="fixed:0").token_ids
         edited = [token if rng.random() < 0.9 else rng.randrange(3, 60) for token in output[: len(output) // 2]]
         for prediction in (output, [*edited, 9, *output[len(output) // 2 :]], edited, [3] * 50, []):
             for length in ("fixed:64", "fixed:3"):

@@ -1,8 +1,7 @@
-"""The drafter that docs/decoding.md shows works as it says, taken from there word for word."""
+"""The drafter that the documentation shows works as it says, taken from there word for word."""
 
 from __future__ import annotations
 
-import re
 import sys
 import types
 
@@ -12,17 +11,14 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import HuggingFaceTarget, decode
 from ianvs_specdec.drafters import registry
 from ianvs_specdec.types import Sampling
-from tests.support.paths import ROOT
+from tests.support.drafters import shown_code
 from tests.support.tiny import tiny_model
-
-PAGE = ROOT / "docs" / "decoding.md"
 
 
 @pytest.fixture
 def bigrams(monkeypatch):
     """The page's file and line, put in place."""
-    shown = PAGE.read_text(encoding="utf-8").partition("A drafter in 30 lines")[2]
-    code, line = re.findall(r"```python\n(.*?)```", shown, flags=re.DOTALL)[:2]
+    code, line = shown_code()[:2]
     assert len(code.splitlines()) <= 30
     module = types.ModuleType("ianvs_specdec.drafters.bigrams")
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -40,7 +36,7 @@ def test_it_is_lossless_and_takes_part_in_everything(bigrams, sampling):
         drafter = drafters.create(method, settings)
         return decode(target, drafter, lengths.create(length), prompt, sampling, eos_ids=[], rule="coupled")
 
-    plain = output("none", "fixed:0")
+    plain = output("autoregressive", "fixed:0")
     drafted = output("bigrams", drafters.default_length("bigrams"), longest=4)
     assert drafted.token_ids == plain.token_ids
     assert max(step.drafted for step in drafted.trace.steps) == 4

@@ -14,7 +14,7 @@ from ianvs_specdec.types import Sampling
 from tests.support.tiny import VOCABULARY, tiny_model
 
 PROMPTS = [[5], [7, 7], [5, 9, 14, 3, 22, 9, 14, 31]]
-NONE, FIXED_0 = drafters.create("none"), lengths.create("fixed:0")
+NONE, FIXED_0 = drafters.create("autoregressive"), lengths.create("fixed:0")
 
 
 def logits(*rows):

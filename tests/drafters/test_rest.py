@@ -125,7 +125,7 @@ def test_the_output_is_the_targets_own(target, tmp_path, sampling, rule):
     def run(drafter, prompt, length="full"):
         return decode(target, drafter, lengths.create(length), prompt, sampling, eos_ids=[2], rule=rule)
 
-    expected = [run(drafters.create("none"), prompt).token_ids for prompt in PROMPTS]
+    expected = [run(drafters.create("autoregressive"), prompt).token_ids for prompt in PROMPTS]
     # What the target says, and what it does not: with a wrong token here and there.
     said = [[*prompt, *output] for prompt, output in zip(PROMPTS, expected, strict=True)]
     wrong = [[token if i % 5 else 3 for i, token in enumerate(tokens)] for tokens in said]

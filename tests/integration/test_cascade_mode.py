@@ -37,7 +37,7 @@ def inferred(threshold: float, **edge: Any) -> tuple[list[dict[str, Any]], list[
     """The rows, and what Ianvs hands to the metrics."""
     from sedna.core.joint_inference import JointInference
 
-    common = {"dtype": "float32", "threads": 1, "max_tokens": 64, "backend": "specdec"}
+    common = {"dtype": "float32", "threads": 1, "max_tokens": 64, "backend": "autoregressive"}
     models = EXAMPLE / "models"
     router = {"method": CascadeRouter, "param": {"signal": "sequence_probability", "threshold": threshold}}
     models_of_case = (

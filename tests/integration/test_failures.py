@@ -55,7 +55,7 @@ def test_damaged_model_folders_take_nothing_else_along(
     workplace: Workplace, api: CountingAPI, models: tuple[Path, Path], tmp_path: Path
 ) -> None:
     workplace.on_api(api.url)
-    workplace.backends("api", cloud="specdec")
+    workplace.backends("api", cloud="autoregressive")
     workplace.settings("cloud", model=str(models[1]), max_tokens=4)
     damages = ("truncated-weights", "no-weights", "no-tokenizer", "damaged-configuration", "none")
     folders = [str(damaged(models[1], tmp_path, damage)) for damage in damages]

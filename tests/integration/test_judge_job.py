@@ -71,7 +71,7 @@ def by_turn(prompt: str) -> str:
 @pytest.mark.slow
 def test_answers_are_judged_once(workplace: Workplace, judge: JudgeStub, models: tuple[Path, Path]) -> None:
     judge.judgment = by_turn
-    workplace.backends("specdec")
+    workplace.backends("autoregressive")
     for side, model in zip(("edge", "cloud"), models, strict=True):
         workplace.settings(side, model=str(model), max_tokens=4)
     prepare(workplace, "EdgeOnly", **settings(judge))

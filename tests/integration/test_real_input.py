@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.harness import ALGORITHMS, EXAMPLE, LONGEST, Workplace, read_lines
 
-BACKENDS = ("specdec", "PromptLookup")
+BACKENDS = ("autoregressive", "PromptLookup")
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</s>{% endfor %}[assistant]"
 
 
@@ -103,7 +103,7 @@ def check(workplace: Workplace, data: Path, limit: int, **prompts: tuple[Path, C
             assert float(row["Throughput"]) == pytest.approx(sums[1] / busy, rel=1e-4)
             outputs.append([turn["token_ids"] for answer in answers for turn in answer["result"]["turns"]])
         assert outputs[0] == outputs[1]
-        assert float(leaderboard[router, "specdec"]["Mean Accepted Tokens"]) == 1.0
+        assert float(leaderboard[router, "autoregressive"]["Mean Accepted Tokens"]) == 1.0
         assert float(leaderboard[router, "PromptLookup"]["Mean Accepted Tokens"]) >= 1.0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.learned.folder import FILE, SEEN, TrainedRouter
-from ianvs_specdec.learned.training import Recipe, train
+from ianvs_specdec.learned.training import RouterRecipe, train
 from ianvs_specdec.outcomes.recorded import Outcomes
 from ianvs_specdec.routers import build_router
 from ianvs_specdec.routers.learned import LearnedRouter
@@ -29,7 +29,7 @@ def outcomes(count=240, seed=0):
 
 @pytest.fixture(scope="module")
 def router():
-    return train(outcomes(), Recipe(folds=3, label="hybrid"))
+    return train(outcomes(), RouterRecipe(folds=3, label="hybrid"))
 
 
 def test_a_router_learns_and_is_read_back_as_it_was(router, tmp_path):
@@ -53,7 +53,7 @@ def test_the_calibrated_scores_are_probabilities(router):
 
 def test_the_threshold_keeps_the_clouds_quality():
     fresh = outcomes(2000, seed=3)
-    router = train(outcomes(600), Recipe(folds=3, keep=0.9))
+    router = train(outcomes(600), RouterRecipe(folds=3, keep=0.9))
     sent = router.score(fresh.queries) >= router.threshold
     quality = np.where(sent, fresh.cloud, fresh.edge).mean()
     assert quality >= 0.9
@@ -61,7 +61,7 @@ def test_the_threshold_keeps_the_clouds_quality():
 
 
 def test_equal_seeds_give_equal_routers(router):
-    again = train(outcomes(), Recipe(folds=3, label="hybrid"))
+    again = train(outcomes(), RouterRecipe(folds=3, label="hybrid"))
     assert again.threshold == router.threshold
     assert again.calibration == router.calibration
 
@@ -145,21 +145,21 @@ def test_hyperparameters_are_checked_before_anything_is_loaded(tmp_path):
 
 def test_too_few_and_alike(tmp_path):
     with pytest.raises(UserError, match="too few"):
-        train(outcomes(10), Recipe())
+        train(outcomes(10), RouterRecipe())
     given = outcomes()
     alike = Outcomes(given.queries, np.ones(len(given)), np.ones(len(given)))
     with pytest.raises(UserError, match="nothing to learn"):
-        train(alike, Recipe())
+        train(alike, RouterRecipe())
     with pytest.raises(UserError, match="Did you mean 'logistic'"):
-        train(given, Recipe(kind="logisitc"))
+        train(given, RouterRecipe(kind="logisitc"))
     with pytest.raises(UserError, match="unknown option of logistic"):
-        train(given, Recipe(options={"depht": 3}))
+        train(given, RouterRecipe(options={"depht": 3}))
 
 
 def test_folds_by_group_score_each_group_by_others(router):
     with pytest.raises(UserError, match="fewer --folds"):
-        train(outcomes(), Recipe(by="group", folds=10))
-    assert train(outcomes(), Recipe(by="group", folds=3)).threshold > 0
+        train(outcomes(), RouterRecipe(by="group", folds=10))
+    assert train(outcomes(), RouterRecipe(by="group", folds=3)).threshold > 0
 
 
 def test_router_json_is_plain(router, tmp_path):

@@ -16,7 +16,7 @@ from ianvs_specdec.learned import text as embedding
 from ianvs_specdec.learned import trees as embedding_trees
 from ianvs_specdec.learned.classifier import classifier
 from ianvs_specdec.learned.text import ARRAYS, SETTINGS
-from ianvs_specdec.learned.training import Recipe, train
+from ianvs_specdec.learned.training import RouterRecipe, train
 from ianvs_specdec.learned.trees import Trees
 from ianvs_specdec.outcomes.recorded import Outcomes
 from ianvs_specdec.types import Query
@@ -243,7 +243,7 @@ def test_few_queries_and_few_words_are_enough(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_that_do_not_fit_are_refused(models, kind, tmp_path):
-    router = train(asked(120, 9), Recipe(kind=kind, label="gain", folds=2))
+    router = train(asked(120, 9), RouterRecipe(kind=kind, label="gain", folds=2))
     folder = tmp_path / "router"
     router.save(folder)
     settings = json.loads((folder / SETTINGS).read_text())

@@ -8,34 +8,34 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.learned.grams import Rows, Weighting, grams_of, weigh
-from ianvs_specdec.learned.online import AGE, LEAST, Observation, OnlineLearner, squash, unsquash
+from ianvs_specdec.learned.online import AGE, LEAST, Experience, OnlineLearner, squash, unsquash
 from ianvs_specdec.outcomes.recorded import Floats
 from ianvs_specdec.types import Query
 
 WORDS = ("rivers", "minerals", "logarithms", "kings")
 
 
-def observations(count: int, seed: int = 0) -> list[Observation]:
+def observations(count: int, seed: int = 0) -> list[Experience]:
     generator = np.random.default_rng(seed)
     made = []
     for index in range(count):
         word = WORDS[generator.integers(len(WORDS))]
         grams = grams_of(Query((f"What about {word} and number {index}?",)))
         score, worth, side = generator.random(), float(generator.random() < 0.6), int(generator.integers(2))
-        made.append(Observation(grams, word[0], side, float(score), worth))
+        made.append(Experience(grams, word[0], side, float(score), worth))
     return made
 
 
-def plain(learner: OnlineLearner, probe: Observation) -> float:
+def plain(learner: OnlineLearner, probe: Experience) -> float:
     """Posterior mean of cloud minus edge, written down from the definition."""
     idf, memory, strength = learner._idf, learner.memory, learner.strength
 
-    def dense(observation: Observation) -> Floats:
+    def dense(observation: Experience) -> Floats:
         vector = np.zeros(len(idf))
         vector[observation.grams.buckets] = weigh(observation.grams, idf)
         return vector
 
-    def alike(one: Observation, other: Observation) -> float:
+    def alike(one: Experience, other: Experience) -> float:
         same = float(one.group == other.group)
         return strength.common + strength.group * same + strength.text * float(dense(one) @ dense(other))
 
@@ -102,10 +102,10 @@ def test_the_level_follows_the_first_observations_and_is_then_fixed() -> None:
     learner = OnlineLearner()
     grams = grams_of(Query(("q",)))
     for index in range(learner.level.FIXED):
-        learner.observe(Observation(grams, "", 0, index / 100, 0.3))
+        learner.observe(Experience(grams, "", 0, index / 100, 0.3))
     line = learner.level.lines[0].copy()
     assert line @ [1.0, 0.5] == pytest.approx(0.3, abs=0.03)
-    learner.observe(Observation(grams, "", 0, 0.5, 1.0))
+    learner.observe(Experience(grams, "", 0, 0.5, 1.0))
     assert (learner.level.lines[0] == line).all()
 
 

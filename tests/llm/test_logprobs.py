@@ -42,7 +42,7 @@ def answers(llm: LLM, sampling: Sampling) -> list[Completion]:
 
 @pytest.fixture(scope="module")
 def ours() -> list[Completion]:
-    with load("specdec") as llm:
+    with load("autoregressive") as llm:
         return answers(llm, ASKED)
 
 
@@ -80,7 +80,7 @@ def test_characters_lead_from_a_place_in_the_text_to_its_token(ours: list[Comple
         assert ((completion.trace.characters or [1])[-1] == 0) == ended, "what ends an answer adds no text"
 
 
-@pytest.mark.parametrize("name", ["specdec", "PromptLookup", "huggingface"])
+@pytest.mark.parametrize("name", ["autoregressive", "PromptLookup", "huggingface"])
 def test_a_stop_string_ends_the_triples_too(name: str, ours: list[Completion]) -> None:
     text = ours[0].text
     stop = text[len(text) // 2 :][:4]
@@ -94,7 +94,7 @@ def test_a_stop_string_ends_the_triples_too(name: str, ours: list[Completion]) -
 
 def test_sampled_answers_are_told_before_temperature_and_top_k(ours: list[Completion]) -> None:
     sampling = Sampling(max_tokens=24, temperature=3.0, top_k=2, repetition_penalty=1.4, seed=1, logprobs=True)
-    with load("specdec") as engine, load("huggingface") as peer:
+    with load("autoregressive") as engine, load("huggingface") as peer:
         for llm in (engine, peer):
             answer = llm.generate(CHATS[0], sampling)
             # The first place is the prompt's, whatever is drawn there.

@@ -15,11 +15,17 @@ from ianvs_specdec.plugin.models import EdgeModel
 
 
 def edge(model: Path, **hyperparameters: Any) -> EdgeModel:
-    settings = {"model": str(model), "backend": "specdec", "dtype": "float32", "max_tokens": 24, **hyperparameters}
+    settings = {
+        "model": str(model),
+        "backend": "autoregressive",
+        "dtype": "float32",
+        "max_tokens": 24,
+        **hyperparameters,
+    }
     return EdgeModel(**settings)
 
 
-@pytest.mark.parametrize("backend", ["specdec", "PromptLookup", "huggingface"])
+@pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup", "huggingface"])
 def test_an_int8_row_is_compared_with_int8_decoded_token_by_token(job: Path, tiny_model: Path, backend: str) -> None:
     edge(tiny_model, quantization="int8").predict("ab ab ab")
     plain = edge(tiny_model, backend=backend).predict("ab ab ab")

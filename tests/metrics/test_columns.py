@@ -16,7 +16,7 @@ from ianvs_specdec.metrics.table import shared_time
 from ianvs_specdec.plugin.response import Response, response_of, turn_of
 from ianvs_specdec.types import Completion, Query, Step, Trace
 
-DETAILS = {"model": "m", "backend": "specdec", "greedy": True, "slo": None, "routing": None}
+DETAILS = {"model": "m", "backend": "autoregressive", "greedy": True, "slo": None, "routing": None}
 
 
 def completion(chunks: list[tuple[float, int]], steps: list[Step] | None = None, text: str = "B") -> Completion:

@@ -37,7 +37,7 @@ def put(bench: Bench, side: str, texts: dict[int, str], **value: Any) -> None:
 def one_sided(root: Path, count: int = 4, **hyperparameters: Any) -> Bench:
     """A job in which only the edge is asked; the cloud is in its configuration."""
     bench = Bench(root, [choice(number) for number in range(count)])
-    edges = [Side("edge", "specdec", [completion(RIGHT if index % 2 else WRONG)]) for index in range(count)]
+    edges = [Side("edge", "autoregressive", [completion(RIGHT if index % 2 else WRONG)]) for index in range(count)]
     bench.case("EdgeOnly", [(edge, None) for edge in edges], **hyperparameters)
     return bench
 
@@ -81,18 +81,18 @@ def test_lossy_answers_and_those_with_another_sampling_do_not_count(tmp_path: Pa
 def test_a_query_that_failed_is_left_out(tmp_path: Path) -> None:
     bench = Bench(tmp_path, [choice(number) for number in range(3)])
     sides = [
-        (Side("edge", "specdec", [completion(RIGHT)], details={"error": "timeout"} if index == 1 else {}), None)
+        (Side("edge", "autoregressive", [completion(RIGHT)], details={"error": "timeout"} if index == 1 else {}), None)
         for index in range(3)
     ]
     bench.case("EdgeOnly", sides)
-    bench.case("CloudOnly", [(None, Side("cloud", "specdec", [completion(RIGHT)]))] * 3)
+    bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion(RIGHT)]))] * 3)
     assert [query.id for query in outcomes_of_job(bench.folder).queries] == ["q0", "q2"]
 
 
 def test_lossy_answers_of_test_cases_do_not_count_either(tmp_path: Path) -> None:
     bench = Bench(tmp_path, [choice(number) for number in range(2)])
-    bench.case("EdgeOnly", [(Side("edge", "specdec", [completion(RIGHT)]), None)] * 2)
-    lossy = [Side("cloud", "specdec", [completion(RIGHT)], details={"lossy": index == 0}) for index in range(2)]
+    bench.case("EdgeOnly", [(Side("edge", "autoregressive", [completion(RIGHT)]), None)] * 2)
+    lossy = [Side("cloud", "autoregressive", [completion(RIGHT)], details={"lossy": index == 0}) for index in range(2)]
     bench.case("CloudOnly", [(None, side) for side in lossy])
     assert [query.id for query in outcomes_of_job(bench.folder).queries] == ["q1"]
 
@@ -101,7 +101,7 @@ def test_of_a_row_with_its_own_temperature_the_greedy_answer_is_another(tmp_path
     rows = [choice(number) for number in range(2)]
     rows[1]["question"]["temperature"] = 0.7
     bench = Bench(tmp_path, rows)
-    right = [Side(side, "specdec", [completion(RIGHT)]) for side in ("edge", "cloud")]
+    right = [Side(side, "autoregressive", [completion(RIGHT)]) for side in ("edge", "cloud")]
     bench.case("OracleRouter", [(right[0], right[1])] * 2)
     put(bench, "edge", {0: RIGHT, 1: WRONG})
     assert outcomes_of_job(bench.folder).edge.tolist() == [1, 1]
@@ -109,7 +109,7 @@ def test_of_a_row_with_its_own_temperature_the_greedy_answer_is_another(tmp_path
 
 def test_whether_probabilities_are_told_makes_no_other_model(tmp_path: Path) -> None:
     bench = one_sided(tmp_path)
-    cloud = Side("cloud", "specdec", [completion(RIGHT)])
+    cloud = Side("cloud", "autoregressive", [completion(RIGHT)])
     bench.case("CascadeRouter", [(None, cloud)] * 4, logprobs=True)
     assert outcomes_of_job(bench.folder).edge.tolist() == [0, 1, 0, 1]
 
@@ -118,7 +118,7 @@ def test_another_quality_can_be_had_of_the_same_answers(tmp_path: Path) -> None:
     rows = [{"question": {"turns": ["?"], "id": "q", "scorer": "text"}, "answer": "the cat sat"}]
     bench = Bench(tmp_path, rows)
     edge, cloud = (
-        Side(side, "specdec", [completion(text)]) for side, text in (("edge", "a dog"), ("cloud", "the cat"))
+        Side(side, "autoregressive", [completion(text)]) for side, text in (("edge", "a dog"), ("cloud", "the cat"))
     )
     bench.case("OracleRouter", [(edge, cloud)])
     mine = outcomes_of_job(bench.folder, ReferenceQuality(lambda pairs: [len(answer) / 10 for answer, _ in pairs]))
@@ -131,7 +131,9 @@ def test_another_quality_can_be_had_of_the_same_answers(tmp_path: Path) -> None:
 
 def test_several_pairs_of_models_need_an_algorithm(tmp_path: Path) -> None:
     bench = usual(Bench(tmp_path, [choice(number) for number in range(4)]))
-    other = [(Side("edge", "specdec", [completion(WRONG)]), Side("cloud", "specdec", [completion(RIGHT)]))] * 4
+    other = [
+        (Side("edge", "autoregressive", [completion(WRONG)]), Side("cloud", "autoregressive", [completion(RIGHT)]))
+    ] * 4
     bench.case("OracleRouter", other, temperature=0.5)
     with pytest.raises(UserError, match=r"several pairs of models or data files .*: name one of its algorithms"):
         outcomes_of_job(bench.folder)
@@ -168,7 +170,9 @@ def test_ratings_are_the_journals(tmp_path: Path) -> None:
     question = {"turns": ["one?", "two?"], "id": "81", "group": "writing", "scorer": "judge"}
     unrated = {**question, "turns": ["three?", "four?"], "id": "82"}
     bench = Bench(tmp_path, [{"question": question, "answer": {}}, {"question": unrated, "answer": {}}])
-    sides = {side: Side(side, "specdec", [completion(text) for text in texts]) for side, texts in answers.items()}
+    sides = {
+        side: Side(side, "autoregressive", [completion(text) for text in texts]) for side, texts in answers.items()
+    }
     folder = bench.case("OracleRouter", [(sides["edge"], sides["cloud"])] * 2)
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["modules"].append({"type": "dataset_processor", "name": "P", "hyperparameters": {"judge_model": "j"}})

@@ -15,7 +15,7 @@ from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.routers import router
 from sedna.core.joint_inference import JointInference
 
-SETTINGS = {"backend": "specdec", "dtype": "float32", "max_tokens": 8}
+SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
 
 
 class Observer:

@@ -62,7 +62,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def choose_back_ends(path: Path) -> None:
     """Token by token and prompt lookup, on both sides alike: what needs no draft head."""
     config = yaml.safe_load(path.read_text())
-    lists = {"edgemodel": ["specdec", "PromptLookup"], "cloudmodel": ["same-as-edge"]}
+    lists = {"edgemodel": ["autoregressive", "PromptLookup"], "cloudmodel": ["same-as-edge"]}
     for module in config["algorithm"]["modules"]:
         for hyperparameter in module.get("hyperparameters", ()):
             if "backend" in hyperparameter:
@@ -144,7 +144,7 @@ def test_the_back_ends_that_the_example_compares_have_what_they_need(monkeypatch
         "cloud": shipped_back_ends("cloud_only", "cloud"),
         "edge": shipped_back_ends("edge_only", "edge"),
     }
-    assert compared["cloud"][0] == compared["edge"][0] == "specdec"  # the baseline comes first
+    assert compared["cloud"][0] == compared["edge"][0] == "autoregressive"  # the baseline comes first
     every = {"EagleSpecDec", "LadeSpecDec", "MedusaSpecDec", "RestSpecDec", "PromptLookup", "DraftModelSpecDec"}
     assert every <= set(compared["cloud"])
     assert {"EagleSpecDec", "LadeSpecDec"} <= set(compared["edge"])
@@ -165,10 +165,10 @@ def test_eight_rows_then_replayed_and_nothing_asked_twice(root: Path, tmp_path: 
     job = ["-f", str(root / "benchmarkingjob.yaml")]
     assert main(job) == 0
     first = leaderboard(root)
-    assert first.keys() == {(router, backend) for router in ROUTERS for backend in ("specdec", "PromptLookup")}
+    assert first.keys() == {(router, backend) for router in ROUTERS for backend in ("autoregressive", "PromptLookup")}
     assert {row["Lossless"] for row in first.values()} == {"100.0"}
     assert {row["Edge Ratio"] for (router, _), row in first.items() if router == "EdgeOnly"} == {"100.0"}
-    assert {row["Speedup"] for (router, backend), row in first.items() if backend == "specdec"} == {"1.0"}
+    assert {row["Speedup"] for (router, backend), row in first.items() if backend == "autoregressive"} == {"1.0"}
     assert all(float(row["Throughput"]) > 0 for row in first.values())
 
     journal = tmp_path / "workspace" / EXAMPLE.name / "journal.jsonl"
@@ -279,11 +279,11 @@ def test_upstream_finds_a_file_to_look_at_and_a_framework_that_passes_errors_on(
 ) -> None:
     for name in ("BACKEND_TYPE", "model_path"):
         monkeypatch.setenv(name, "before")
-    EdgeModel(model=str(tiny_model), backend="specdec")
+    EdgeModel(model=str(tiny_model), backend="autoregressive")
     # Sedna copies a folder into the temporary folder, but not a file onto itself; of the words that it knows as
     # frameworks, TORCH swallows errors of load().
     assert Path(os.environ["model_path"]).is_file()  # noqa: SIM112 - the name is Sedna's
     assert os.environ["BACKEND_TYPE"] not in ("TORCH", "TENSORFLOW", "KERAS", "MINDSPORE")
-    assert not callable(EdgeModel(model=str(tiny_model), backend="specdec"))
+    assert not callable(EdgeModel(model=str(tiny_model), backend="autoregressive"))
     loaders: list[Callable[..., Any]] = [EdgeModel.load, EdgeModel.predict, CloudModel.inference]
     assert all(loader.__code__.co_flags & 0x08 for loader in loaders)

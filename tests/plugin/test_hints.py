@@ -52,20 +52,20 @@ def test_a_prediction_is_part_of_the_key_and_its_absence_is_not(
 
 
 def test_answers_with_a_prediction_are_compared_with_the_baseline_of_the_same_rows(job: Path, tiny_model: Path) -> None:
-    ask(tiny_model, "specdec", prediction=["", EXPECTED])
+    ask(tiny_model, "autoregressive", prediction=["", EXPECTED])
     told = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
     assert [turn["baseline"]["identical"] for turn in told] == [True, True]
 
 
 def test_the_group_of_a_query_is_the_task_of_its_requests(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ianvs_specdec.lengths.fixed import Fixed
-    from ianvs_specdec.llm import SpecDecLLM
+    from ianvs_specdec.llm import AutoregressiveLLM
     from ianvs_specdec.types import Sampling
 
     tasks = []
     monkeypatch.setattr(Fixed, "budget", lambda self, stats: tasks.append(stats.task) or 0)
     query = query_of({"turns": TURNS, "group": "physics"})
-    with SpecDecLLM(str(tiny_model), dtype="float32") as llm:
+    with AutoregressiveLLM(str(tiny_model), dtype="float32") as llm:
         llm.load()
         tasks.clear()
         llm.generate([{"role": "user", "content": "x"}], Sampling(max_tokens=4), hints=query.hints(1))

@@ -37,11 +37,11 @@ def row(text: str, gold: str = "B", index: int = 0) -> dict[str, Any]:
 
 def edge(model: Path, **hyperparameters: Any) -> EdgeModel:
     return EdgeModel(
-        **{"model": str(model), "backend": "specdec", "dtype": "float32", "max_tokens": 12, **hyperparameters}
+        **{"model": str(model), "backend": "autoregressive", "dtype": "float32", "max_tokens": 12, **hyperparameters}
     )
 
 
-@pytest.mark.parametrize("backend", ["specdec", "PromptLookup", "huggingface"])
+@pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup", "huggingface"])
 def test_a_response_keeps_the_contract_and_counts_tokens(job: Path, tiny_model: Path, backend: str) -> None:
     model = edge(tiny_model, backend=backend)
     model.load()
@@ -71,14 +71,15 @@ def test_all_back_ends_give_the_same_tokens_and_the_second_turn_sees_the_first_a
     job: Path, tiny_model: Path
 ) -> None:
     responses = {
-        name: edge(tiny_model, backend=name).predict(TWO_TURNS) for name in ("specdec", "PromptLookup", "huggingface")
+        name: edge(tiny_model, backend=name).predict(TWO_TURNS)
+        for name in ("autoregressive", "PromptLookup", "huggingface")
     }
     ids = {name: [turn["token_ids"] for turn in response["turns"]] for name, response in responses.items()}
-    assert ids["specdec"] == ids["PromptLookup"] == ids["huggingface"]
-    first, second = responses["specdec"]["turns"]
+    assert ids["autoregressive"] == ids["PromptLookup"] == ids["huggingface"]
+    first, second = responses["autoregressive"]["turns"]
     chat = f"<user>ab ab ab<assistant>{first['completion']}<user>and again<assistant>"
     assert abs(second["usage"]["prompt_tokens"] - len(chat.encode())) == 0
-    for name in ("PromptLookup", "huggingface", "specdec"):
+    for name in ("PromptLookup", "huggingface", "autoregressive"):
         for turn in responses[name]["turns"]:
             assert turn["baseline"]["identical"] is True
             assert turn["baseline"]["latency"] > 0
@@ -195,19 +196,19 @@ def test_stop_strings_end_the_text_on_every_back_end(job: Path, tiny_model: Path
     whole = edge(tiny_model).predict(row("x"))["completion"]
     stop = whole[5:7]
     expected = whole[: whole.index(stop)]
-    for backend in ("specdec", "PromptLookup", "huggingface"):
+    for backend in ("autoregressive", "PromptLookup", "huggingface"):
         response = edge(tiny_model, backend=backend, stop=[stop]).predict(row("x"))
         assert response["completion"] == expected
         assert response["turns"][0]["finish_reason"] == "stop"
 
 
 def test_a_stream_of_text_adds_up_to_the_answer(tiny_model: Path) -> None:
-    from ianvs_specdec.llm import SpecDecLLM
+    from ianvs_specdec.llm import AutoregressiveLLM
     from ianvs_specdec.types import Sampling
 
     for stop in ((), ("e",)):
         pieces: list[tuple[str, int]] = []
-        with SpecDecLLM(str(tiny_model), dtype="float32") as llm:
+        with AutoregressiveLLM(str(tiny_model), dtype="float32") as llm:
             answer = llm.generate(
                 [{"role": "user", "content": "x"}],
                 Sampling(max_tokens=24, stop=stop),
@@ -219,7 +220,7 @@ def test_a_stream_of_text_adds_up_to_the_answer(tiny_model: Path) -> None:
 
 def test_a_prompt_that_is_too_long_loses_its_oldest_tokens_and_says_so(job: Path, tmp_path: Path) -> None:
     small = build_model(tmp_path / "small", window=64)
-    for backend in ("specdec", "huggingface"):
+    for backend in ("autoregressive", "huggingface"):
         response = edge(small, backend=backend, max_tokens=16).predict(row("y" * 500))
         turn = response["turns"][0]
         assert turn["usage"]["prompt_tokens"] == 48
@@ -265,7 +266,7 @@ def test_a_deep_copy_is_equal_and_independent(job: Path, tiny_model: Path) -> No
 REPLAY = """
 import sys
 from ianvs_specdec.plugin.models import EdgeModel
-model = EdgeModel(model=sys.argv[1], backend="specdec", dtype="float32", max_tokens=12)
+model = EdgeModel(model=sys.argv[1], backend="autoregressive", dtype="float32", max_tokens=12)
 model.load()
 assert model.predict({"query": "x", "gold": "B", "index": 0})["replayed"]
 model.cleanup()
@@ -363,7 +364,7 @@ def test_an_exception_of_the_model_surfaces_unchanged(
         raise ZeroDivisionError("inside")
 
     model = edge(tiny_model)
-    monkeypatch.setattr("ianvs_specdec.llm.specdec.SpecDecLLM._decode", fail)
+    monkeypatch.setattr("ianvs_specdec.llm.specdec.EngineLLM._decode", fail)
     with pytest.raises(ZeroDivisionError, match="inside"):
         model.predict(row("x"))
     assert not (job / "journal.jsonl").exists() or not (job / "journal.jsonl").read_text()

@@ -28,7 +28,7 @@ ROW = {
 
 def edge(model: Path, **hyperparameters: Any) -> EdgeModel:
     return EdgeModel(
-        **{"model": str(model), "backend": "specdec", "dtype": "float32", "max_tokens": 12, **hyperparameters}
+        **{"model": str(model), "backend": "autoregressive", "dtype": "float32", "max_tokens": 12, **hyperparameters}
     )
 
 
@@ -114,14 +114,14 @@ def test_a_sample_that_fails_is_told_and_the_answer_stays(
     job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = edge(tiny_model, samples=3, max_failures=1)
-    generate = type(model.settings.llm("specdec")).generate
+    generate = type(model.settings.llm("autoregressive")).generate
 
     def fail(self: Any, messages: Any, sampling: Sampling, *args: Any, **kwargs: Any) -> Completion:
         if sampling.seed == 1_000_003 and sampling.max_tokens == 12:
             raise AnswerError("the server was gone", [(0.5, "gone")])
         return generate(self, messages, sampling, *args, **kwargs)
 
-    monkeypatch.setattr("ianvs_specdec.llm.specdec.SpecDecLLM.generate", fail)
+    monkeypatch.setattr("ianvs_specdec.llm.specdec.EngineLLM.generate", fail)
     response = model.predict(ROW)
     assert "error" not in response
     assert [sample.get("error") for sample in response["samples"]] == ["the server was gone", None]
@@ -154,7 +154,7 @@ def test_a_back_end_that_cannot_draw_samples_says_so_before_the_run(
         if not sampling.greedy:
             raise UserError("this back end does not sample", key="temperature")
 
-    monkeypatch.setattr("ianvs_specdec.llm.specdec.SpecDecLLM.check", check)
+    monkeypatch.setattr("ianvs_specdec.llm.specdec.EngineLLM.check", check)
     EdgeModel.check_hyperparameters({"model": str(tiny_model)})
     with pytest.raises(UserError, match="does not sample"):
         EdgeModel.check_hyperparameters({"model": str(tiny_model), "samples": 2})
@@ -172,7 +172,9 @@ def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> 
     first = edge(tiny_model, samples=3, price_completion=5.0).predict(ROW)
     cloud = CloudModel(model=str(tiny_model), backend="PromptLookup", dtype="float32", max_tokens=12)
     second = cloud.inference(ROW)
-    baseline = CloudModel(model=str(tiny_model), backend="specdec", dtype="float32", max_tokens=12).inference(ROW)
+    baseline = CloudModel(model=str(tiny_model), backend="autoregressive", dtype="float32", max_tokens=12).inference(
+        ROW
+    )
     assert baseline["turns"]
     cloud_answer = cloud.inference(ROW)
 
@@ -208,7 +210,7 @@ def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> 
 def test_the_edge_s_answers_of_two_machines_make_no_times_of_a_cascade(job: Path, tiny_model: Path) -> None:
     """Queries that all went to the cloud: the edge's work is in their times, so it is to be of one machine, too."""
     asked = edge(tiny_model).predict(ROW)
-    answer = CloudModel(model=str(tiny_model), backend="specdec", dtype="float32", max_tokens=12).inference(ROW)
+    answer = CloudModel(model=str(tiny_model), backend="autoregressive", dtype="float32", max_tokens=12).inference(ROW)
 
     def timed(*hardware: str, replayed: bool) -> bool:
         rows = []

@@ -39,12 +39,12 @@ def test_wrong_hyperparameters_name_their_key_before_anything_is_loaded(
     tiny_model: Path, hyperparameters: dict[str, Any], key: str, message: str
 ) -> None:
     with pytest.raises(UserError) as error:
-        EdgeModel.check_hyperparameters({"model": str(tiny_model), "backend": "specdec", **hyperparameters})
+        EdgeModel.check_hyperparameters({"model": str(tiny_model), "backend": "autoregressive", **hyperparameters})
     assert error.value.key == key
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("backend", ["api", "specdec", "same-as-edge"])
+@pytest.mark.parametrize("backend", ["api", "autoregressive", "same-as-edge"])
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -96,11 +96,12 @@ def test_an_option_may_differ_by_back_end(tmp_path: Path) -> None:
     assert settings.llm("EagleSpecDec").options == {"length": "fixed:7", "head": str(head)}
     assert settings.llm("PromptLookup").options == {"length": "fixed:3"}
     assert settings.llm("LadeSpecDec").options == {}
-    beam = {"head": str(head), "top_k": {"EagleSpecDec": 4}}
-    assert Settings.parse({"model": str(model), "top_k": 40, "head": str(head)}).llm("EagleSpecDec").options == {
-        "head": str(head)
-    }
-    assert Settings.parse({"model": str(model), **beam}).llm("EagleSpecDec").options == {"head": str(head), "top_k": 4}
+    beam = Settings.parse({"model": str(model), "head": str(head), "top_k": 40, "eagle_topk": 4})
+    assert beam.llm("EagleSpecDec").options == {"head": str(head), "eagle_topk": 4}
+    assert beam.sampling.top_k == 40
+    with pytest.raises(UserError, match=r"top_k is .* sampling .* eagle_topk") as caught:
+        Settings.parse({"model": str(model), "head": str(head), "top_k": {"EagleSpecDec": 4}})
+    assert caught.value.key == "top_k"
     with pytest.raises(UserError, match="method medusa needs head"):
         settings.llm("MedusaSpecDec")
     with pytest.raises(UserError, match=r"'EagleSpecDek'. Did you mean 'EagleSpecDec'") as caught:
@@ -129,3 +130,16 @@ def test_the_contents_of_a_head_are_part_of_an_answers_identity(tmp_path: Path) 
 def test_a_mapping_may_have_keys_that_are_names_of_back_ends(value: dict[str, Any]) -> None:
     given = {"model": "m", "backend": "api", "api_base_url": "http://127.0.0.1:1/v1", "api_extra_body": value}
     assert Settings.parse(given).llm("api").extra_body == {"specdec": True}
+
+
+def test_older_names_of_autoregressive_decoding_are_accepted_wherever_a_back_end_is_named(tiny_model: Path) -> None:
+    given = {"model": str(tiny_model), "threads": {"specdec": 2, "PromptLookup": 1}}
+    settings = Settings.parse({**given, "backend": "specdec"})
+    assert settings.backend == "autoregressive"
+    for name in ("specdec", "autoregressive"):
+        assert settings.llm(name).threads == 2
+        assert settings.llm(name).backend == "autoregressive"
+    follower = CloudModel(model=str(tiny_model), backend="specdec")
+    assert follower.backend() == "autoregressive"
+    with pytest.raises(UserError, match="Did you mean 'autoregressive'"):
+        Settings.parse({**given, "backend": "autoregresive"})

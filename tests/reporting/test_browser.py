@@ -43,10 +43,10 @@ def page(bench: Bench) -> Path:
 def test_everything_is_drawn(page: Path, browse: Browse) -> None:
     dom = browse(page)
     assert names(dom) == [
-        "EdgeOnly · specdec",
-        "CloudOnly · specdec",
+        "EdgeOnly · autoregressive",
+        "CloudOnly · autoregressive",
         "CloudOnly · EagleSpecDec",
-        "OddRouter · specdec",
+        "OddRouter · autoregressive",
     ]
     for section, mark in {"speed": "path", "routing": "path", "latency": "path", "tasks": "rect"}.items():
         assert part(dom, section).count(f"<{mark}") >= 2, section
@@ -63,7 +63,7 @@ def test_everything_is_drawn(page: Path, browse: Browse) -> None:
 
 def test_sorting_filtering_and_choosing_columns(page: Path, browse: Browse) -> None:
     dom = browse(page, "#sort=Speedup&dir=desc&filter=cloudonly&columns=Speedup|Queries")
-    assert names(dom) == ["CloudOnly · EagleSpecDec", "CloudOnly · specdec"]
+    assert names(dom) == ["CloudOnly · EagleSpecDec", "CloudOnly · autoregressive"]
     heads = [text(head).split() for head in re.findall(r"<th .*?</th>", dom)]
     assert [head for head in heads if head and head[0] in ("Speedup", "Queries", "Accuracy")][:2] == [
         ["Speedup", "↓", "\u00d7"],
@@ -126,9 +126,9 @@ def test_clicks_and_keys(page: Path, browse: Browse) -> None:
     source = re.sub(r"script-src '[^']*'", "script-src 'unsafe-inline'", page.read_text(encoding="utf-8"))
     page.write_text(source.replace("</body>", f"<script>{steps}</script></body>"), encoding="utf-8")
     log = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", browse(page))[1]))
-    fastest = "CloudOnly · EagleSpecDec|EdgeOnly · specdec|OddRouter · specdec|CloudOnly · specdec"
+    fastest = "CloudOnly · EagleSpecDec|EdgeOnly · autoregressive|OddRouter · autoregressive|CloudOnly · autoregressive"
     assert log[:2] == [fastest, "|".join(fastest.split("|")[::-1])]
-    assert log[2:5] == ["CloudOnly · specdec|CloudOnly · EagleSpecDec", True, 9]
+    assert log[2:5] == ["CloudOnly · autoregressive|CloudOnly · EagleSpecDec", True, 9]
     assert log[5] == "CloudOnly · EagleSpecDec"
-    assert log[6:10] == [1, False, True, "OddRouter · specdec"]
+    assert log[6:10] == [1, False, True, "OddRouter · autoregressive"]
     assert log[10:] == ["odd · q3cloud✓ right", "edge", True, 4]

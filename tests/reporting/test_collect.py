@@ -55,7 +55,7 @@ def test_csv_and_json_hold_the_same(bench: Bench) -> None:
 
 def test_a_workspace_of_several_jobs_is_one_report(bench: Bench) -> None:
     other = Bench(bench.root, bench.rows, job="another")
-    other.case("EdgeOnly", [(Side("edge", "specdec", [completion("B")]), None) for _ in bench.rows])
+    other.case("EdgeOnly", [(Side("edge", "autoregressive", [completion("B")]), None) for _ in bench.rows])
     document = collect(bench.root / "workspace")
     assert document["jobs"] == ["another", "job"]
     assert [case["job"] for case in document["cases"]].count("another") == 1
@@ -66,7 +66,7 @@ def test_names_tell_test_cases_apart(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     bench = Bench(tmp_path, [choice(0)])
     for length in ("fixed:2", "fixed:4"):
-        bench.case("CloudOnly", [(None, Side("cloud", "specdec", [completion("B")]))], length=length)
+        bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion("B")]))], length=length)
     names = [case["name"] for case in collect(bench.folder)["cases"]]
     assert names == ["CloudOnly · specdec (length=fixed:2)", "CloudOnly · specdec (length=fixed:4)"]
 

@@ -148,7 +148,7 @@ def test_what_is_chosen_to_be_looked_at() -> None:
 def test_size_is_bounded_by_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     bench = Bench(tmp_path, [choice(number, text="long " * 10_000) for number in range(300)])
-    bench.case("CloudOnly", [(None, Side("cloud", "specdec", [completion("The answer is B.")]))] * 300)
+    bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion("The answer is B.")]))] * 300)
     whole, some, none = (collect(bench.folder, most) for most in (1000, 20, 0))
     assert [len(document["cases"][0]["entries"]) for document in (whole, some, none)] == [300, 20, 0]
     assert [document["cases"][0]["answered"] for document in (whole, some, none)] == [300] * 3

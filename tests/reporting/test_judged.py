@@ -31,7 +31,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         for turns, group in zip(QUESTIONS, ("writing", "stem", "writing", "stem"), strict=True)
     ]
     bench = Bench(tmp_path, rows)
-    folder = bench.case("CloudOnly", [(None, Side("cloud", "specdec", [completion(a) for a in ANSWERS]))] * 4)
+    folder = bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion(a) for a in ANSWERS]))] * 4)
     config = yaml.safe_load((folder / "config.yaml").read_text())
     processor = {"type": "dataset_processor", "name": "P", "hyperparameters": {"judge_model": "a-judge"}}
     config["modules"].append(processor)

@@ -138,7 +138,7 @@ def test_lossy_answers_are_not_the_models(bench: Bench):
 
 def test_a_cascade_shows_both_answers(bench: Bench):
     edge, cloud = (
-        Side(name, "specdec", [completion(f"The answer is {x}.")]) for name, x in (("edge", "A"), ("cloud", "B"))
+        Side(name, "autoregressive", [completion(f"The answer is {x}.")]) for name, x in (("edge", "A"), ("cloud", "B"))
     )
     bench.case("Cascade", [(edge, cloud)] * 8)
     document = collect(bench.folder)

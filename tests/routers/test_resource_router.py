@@ -11,7 +11,7 @@ import pytest
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.routers.privacy import PrivacyRouter
-from ianvs_specdec.routers.resources import Reading, ResourceRouter
+from ianvs_specdec.routers.resources import ResourceRouter, SensorReading
 
 
 class Machine:
@@ -20,7 +20,7 @@ class Machine:
         self.reading |= reading
         self.now, self.reads = 0.0, 0
 
-    def read(self) -> Reading:
+    def read(self) -> SensorReading:
         self.reads += 1
         return dict(self.reading)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.llm.specdec import SpecDecLLM
+from ianvs_specdec.llm.specdec import AutoregressiveLLM
 from ianvs_specdec.types import Completion, Message, Sampling
 
 from .conftest import CYCLE, Server
@@ -22,8 +22,8 @@ def ask(text: str) -> list[Message]:
 
 
 @pytest.fixture(scope="module")
-def engine(tiny: Path) -> SpecDecLLM:
-    llm = SpecDecLLM(str(tiny))
+def engine(tiny: Path) -> AutoregressiveLLM:
+    llm = AutoregressiveLLM(str(tiny))
     llm.load()
     return llm
 
@@ -59,7 +59,7 @@ def counted_by(completion: Completion) -> tuple[int, int, int]:
     ],
 )
 def test_streamed_whole_and_asked_without_a_server(
-    server: Server, engine: SpecDecLLM, request_options: dict[str, Any], sampling: Sampling
+    server: Server, engine: AutoregressiveLLM, request_options: dict[str, Any], sampling: Sampling
 ) -> None:
     own = engine.generate(ask("hello"), sampling)
     whole = server.client().chat.completions.create(messages=ask("hello"), **TINY, **request_options)
@@ -72,7 +72,7 @@ def test_streamed_whole_and_asked_without_a_server(
     assert counted(last.usage) == counted_by(own)
 
 
-def test_the_conversation_is_what_the_engine_sees(server: Server, engine: SpecDecLLM) -> None:
+def test_the_conversation_is_what_the_engine_sees(server: Server, engine: AutoregressiveLLM) -> None:
     seen: list[Message] = [
         {"role": "system", "content": "be short"},
         {"role": "user", "content": "one two"},
@@ -89,7 +89,7 @@ def test_the_conversation_is_what_the_engine_sees(server: Server, engine: SpecDe
     assert answer.usage.prompt_tokens == own.prompt_tokens
 
 
-def test_what_the_engine_counted_is_told_when_asked_for(server: Server, engine: SpecDecLLM) -> None:
+def test_what_the_engine_counted_is_told_when_asked_for(server: Server, engine: AutoregressiveLLM) -> None:
     own = engine.generate(ask("count"), Sampling(max_tokens=24))
     trace = own.trace.to_json()
     expected = {"steps": trace["steps"], "token_ids": own.token_ids, "near_ties": trace["near_ties"], "truncated": 0}
@@ -102,7 +102,7 @@ def test_what_the_engine_counted_is_told_when_asked_for(server: Server, engine: 
     assert not any(hasattr(chunk, "specdec") for chunk in chunks[:-1])
 
 
-def test_a_prompt_that_was_cut_is_told(server: Server, engine: SpecDecLLM) -> None:
+def test_a_prompt_that_was_cut_is_told(server: Server, engine: AutoregressiveLLM) -> None:
     own = engine.generate(ask("long " * 200), Sampling(max_tokens=8))
     answer = server.chat({**TINY, "messages": ask("long " * 200), "max_tokens": 8, "specdec": True})[2]
     assert answer["specdec"]["truncated"] == own.truncated > 0
@@ -134,7 +134,7 @@ def test_the_stream_to_the_letter(server: Server, usage: bool) -> None:
     assert {choice["finish_reason"] for choice in choices[:-1]} == {None}
 
 
-def test_sixty_four_at_once_none_lost_doubled_or_mixed(server: Server, engine: SpecDecLLM) -> None:
+def test_sixty_four_at_once_none_lost_doubled_or_mixed(server: Server, engine: AutoregressiveLLM) -> None:
     prompts = [f"{number} asks for itself" for number in range(64)]
     samplings = [Sampling(6, temperature=1.0, seed=number) for number in range(64)]
     own = [engine.generate(ask(prompts[number]), samplings[number]) for number in range(64)]
@@ -166,7 +166,7 @@ def test_sixty_four_at_once_none_lost_doubled_or_mixed(server: Server, engine: S
     assert (after["queue_length"], after["in_flight"]) == (0, 0)
 
 
-def test_those_who_stay_get_their_answers_when_others_leave(server: Server, engine: SpecDecLLM) -> None:
+def test_those_who_stay_get_their_answers_when_others_leave(server: Server, engine: AutoregressiveLLM) -> None:
     before = server.metrics()
     found: dict[int, str] = {}
 

@@ -59,7 +59,7 @@ def test_as_shipped_it_is_in_order_without_a_server(workplace: Workplace) -> Non
 @pytest.mark.slow
 def test_the_cloud_is_a_process_of_its_own(workplace: Workplace, tmp_path: Path) -> None:
     edge, cloud = (build_model(tmp_path / name, seed=seed, window=4096) for seed, name in enumerate(("edge", "cloud")))
-    workplace.backends("specdec", cloud="specdec")
+    workplace.backends("autoregressive", cloud="autoregressive")
     workplace.data(questions(5, 1))
     rewrite(workplace.routing / "edge_settings.yaml", model=str(edge), max_tokens=TOKENS)
     local = rewrite(workplace.routing / "cloud_settings.yaml", model=str(cloud), max_tokens=TOKENS)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import dataclass, field
 
 import torch
 
 from ianvs_specdec import drafters, lengths
+from tests.support.paths import ROOT
+
+PAGE = ROOT / "docs" / "decoding.md"
+"""The page that shows a drafter of one's own."""
 
 CASES = {
-    "none": ("none", {}),
+    "autoregressive": ("autoregressive", {}),
     "prompt_lookup": ("prompt_lookup", {}),
     "predicted_output": ("predicted_output", {}),
     "lookahead": ("lookahead", {"level": 4, "window": 5, "guess": 5, "start": "prompt"}),
@@ -31,6 +36,7 @@ CASES = {
     "eagle-chain": ("eagle", {"head": "eagle", "tree": "chain"}),
     "eagle3": ("eagle", {"head": "eagle3"}),
     "eagle3-chain": ("eagle", {"head": "eagle3", "tree": "chain"}),
+    "own": ("own", {"drafter": "bigrams", "drafter_options": {"longest": 4}}),
 }
 """Label -> method and options; those that are files or folders are named as ``Workshop`` makes them."""
 
@@ -55,10 +61,10 @@ class Workshop:
         """Drafter and length of one of ``CASES``."""
         method, options = CASES[label]
         made = {"datastore": self.datastore, "eagle": self.eagle, "eagle3": self.eagle3, "medusa": self.medusa}
-        made["draft"] = self.draft
+        made |= {"draft": self.draft, "bigrams": self.bigrams}
         settings = {}
         for key, value in options.items():
-            if key in ("datastore", "head", "draft"):
+            if key in ("datastore", "head", "draft", "drafter"):
                 if value not in self.ready:
                     self.ready[value] = made[value](self.folder / value)
                 value = str(self.ready[value])
@@ -71,6 +77,9 @@ class Workshop:
 
         Datastore.build(self.texts, self.vocabulary).save(path)
         return path
+
+    def bigrams(self, path):
+        return shown_drafter(path.with_suffix(".py"))
 
     def draft(self, folder):
         """The model with noise on its weights."""
@@ -123,6 +132,20 @@ class Workshop:
     def head_config(self):
         sizes = {"hidden_size": self.hidden, "intermediate_size": 2 * self.hidden, "vocab_size": self.vocabulary}
         return {**sizes, "num_attention_heads": 4, "num_hidden_layers": 1, "max_position_embeddings": 4096}
+
+
+def shown_drafter(file):
+    """The class and the line of the registry that ``PAGE`` shows: the class is saved in ``file``. Returns what names
+    it, "file:Class"."""
+    code = shown_code()[0]
+    file.write_text(code, encoding="utf-8")
+    return f"{file}:{re.findall('class ([A-Za-z]+)', code)[0]}"
+
+
+def shown_code():
+    """The pieces of Python about a drafter of one's own on ``PAGE``: first the class."""
+    shown = PAGE.read_text(encoding="utf-8").partition("A drafter in 30 lines")[2]
+    return re.findall(r"```python\n(.*?)```", shown, flags=re.DOTALL)
 
 
 def noisy(model, amount):

@@ -128,7 +128,7 @@ class Workplace:
             shutil.copytree(EXAMPLE / part, self.example / part, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(EXAMPLE / "benchmarkingjob.yaml", self.example)
         # What needs no draft head and no trained router, since most tests bring models of their own.
-        self.backends("specdec", "PromptLookup")
+        self.backends("autoregressive", "PromptLookup")
         self.algorithms(*ALGORITHMS)
 
     # what a user edits

@@ -107,7 +107,7 @@ class Bench:
         results: Sequence[tuple[Side | None, Side | None]],
         *,
         scores: Sequence[float] | None = None,
-        backend: str = "specdec",
+        backend: str = "autoregressive",
         identifier: str | None = None,
         **hyperparameters: Any,
     ) -> Path:
@@ -165,11 +165,11 @@ def usual(bench: Bench, *, drafting: str = "EagleSpecDec") -> Bench:
     right, wrong = "The answer is B.", "The answer is C."
 
     def edge(index: int) -> Side:
-        return Side("edge", "specdec", [completion(right if index % 2 == 0 else wrong, slow=0.5)])
+        return Side("edge", "autoregressive", [completion(right if index % 2 == 0 else wrong, slow=0.5)])
 
-    def cloud(index: int, backend: str = "specdec") -> Side:
+    def cloud(index: int, backend: str = "autoregressive") -> Side:
         text = wrong if index == len(bench.rows) - 1 else right
-        return Side("cloud", backend, [completion(text, drafting=backend != "specdec")])
+        return Side("cloud", backend, [completion(text, drafting=backend != "autoregressive")])
 
     every = range(len(bench.rows))
     bench.case("EdgeOnly", [(edge(index), None) for index in every])

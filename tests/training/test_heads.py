@@ -21,7 +21,7 @@ from ianvs_specdec.training.heads.teacher import Teacher  # noqa: E402
 from tests.support.paths import shared_file  # noqa: E402
 
 HIDDEN, VOCABULARY = 32, 300
-SHAPE = lm.Recipe(hidden=HIDDEN, layers=7, heads=4, kv_heads=2, intermediate=48, minutes=1)
+SHAPE = lm.ModelRecipe(hidden=HIDDEN, layers=7, heads=4, kv_heads=2, intermediate=48, minutes=1)
 KINDS = ("eagle", "eagle3", "medusa")
 
 ATTENTION = {"q_proj": (32, 32), "k_proj": (16, 32), "v_proj": (16, 32), "o_proj": (32, 32)}
@@ -161,11 +161,11 @@ def make_head(kind: str) -> models.Head:
         )
     )
     if kind == "medusa":
-        return models.Medusa(HIDDEN, unembedding, heads=3, blocks=1)
+        return models.TrainableMedusa(HIDDEN, unembedding, heads=3, blocks=1)
     head = (
-        models.Eagle(config, embedding, unembedding)
+        models.TrainableEagle(config, embedding, unembedding)
         if kind == "eagle"
-        else models.Eagle3(config, embedding, unembedding, torch.ones(HIDDEN))
+        else models.TrainableEagle3(config, embedding, unembedding, torch.ones(HIDDEN))
     )
     for name, parameter in head.named_parameters():
         if parameter.ndim == 2 and "embed" not in name:
@@ -221,7 +221,7 @@ def test_a_draft_does_not_see_what_comes_after_its_start(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_changes_nothing(kind: str) -> None:
     head, samples = make_head(kind).eval(), random_samples(4, 3 * HIDDEN)
-    unembedding, recipe = torch.randn(VOCABULARY, HIDDEN), loop.Recipe(1, steps=3)
+    unembedding, recipe = torch.randn(VOCABULARY, HIDDEN), loop.HeadRecipe(1, steps=3)
     with torch.no_grad():
         together = loop.loss_of(head, collate(samples, 3, "cpu"), unembedding, recipe)
         alone = [loop.loss_of(head, collate([sample], 3, "cpu"), unembedding, recipe) for sample in samples]
@@ -232,7 +232,7 @@ def test_padding_changes_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
     head, samples = make_head(kind), random_samples(6, 3 * HIDDEN)
-    unembedding, recipe = torch.randn(VOCABULARY, HIDDEN), loop.Recipe(1, tokens=9000, steps=3, rows=6)
+    unembedding, recipe = torch.randn(VOCABULARY, HIDDEN), loop.HeadRecipe(1, tokens=9000, steps=3, rows=6)
     batch = collate(samples, 3, "cpu")
     with torch.no_grad():
         before = loop.loss_of(head, batch, unembedding, recipe)[0]
@@ -278,7 +278,7 @@ def test_drafts_end_where_the_answer_does() -> None:
 @torch.no_grad()
 def test_the_loss_is_least_for_the_targets_own_distribution() -> None:
     sample, unembedding = random_samples(1)[0], torch.randn(VOCABULARY, HIDDEN)
-    batch, recipe = collate([sample], 3, "cpu"), loop.Recipe(1, steps=3)
+    batch, recipe = collate([sample], 3, "cpu"), loop.HeadRecipe(1, steps=3)
 
     class Same(models.Head):
         shift = 0

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: E402
 
 from ianvs_specdec.training import corpus, lm  # noqa: E402
 
-TINY = lm.Recipe(
+TINY = lm.ModelRecipe(
     hidden=32,
     layers=4,
     heads=2,

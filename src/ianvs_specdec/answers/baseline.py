@@ -1,4 +1,4 @@
-"""How an answer stands to that of the same model decoded token by token."""
+"""How an answer stands to that of the same model's autoregressive decoding."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _NAMES = {"question": ("question", "input"), "answer": ("answer", "target")}
 
 
 @dataclass(frozen=True)
-class Item:
+class ChoiceQuestion:
     """``answer`` is the letter of the right one of the four ``choices``."""
 
     subject: str
@@ -45,11 +45,11 @@ class Item:
         return "".join(f"\n{letter}. {choice}" for letter, choice in zip(LETTERS, self.choices, strict=True))
 
 
-Prompt = Callable[[Item, Sequence[Item]], str]
+PromptMaker = Callable[[ChoiceQuestion, Sequence[ChoiceQuestion]], str]
 """The prompt of a question, given worked examples of its subject."""
 
 
-def read(file: File) -> Iterator[Item]:
+def read(file: File) -> Iterator[ChoiceQuestion]:
     """The questions of a file: named fields (``question``, ``choices`` or ``A`` to ``D``, ``answer`` as letter or
     index, ``subject``; see ``files.records``), or CSV of six columns without header. Without a field ``subject`` it is
     the file's or folder's name. Raises UserError with file and line.
@@ -67,7 +67,7 @@ def read(file: File) -> Iterator[Item]:
     for where, fields in _chained(first, lines):
         if len(fields) != 2 + len(LETTERS):
             raise UserError(f"{where}: expected 6 columns (question, four options, letter), found {len(fields)}")
-        yield Item(subject_of(file), fields[0], tuple(fields[1:5]), _letter(fields[5].strip(), where))
+        yield ChoiceQuestion(subject_of(file), fields[0], tuple(fields[1:5]), _letter(fields[5].strip(), where))
 
 
 def subject_of(file: File) -> str:
@@ -83,7 +83,7 @@ def _chained(first: tuple[str, list[str]], others: Iterator[tuple[str, list[str]
     yield from others
 
 
-def _of_record(row: Row, file: File, where: str) -> Item:
+def _of_record(row: Row, file: File, where: str) -> ChoiceQuestion:
     row = {str(name).lower(): value for name, value in row.items()}
     named = {wanted: next((name for name in names if name in row), wanted) for wanted, names in _NAMES.items()}
     if "choices" in row:
@@ -93,7 +93,7 @@ def _of_record(row: Row, file: File, where: str) -> Item:
     if len(choices) != len(LETTERS):
         raise UserError(f"{where}: 'choices' must hold four options, not {len(choices)}")
     answer = required(row, named["answer"], lambda value: True, "", where)
-    return Item(
+    return ChoiceQuestion(
         required(row, "subject", is_text, "a text", where) if "subject" in row else subject_of(file),
         required(row, named["question"], is_text, "a text", where),
         tuple(choices),
@@ -111,7 +111,7 @@ def _letter(answer: Any, where: str) -> str:
     return answer
 
 
-def rows(inputs: Inputs, options: argparse.Namespace, prompt: Prompt, prefix: str = "") -> list[Row]:
+def rows(inputs: Inputs, options: argparse.Namespace, prompt: PromptMaker, prefix: str = "") -> list[Row]:
     """A row for each question: group and id begin with ``prefix`` and are the subject, the id with a number."""
     worked = shots.examples(inputs, options.shots, read, lambda item: item.subject)
     found, counts = list[Row](), dict[str, int]()

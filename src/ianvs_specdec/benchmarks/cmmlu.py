@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 
 from ianvs_specdec.benchmarks import choices, shots
-from ianvs_specdec.benchmarks.choices import Item
+from ianvs_specdec.benchmarks.choices import ChoiceQuestion
 from ianvs_specdec.benchmarks.files import Row
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Part, Source
 from ianvs_specdec.errors import unknown
@@ -129,7 +129,7 @@ CATEGORIES = {
 _CHINESE = {subject: name for names in SUBJECTS.values() for subject, name in names.items()}
 
 
-def prompt(item: Item, worked: Sequence[Item] = ()) -> str:
+def prompt(item: ChoiceQuestion, worked: Sequence[ChoiceQuestion] = ()) -> str:
     """The prompt of the original evaluation for direct answers: a heading, ``worked`` examples, the question."""
     if item.subject not in _CHINESE:
         raise unknown("subject of CMMLU", item.subject, _CHINESE)
@@ -138,7 +138,7 @@ def prompt(item: Item, worked: Sequence[Item] = ()) -> str:
     return heading + shown + _asked(item)
 
 
-def _asked(item: Item) -> str:
+def _asked(item: ChoiceQuestion) -> str:
     return f"题目：{item.question}{item.options}\n答案是："  # noqa: RUF001
 
 

@@ -21,7 +21,7 @@ File = Path | zipfile.Path
 """A file on disk, or one in a zip archive."""
 
 Row = dict[str, Any]
-Item = TypeVar("Item")
+Parsed = TypeVar("Parsed")
 
 
 def open_text(path: File, errors: str = "strict") -> TextIO:
@@ -35,7 +35,7 @@ def open_text(path: File, errors: str = "strict") -> TextIO:
     return path.open(encoding="utf-8-sig", errors=errors, newline="")
 
 
-def guarded(path: File, lines: Iterable[Item]) -> Iterator[tuple[int, Item]]:
+def guarded(path: File, lines: Iterable[Parsed]) -> Iterator[tuple[int, Parsed]]:
     """Number the lines from 1; a file that is not readable UTF-8 text, or not gzip, becomes a UserError."""
     number = 0
     try:
@@ -172,7 +172,7 @@ def is_id(value: Any) -> bool:
     return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 
-def spread(items: Sequence[Item], limit: int | None) -> list[Item]:
+def spread(items: Sequence[Parsed], limit: int | None) -> list[Parsed]:
     """``limit`` of the items, spread evenly over all of them in order; all without a limit."""
     if limit is None or limit >= len(items):
         return list(items)

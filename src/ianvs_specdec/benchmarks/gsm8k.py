@@ -34,7 +34,7 @@ CATEGORIES: dict[str, frozenset[str]] = {}
 
 
 @dataclass(frozen=True)
-class Problem:
+class WordProblem:
     """``answer`` is the number that ends the ``solution``, without thousands separators."""
 
     question: str
@@ -42,7 +42,7 @@ class Problem:
     answer: str
 
 
-def read(file: File) -> Iterator[Problem]:
+def read(file: File) -> Iterator[WordProblem]:
     """The problems of a file with ``question`` and ``answer``. Raises UserError with file and line."""
     for where, row in records(file):
         question = required(row, "question", is_text, "a text", where)
@@ -50,10 +50,10 @@ def read(file: File) -> Iterator[Problem]:
         answer = marked_number(solution)
         if answer is None:
             raise UserError(f"{where}: 'answer' must end in a line '#### NUMBER', not in {solution[-40:]!r}")
-        yield Problem(question, solution, answer)
+        yield WordProblem(question, solution, answer)
 
 
-def prompt(problem: Problem, worked: Sequence[Problem]) -> str:
+def prompt(problem: WordProblem, worked: Sequence[WordProblem]) -> str:
     if not worked:
         return f"Q: {problem.question}\nA: Let's think step by step."
     shown = "".join(f"Question: {example.question}\nAnswer: {example.solution}\n\n" for example in worked)

@@ -151,7 +151,7 @@ def kept_ratings(pairs: Pairs) -> list[list[float | None]]:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JudgedQuery:
     """A query's score, and why it has none."""
 
     score: float | None = None
@@ -261,7 +261,7 @@ class _Panel:
         return completion.text
 
 
-def _verdicts(pairs: Pairs) -> list[Verdict]:
+def _verdicts(pairs: Pairs) -> list[JudgedQuery]:
     try:
         panel, asked = _Panel.of(pairs)
         judgments = panel.judgments(itertools.chain.from_iterable(asked)) if panel else {}
@@ -276,7 +276,7 @@ def _has_judge(gold: Any) -> bool:
     return isinstance(gold, Mapping) and gold.get("judge") is not None
 
 
-def _verdict(judgments: Sequence[str | AnswerError]) -> Verdict:
+def _verdict(judgments: Sequence[str | AnswerError]) -> JudgedQuery:
     ratings, problems = [], []
     for judgment in judgments:
         found = None if isinstance(judgment, AnswerError) else rating(judgment)
@@ -287,7 +287,7 @@ def _verdict(judgments: Sequence[str | AnswerError]) -> Verdict:
         else:
             text = judgment if len(judgment) <= SHOWN else f"...{judgment[-SHOWN:]}"
             problems.append(f"expected a rating from 1 to 10 such as [[5]], got {text!r}")
-    return Verdict(sum(ratings) / len(ratings) if ratings and not problems else None, tuple(problems))
+    return JudgedQuery(sum(ratings) / len(ratings) if ratings and not problems else None, tuple(problems))
 
 
 def _as_judge(error: UserError) -> UserError:

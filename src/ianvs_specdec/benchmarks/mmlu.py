@@ -16,7 +16,7 @@ import argparse
 from collections.abc import Sequence
 
 from ianvs_specdec.benchmarks import choices, shots
-from ianvs_specdec.benchmarks.choices import Item
+from ianvs_specdec.benchmarks.choices import ChoiceQuestion
 from ianvs_specdec.benchmarks.files import Row
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Part, Source
 
@@ -86,7 +86,7 @@ CATEGORIES = {
 """Category -> subjects."""
 
 
-def prompt(item: Item, worked: Sequence[Item] = ()) -> str:
+def prompt(item: ChoiceQuestion, worked: Sequence[ChoiceQuestion] = ()) -> str:
     """The prompt of the original evaluation: a heading, ``worked`` examples of the subject, the question.
 
     The original builds the subject from words with a leading space each, hence the two spaces after "about".

@@ -14,7 +14,7 @@ from ianvs_specdec.errors import UserError
 DEV = "dev"
 """The part of a benchmark that holds the worked examples."""
 
-Item = TypeVar("Item")
+Example = TypeVar("Example")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def examples(
-    inputs: Inputs, shots: int, read: Callable[[File], Iterator[Item]], subject: Callable[[Item], str]
-) -> dict[str, list[Item]]:
+    inputs: Inputs, shots: int, read: Callable[[File], Iterator[Example]], subject: Callable[[Example], str]
+) -> dict[str, list[Example]]:
     """Subject -> its first ``shots`` worked examples, in the files' order. Raises UserError where there are none."""
-    found: dict[str, list[Item]] = {}
+    found: dict[str, list[Example]] = {}
     for item in (item for file in inputs.files(DEV) for item in read(file)) if shots else ():
         found.setdefault(subject(item), []).append(item)
     if shots and not found:
@@ -48,7 +48,7 @@ def examples(
 
 
 def prompt_of(
-    worked: Sequence[Item], options: argparse.Namespace, subject: str, prompt: Callable[[Sequence[Item]], str]
+    worked: Sequence[Example], options: argparse.Namespace, subject: str, prompt: Callable[[Sequence[Example]], str]
 ) -> str:
     """The prompt with ``--shots`` worked examples, or as many of the first as keep it within ``--max-characters``."""
     if len(worked) < options.shots:

@@ -2,8 +2,9 @@
 
 Input, one JSON object per line: ``{"prompt": [token ids] | "text"}``, optionally with ``"prediction"`` (ids or text,
 for method predicted_output) and ``"task"`` (a name, for length goodput). Output, one line per prompt: ``{"prompt":
-[ids], "output": [prompt + generated ids], "steps": [{"drafted", "accepted", "emitted", "verified"}], "ttft": s,
-"latency": s, "finish_reason": ..., "near_ties": [[output position, logit gap]]}``. The prefill pass is not a step; it
+[ids], "output": [prompt + generated ids], "text": what was generated (null without a tokenizer), "steps": [{"drafted",
+"accepted", "emitted", "verified"}], "ttft": s, "latency": s, "finish_reason": ..., "near_ties": [[output position,
+logit gap]]}``. The prefill pass is not a step; it
 yields the first generated token, ``output[len(prompt)]``; a method whose first step is rooted in the prompt (lookahead
 with start=official) has no such pass. With ``--trace`` every step also holds the verified ``tree`` (tokens, root
 first), the ``depth`` of each, and what the method notes of itself (lookahead with start=official: ``ctx``, ``window``
@@ -16,7 +17,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.types import Sampling
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding import Decoded, Drafter, Length, Target, TokenTree
+    from ianvs_specdec.decoding import Decoded, Target, TokenTree
 
 WARM_UP_TOKENS = 8
 DTYPES = ("float32", "bfloat16", "float16")
@@ -34,9 +35,11 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, type=Path, metavar="DIR", help="folder of a Hugging Face causal LM")
-    parser.add_argument(
-        "--method", required=True, metavar="NAME", help=f"one of: {', '.join(sorted(drafters.METHODS))}"
-    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _methods()
+    method = parser.add_mutually_exclusive_group(required=True)
+    method.add_argument("--method", metavar="NAME", help="how to draft: one of those below")
+    method.add_argument("--drafter", metavar="FILE:CLASS", help="a drafter of your own, path/to/file.py:Class")
     parser.add_argument("--head", type=Path, metavar="DIR", help="folder of the draft head, for methods that have one")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="an option of the method; repeatable")
     parser.add_argument("--prompts", required=True, type=Path, metavar="FILE", help='JSONL: {"prompt": [ids] | "text"}')
@@ -56,8 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     # Everything the user may have got wrong is found before the model is loaded.
-    settings = _settings(options)
-    _method(options, settings)
+    method, settings = _settings(options)
+    rule, length = str(settings.get("acceptance", "rejection")), settings.get("length", drafters.default_length(method))
+    # Two pairs: what the warm-up teaches a drafter or a length must not help it with the first prompt.
+    rehearsal, measured = ((drafters.create(method, settings), lengths.create(str(length))) for _ in range(2))
     sampling = _sampling(options)
     prompts = list(_read_prompts(options.prompts))
     if options.chat and any(isinstance(prompt.content, list) for prompt in prompts):
@@ -70,20 +75,18 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.decoding import decode
 
     target, eos_ids = _load(options)
-    requests = _requests(options, prompts, target)
-    rule = str(settings.get("acceptance", "rejection"))
+    tokenizer = _tokenizer(options.model)
+    requests = _requests(options, prompts, target, tokenizer)
 
     warm_up = replace(sampling, max_tokens=min(WARM_UP_TOKENS, sampling.max_tokens))
-    decode(target, *_method(options, settings), requests[0].prompt, warm_up, eos_ids=eos_ids, rule=rule)
+    decode(target, *rehearsal, requests[0].prompt, warm_up, eos_ids=eos_ids, rule=rule)
 
-    drafter, length = _method(options, settings)
     rows, results = [], []
     for i, request in enumerate(requests):
         trees: list[TokenTree] | None = [] if options.trace else None
         result = decode(
             target,
-            drafter,
-            length,
+            *measured,
             request.prompt,
             replace(sampling, seed=sampling.seed + i),
             eos_ids=eos_ids,
@@ -92,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
             prediction=request.prediction,
             task=request.task,
         )
-        rows.append(_row(request.prompt, result, trees))
+        rows.append(_row(request.prompt, result, trees, tokenizer))
         results.append(result)
     _write(options.out, rows)
     _summarise(results)
@@ -114,21 +117,41 @@ class _Request:
     task: str
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    known = drafters.options(options.method)
+def _methods() -> str:
+    """Every method with its options, for the help."""
+    lines = ["methods, and the options that --set takes (their defaults in brackets):"]
+    for name, method in drafters.METHODS.items():
+        # That of --drafter has the options of its class.
+        if name != "own":
+            lines.append(f"  {name}: {method.about}")
+            lines += [f"    {key}: {wanted} ({default})" for key, wanted, default in drafters.describe(name)]
+            lines += [f"    length ({method.length})"] if "length" in drafters.options(name) else []
+    rules = "fixed:N, full, confidence:P or goodput"
+    return "\n".join(
+        [*lines, f"  length is one of {rules}; all methods have acceptance: one of {', '.join(drafters.RULES)}"]
+    )
+
+
+def _settings(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Name and options of the method."""
+    method = "own" if options.drafter else drafters.resolve(options.method)
+    known = drafters.options(method)
     settings: dict[str, Any] = {}
     for item in options.set:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise UserError(f"--set {item}: write it as --set key=value")
-        if key not in known:
-            raise unknown(f"option of {options.method} in --set", key, known)
+        if key not in known and not options.drafter:
+            raise unknown(f"option of {method} in --set", key, known)
         settings[key] = _value(value)
+    if options.drafter:
+        own = {key: settings.pop(key) for key in list(settings) if key not in ("length", "acceptance")}
+        settings |= {"drafter": options.drafter, "drafter_options": own}
     if options.head is not None:
         if "head" not in known:
-            raise UserError(f"--head: method {options.method} has no draft head")
+            raise UserError(f"--head: method {method} has no draft head")
         settings["head"] = str(options.head)
-    return settings
+    return method, settings
 
 
 def _value(text: str) -> Any:
@@ -205,16 +228,37 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     return target_of(model, consume=True), [eos] if isinstance(eos, int) else list(eos or [])
 
 
-def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Target) -> list[_Request]:
-    texts = any(isinstance(part, str) for prompt in prompts for part in (prompt.content, prompt.prediction))
-    encode, encode_plain = _encoders(options, needed=texts)
+def _tokenizer(folder: Path) -> Any:
+    """None where the model has none: prompts of token ids need none."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception:
+        # Missing and damaged files raise whatever their reader has.
+        return None
+
+
+def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Target, tokenizer: Any) -> list[_Request]:
+    def ids_of(text: list[int] | str, encode: Callable[[str], list[int]]) -> list[int]:
+        if isinstance(text, str) and tokenizer is None:
+            raise UserError(f"the prompts are text and {options.model} has no tokenizer: give token ids")
+        return encode(text) if isinstance(text, str) else text
+
+    def plain(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False).input_ids
+
+    def chat(text: str) -> list[int]:
+        if not tokenizer.chat_template:
+            raise UserError(f"--chat: the tokenizer in {options.model} has no chat template")
+        message = [{"role": "user", "content": text}]
+        return plain(str(tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)))
+
     vocabulary = len(target.embedding)
     requests = []
     for prompt in prompts:
-        ids = prompt.content if isinstance(prompt.content, list) else encode(prompt.content)
-        prediction = prompt.prediction
-        if isinstance(prediction, str):
-            prediction = encode_plain(prediction)
+        ids = ids_of(prompt.content, chat if options.chat else lambda text: tokenizer(text).input_ids)
+        prediction = ids_of(prompt.prediction, plain)
         if not ids:
             raise UserError(f"{prompt.where}: the tokenizer makes no token of this prompt")
         if (largest := max([*ids, *prediction])) >= vocabulary:
@@ -225,46 +269,14 @@ def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Targe
     return requests
 
 
-def _encoders(options: argparse.Namespace, needed: bool) -> tuple[Any, Any]:
-    """Functions from text to token ids, for prompts and for continuations; None when there is no text, so that a model
-    without tokenizer is fine."""
-    if not needed:
-        return None, None
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(options.model, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise UserError(f"the prompts are text and {options.model} has no tokenizer: give token ids") from error
-
-    def encode_plain(text: str) -> list[int]:
-        return tokenizer(text, add_special_tokens=False).input_ids
-
-    if not options.chat:
-        return lambda text: tokenizer(text).input_ids, encode_plain
-    if not tokenizer.chat_template:
-        raise UserError(f"--chat: the tokenizer in {options.model} has no chat template")
-
-    def encode(text: str) -> list[int]:
-        message = [{"role": "user", "content": text}]
-        chat = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
-        return encode_plain(str(chat))
-
-    return encode, encode_plain
-
-
-def _method(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[Drafter, Length]:
-    length = str(settings.get("length", drafters.default_length(options.method)))
-    return drafters.create(options.method, settings), lengths.create(length)
-
-
-def _row(prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None) -> dict[str, Any]:
+def _row(prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None, tokenizer: Any) -> dict[str, Any]:
     steps = [asdict(step) for step in decoded.trace.steps]
     for step, tree in zip(steps, trees or (), strict=False):
         step.update(tree=tree.tokens, depth=tree.depths, **(tree.notes or {}))
     return {
         "prompt": prompt_ids,
         "output": [*prompt_ids, *decoded.token_ids],
+        "text": None if tokenizer is None else tokenizer.decode(decoded.token_ids, skip_special_tokens=True),
         "steps": steps,
         "ttft": decoded.trace.ttft,
         "latency": decoded.trace.latency,

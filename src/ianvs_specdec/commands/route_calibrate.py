@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--outcomes", type=Path, required=True, metavar="FILE", help="what became of the queries (.jsonl)"
     )
     parser.add_argument("--edge", type=Path, required=True, metavar="FILE", help="YAML file with the edge's settings")
-    parser.add_argument("--edge-backend", metavar="NAME", help="its back end (default: the file's, or specdec)")
+    parser.add_argument("--edge-backend", metavar="NAME", help="its back end (default: the file's, or autoregressive)")
     parser.add_argument(
         "--edge-set",
         action="append",

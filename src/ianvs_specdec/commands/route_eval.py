@@ -26,7 +26,7 @@ from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.outcomes.labels import LABELS
 
 if TYPE_CHECKING:
-    from ianvs_specdec.evaluation.inputs import Inputs
+    from ianvs_specdec.evaluation.inputs import EvaluationInputs
 
 RESAMPLES = 1000
 FEWEST = 100
@@ -152,9 +152,9 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--threshold is for --scores: a trained router has its own")
 
 
-def _gather(options: argparse.Namespace) -> tuple[Inputs, float]:
+def _gather(options: argparse.Namespace) -> tuple[EvaluationInputs, float]:
     """What is to be evaluated, and the seconds that it took to read and score it."""
-    from ianvs_specdec.evaluation.inputs import Inputs, job_routers, named_router, threads
+    from ianvs_specdec.evaluation.inputs import EvaluationInputs, job_routers, named_router, threads
     from ianvs_specdec.evaluation.results import BASELINES
     from ianvs_specdec.evaluation.scores_file import read_scores
     from ianvs_specdec.outcomes.recorded import load_outcomes
@@ -162,11 +162,11 @@ def _gather(options: argparse.Namespace) -> tuple[Inputs, float]:
     started = time.perf_counter()
     named = [named_router(name) for name in options.router if name not in BASELINES]
     if options.outcomes:
-        inputs = Inputs(load_outcomes(options.outcomes))
+        inputs = EvaluationInputs(load_outcomes(options.outcomes))
     else:
         from ianvs_specdec.outcomes.job import outcomes_of_job
 
-        inputs = Inputs(outcomes_of_job(options.job))
+        inputs = EvaluationInputs(outcomes_of_job(options.job))
         for scored in job_routers(options.job, inputs.outcomes):
             inputs.add(scored, "of the job")
     if options.scores:

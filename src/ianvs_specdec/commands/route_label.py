@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="outcomes to write (.jsonl)")
     for side in SIDES:
         parser.add_argument(f"--{side}", type=Path, metavar="FILE", help=f"YAML file with the {side} model's settings")
-        parser.add_argument(f"--{side}-backend", metavar="NAME", help="its back end (default: the file's, or specdec)")
+        parser.add_argument(
+            f"--{side}-backend", metavar="NAME", help="its back end (default: the file's, or autoregressive)"
+        )
         parser.add_argument(
             f"--{side}-set", action="append", default=[], metavar="K=V", help="a hyperparameter of it; repeatable"
         )

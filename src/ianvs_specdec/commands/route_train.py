@@ -26,7 +26,7 @@ from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes
 
 if TYPE_CHECKING:
     from ianvs_specdec.evaluation.results import Result
-    from ianvs_specdec.learned.training import Recipe
+    from ianvs_specdec.learned.training import RouterRecipe
 
 SHOWN = {
     "auroc": "AUROC",
@@ -71,9 +71,9 @@ def run(options: argparse.Namespace) -> int:
         rest, held = outcomes, _unseen(load_outcomes(options.test), outcomes, options.test)
     else:
         rest, held = outcomes.split(options.by, options.held_out, options.split_seed)
-    from ianvs_specdec.learned.training import Recipe, train
+    from ianvs_specdec.learned.training import RouterRecipe, train
 
-    recipe = Recipe(
+    recipe = RouterRecipe(
         kind=options.kind,
         label=options.label,
         epsilon=options.epsilon,
@@ -144,7 +144,7 @@ def _evaluate(router: TrainedRouter, held: Outcomes, labels: Floats) -> Result:
     return evaluate(sides, [scored], resamples=RESAMPLES, seed=SEED).results[-1]
 
 
-def _report(rest: Outcomes, held: Outcomes, recipe: Recipe, result: Result) -> dict[str, Any]:
+def _report(rest: Outcomes, held: Outcomes, recipe: RouterRecipe, result: Result) -> dict[str, Any]:
     metrics = {
         name: {key: round(value, 6) for key, value in dataclasses.asdict(estimate).items()}
         for name, estimate in result.metrics.items()

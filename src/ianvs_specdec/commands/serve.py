@@ -18,7 +18,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, or a name on the hub")
-    parser.add_argument("--backend", metavar="NAME", help=f"specdec (default) or one of: {', '.join(BACKENDS)}")
+    parser.add_argument("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
     parser.add_argument("--name", metavar="NAME", help="the model's name for clients (default: the folder's)")

@@ -16,7 +16,7 @@ from ianvs_specdec.identity import FileDigests, digest, write_atomically
 
 if TYPE_CHECKING:
     from ianvs_specdec.training.heads.conversations import Conversation
-    from ianvs_specdec.training.heads.loop import Recipe
+    from ianvs_specdec.training.heads.loop import HeadRecipe
     from ianvs_specdec.training.heads.models import Head
     from ianvs_specdec.training.heads.pool import Sample
     from ianvs_specdec.training.heads.teacher import Teacher
@@ -114,11 +114,11 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--length must be at least 3")
 
 
-def _recipe(options: argparse.Namespace) -> Recipe:
-    from ianvs_specdec.training.heads.loop import Recipe
+def _recipe(options: argparse.Namespace) -> HeadRecipe:
+    from ianvs_specdec.training.heads.loop import HeadRecipe
 
     drafts = options.drafts or (4 if options.what == "medusa" else 7)
-    return Recipe(options.minutes or MINUTES[options.what], options.tokens, steps=drafts, seed=options.seed)
+    return HeadRecipe(options.minutes or MINUTES[options.what], options.tokens, steps=drafts, seed=options.seed)
 
 
 def _head(options: argparse.Namespace, teacher: Teacher) -> tuple[Head, Any]:
@@ -131,11 +131,11 @@ def _head(options: argparse.Namespace, teacher: Teacher) -> tuple[Head, Any]:
     config = head_config(teacher.config)
     if options.what == "medusa":
         heads = _recipe(options).steps
-        return models.Medusa(config.hidden_size, unembedding, heads=heads, blocks=1), config
+        return models.TrainableMedusa(config.hidden_size, unembedding, heads=heads, blocks=1), config
     if options.what == "eagle":
-        return models.Eagle(config, embedding, unembedding), config
+        return models.TrainableEagle(config, embedding, unembedding), config
     _ = teacher.eagle3_layers
-    return models.Eagle3(config, embedding, unembedding, model.base_model.norm.weight.detach()), config
+    return models.TrainableEagle3(config, embedding, unembedding, model.base_model.norm.weight.detach()), config
 
 
 def _claim(work: Path, options: argparse.Namespace) -> None:

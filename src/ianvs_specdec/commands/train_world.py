@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.training.corpus import train_tokenizer
 
     recipes = {
-        "cloud": lm.Recipe(
+        "cloud": lm.ModelRecipe(
             hidden=256,
             layers=12,
             heads=4,
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
             grow_at=0.7,
             drill=0.3,
         ),
-        "edge": lm.Recipe(
+        "edge": lm.ModelRecipe(
             hidden=256, layers=3, heads=4, kv_heads=2, intermediate=192, minutes=0.5, drill=0.0, learning_rate=2e-3
         ),
     }

@@ -14,7 +14,7 @@ from ianvs_specdec.decoding.acceptance import Verdict
 from ianvs_specdec.decoding.confidence import Confidence
 from ianvs_specdec.decoding.contracts import Context, Drafter, Length, Observation, Stats, Target
 from ianvs_specdec.decoding.sampling import Noise
-from ianvs_specdec.decoding.stopping import Output, Stop
+from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
@@ -68,7 +68,7 @@ def decode(
     started = time.perf_counter()
     generator = torch.Generator(target.device).manual_seed(sampling.seed)
     features = drafter.prepare(target)
-    output = Output(_token_limit(target, prompt_ids, sampling), eos_ids, stop)
+    output = OutputIds(_token_limit(target, prompt_ids, sampling), eos_ids, stop)
     rooted = drafter.roots_in_prompt and len(prompt_ids) > 1
     prefill = target.prefill(prompt_ids[:-1] if rooted else prompt_ids, features)
     coupled = rule == "coupled" and not sampling.greedy

@@ -61,7 +61,7 @@ class StopStrings:
         return text[: min((i for s in self._strings if (i := text.find(s)) >= 0), default=len(text))]
 
 
-class Output:
+class OutputIds:
     """The output ids of one request, cut exactly where it ends.
 
     ``finish_reason`` is None while it goes on, then ``"stop"`` (an id of ``eos_ids``, which stays in the output, or

@@ -1,5 +1,27 @@
 """One file per drafting method, and the registry that names them. Importing this package imports nothing heavy."""
 
-from ianvs_specdec.drafters.registry import BACKENDS, METHODS, Method, check, create, default_length, options
+from ianvs_specdec.drafters.registry import (
+    METHODS,
+    RULES,
+    Method,
+    check,
+    create,
+    default_length,
+    describe,
+    options,
+    replace_files,
+    resolve,
+)
 
-__all__ = ["BACKENDS", "METHODS", "Method", "check", "create", "default_length", "options"]
+__all__ = [
+    "METHODS",
+    "RULES",
+    "Method",
+    "check",
+    "create",
+    "default_length",
+    "describe",
+    "options",
+    "replace_files",
+    "resolve",
+]

@@ -30,7 +30,7 @@ WARM_UP = 5
 
 
 @dataclass
-class Inputs:
+class EvaluationInputs:
     """``outcomes``: the queries that are evaluated; ``routers``: their scores of exactly these; ``notes``: what the
     user is to know, one line each; ``left_out``: how many queries are not taken, by reason.
     """

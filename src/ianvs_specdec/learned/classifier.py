@@ -32,7 +32,7 @@ class Classifier(ABC):
     OPTIONS: ClassVar[dict[str, Any]] = {}
     """What ``fit`` can be told beside the data, with the defaults."""
     FOLDS: ClassVar[int] = 5
-    """Into how many parts the training queries are divided for calibration, see ``training.Recipe``."""
+    """Into how many parts the training queries are divided for calibration, see ``training.RouterRecipe``."""
 
     @classmethod
     @abstractmethod

@@ -18,14 +18,14 @@ SURFACE = 0.02
 """A surface number of one standard deviation is as much as this TF-IDF weight."""
 
 
-class Linear:
+class LinearScore:
     """Weights of the terms and of the surface numbers, float32, and the constant."""
 
     def __init__(self, terms: NDArray[np.float32], surface: NDArray[np.float32], constant: float) -> None:
         self.terms, self.surface, self.constant = terms, surface, constant
 
     @classmethod
-    def fit(cls, ngrams: NGrams, features: Features, targets: Floats) -> Linear:
+    def fit(cls, ngrams: NGrams, features: Features, targets: Floats) -> LinearScore:
         from scipy.sparse import csr_matrix, hstack
         from sklearn.linear_model import Ridge
 
@@ -44,7 +44,7 @@ class Linear:
         return {"linear_terms": self.terms, "linear_surface": self.surface, "constant": np.array(self.constant)}
 
     @classmethod
-    def of(cls, arrays: Mapping[str, NDArray[Any]], terms: int) -> Linear:
+    def of(cls, arrays: Mapping[str, NDArray[Any]], terms: int) -> LinearScore:
         """From what ``arrays`` gave; there are so many ``terms``. Raises ValueError if the arrays do not fit."""
         weights, surface = arrays["linear_terms"], arrays["linear_surface"]
         if weights.shape != (terms,) or surface.ndim != 1:

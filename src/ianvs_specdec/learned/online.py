@@ -56,7 +56,7 @@ class Strength:
 
 
 @dataclass(frozen=True, eq=False)
-class Observation:
+class Experience:
     """One feedback. ``side``: index in ``SIDES``; ``score``: the trained router's; ``worth``: of the answer, 0 to 1."""
 
     grams: Grams
@@ -83,7 +83,7 @@ class Level:
         self.moments = np.zeros((2, 2, 2))
         self.products = np.zeros((2, 2))
 
-    def observe(self, observation: Observation) -> None:
+    def observe(self, observation: Experience) -> None:
         side = observation.side
         if self.seen[side] >= self.FIXED:
             return
@@ -95,7 +95,7 @@ class Level:
         penalty = self.STRENGTH * np.array([[1.0, 0.5], [0.5, 1.0]])
         self.lines[side] = np.linalg.solve(self.moments[side] + penalty, self.products[side] + penalty @ prior)
 
-    def residual(self, observation: Observation) -> float:
+    def residual(self, observation: Experience) -> float:
         """What the answer was worth beyond what is expected by its query's score."""
         side, score = np.array([observation.side]), np.array([observation.score])
         return observation.worth - float(self.expected(side, score)[0])
@@ -144,7 +144,7 @@ class OnlineLearner:
         self.count = self._solved = 0
         self.strength = strength or Strength()
         self.level = Level()
-        self.memory: list[Observation] = []
+        self.memory: list[Experience] = []
         self.ages: Floats = np.zeros(0)
         self.weighting = Weighting()
         # Between each two observations: the cosine of their texts, and 1 if they are of the same group.
@@ -152,7 +152,7 @@ class OnlineLearner:
         self._reweigh(self.weighting.idf())
         self.solution = Solution()
 
-    def observe(self, observation: Observation) -> None:
+    def observe(self, observation: Experience) -> None:
         """Learn from one feedback. The solution follows when there are some new ones."""
         self.count += 1
         self.weighting.count(observation.grams)
@@ -236,8 +236,7 @@ class OnlineLearner:
         texts_of = zip(np.split(found["buckets"], ends), np.split(found["counts"], ends), strict=True)
         columns = (found[name].tolist() for name in ("groups", "sides", "scores", "worths"))
         learner.memory = [
-            Observation(Grams(*grams), *rest)
-            for grams, *rest in zip(texts_of, *columns, strict=len(found["sizes"]) > 0)
+            Experience(Grams(*grams), *rest) for grams, *rest in zip(texts_of, *columns, strict=len(found["sizes"]) > 0)
         ]
         learner.count, learner.ages = count, found["ages"]
         learner.weighting.texts = texts

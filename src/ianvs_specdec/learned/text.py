@@ -27,7 +27,7 @@ from ianvs_specdec.errors import packages
 from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.learned.classifier import Classifier
 from ianvs_specdec.learned.features import Reader
-from ianvs_specdec.learned.linear import Linear
+from ianvs_specdec.learned.linear import LinearScore
 from ianvs_specdec.learned.neighbours import Neighbours
 from ianvs_specdec.learned.trees import Trees
 from ianvs_specdec.outcomes.recorded import Floats
@@ -88,7 +88,7 @@ class NeighbourClassifier(TextClassifier):
 class LogisticClassifier(TextClassifier):
     """The mean of three predictions, see the module, which says what ``embedding`` is, too."""
 
-    def __init__(self, reader: Reader, neighbours: Neighbours, linear: Linear, trees: Trees) -> None:
+    def __init__(self, reader: Reader, neighbours: Neighbours, linear: LinearScore, trees: Trees) -> None:
         super().__init__(reader, neighbours)
         self._linear, self._trees = linear, trees
 
@@ -99,7 +99,7 @@ class LogisticClassifier(TextClassifier):
         with packages():
             reader, features = Reader.fit(queries, embedding, seed)
             labels = _cautious(targets)
-            linear = Linear.fit(reader.ngrams, features, labels)
+            linear = LinearScore.fit(reader.ngrams, features, labels)
             trees = Trees.fit(features.surface, labels, seed)
             neighbours = Neighbours.fit(features.joint, _within(queries, labels), seed)
         return cls(reader, neighbours, linear, trees)
@@ -115,7 +115,7 @@ class LogisticClassifier(TextClassifier):
     @classmethod
     def load(cls, folder: Path) -> LogisticClassifier:
         reader, arrays = _read(folder)
-        return cls(reader, Neighbours.of(arrays), Linear.of(arrays, len(reader.ngrams.terms)), Trees.of(arrays))
+        return cls(reader, Neighbours.of(arrays), LinearScore.of(arrays, len(reader.ngrams.terms)), Trees.of(arrays))
 
 
 def _cautious(targets: Floats) -> Floats:

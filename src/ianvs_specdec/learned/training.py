@@ -27,7 +27,7 @@ QUANTILES = np.linspace(0, 1, 101)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RouterRecipe:
     """How to train.
 
     ``kind``: see ``classifier.CLASSIFIERS``; ``label`` and ``epsilon``: see ``labels``; ``options``: the kind's own.
@@ -48,7 +48,7 @@ class Recipe:
     cloud_share: float | None = None
 
 
-def train(outcomes: Outcomes, recipe: Recipe) -> TrainedRouter:
+def train(outcomes: Outcomes, recipe: RouterRecipe) -> TrainedRouter:
     """Train on all of ``outcomes``. Raises UserError if there are too few, or all have the same label."""
     kind = classifier(recipe.kind)
     for name in recipe.options:
@@ -77,7 +77,7 @@ def train(outcomes: Outcomes, recipe: Recipe) -> TrainedRouter:
 
 
 def _cross_fit(
-    kind: type[Classifier], outcomes: Outcomes, labels: Floats, recipe: Recipe
+    kind: type[Classifier], outcomes: Outcomes, labels: Floats, recipe: RouterRecipe
 ) -> tuple[Classifier, Floats, NDArray[np.bool_]]:
     """The classifier, and scores by classifiers that had not seen the query, with which queries have one."""
 

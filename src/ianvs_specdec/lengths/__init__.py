@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 LENGTHS = {
     "fixed": "ianvs_specdec.lengths.fixed:Fixed",
     "full": "ianvs_specdec.lengths.fixed:Full",
-    "confidence": "ianvs_specdec.lengths.confidence:Confidence",
+    "confidence": "ianvs_specdec.lengths.confidence:WhileConfident",
     "goodput": "ianvs_specdec.lengths.goodput:Goodput",
 }
 

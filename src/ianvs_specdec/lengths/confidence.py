@@ -5,7 +5,7 @@ from __future__ import annotations
 from ianvs_specdec.lengths.fixed import Full
 
 
-class Confidence(Full):
+class WhileConfident(Full):
     """No limit on the number of draft tokens, but a drafter that knows probabilities stops below ``confidence``.
 
     The probability is that of the whole path from the root (see ``Context.confidence``). Drafters without
@@ -19,7 +19,7 @@ class Confidence(Full):
         self.confidence = confidence
 
     @classmethod
-    def from_argument(cls, argument: str) -> Confidence:
+    def from_argument(cls, argument: str) -> WhileConfident:
         try:
             return cls(float(argument))
         except ValueError as error:

@@ -20,7 +20,7 @@ from ianvs_specdec.learned.adapted import KIND, AdaptedClassifier
 from ianvs_specdec.learned.calibration import Calibration
 from ianvs_specdec.learned.folder import TrainedRouter
 from ianvs_specdec.learned.grams import Grams, grams_of
-from ianvs_specdec.learned.online import SIDES, Observation, OnlineLearner
+from ianvs_specdec.learned.online import SIDES, Experience, OnlineLearner
 from ianvs_specdec.lifelong.exploration import Exploration
 from ianvs_specdec.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.lifelong.feedback_server import FeedbackServer
@@ -37,7 +37,7 @@ COSTLY = ("judge",)
 
 
 @dataclass(frozen=True, eq=False)
-class Item:
+class AskedQuery:
     """What is to be known of a query to learn from an answer to it. ``score`` is the trained router's; ``digest`` tells
     its text from others.
     """
@@ -48,8 +48,8 @@ class Item:
     digest: np.uint64
 
 
-def item_of(query: Query, score: float) -> Item:
-    return Item(grams_of(query), query.group, score, digests([query])[0])
+def item_of(query: Query, score: float) -> AskedQuery:
+    return AskedQuery(grams_of(query), query.group, score, digests([query])[0])
 
 
 def name_of(query: Query) -> str:
@@ -100,7 +100,7 @@ class Keeper:
         self._unsaved = False
         self.answers = self.lessons = 0
 
-    def saw(self, item: Item) -> None:
+    def saw(self, item: AskedQuery) -> None:
         self._seen.add(item.digest)
 
     def learned(self) -> None:
@@ -152,12 +152,12 @@ class Lessons:
         self._earlier = deque(sorted(book.earlier, key=lambda past: past[:2]))
         self._answers = self.count = 0
         # With the item, the model that has answered.
-        self._given: OrderedDict[tuple[str, str], tuple[Item, str]] = OrderedDict()
+        self._given: OrderedDict[tuple[str, str], tuple[AskedQuery, str]] = OrderedDict()
         self._pending: OrderedDict[tuple[str, str], list[Feedback]] = OrderedDict()
         self._told = False
         self._mutex = threading.RLock()
 
-    def answered(self, side: str, query: Query, item: Item, data: Any, response: Mapping[str, Any]) -> None:
+    def answered(self, side: str, query: Query, item: AskedQuery, data: Any, response: Mapping[str, Any]) -> None:
         with self._mutex:
             self._answers += 1
             self._keep.answers = self._answers
@@ -174,7 +174,7 @@ class Lessons:
                 for feedback in self._pending.pop((name, side), []):
                     self._learn(feedback)
 
-    def told(self, side: str, item: Item, worth: float) -> None:
+    def told(self, side: str, item: AskedQuery, worth: float) -> None:
         """Learn what a program says, past the log."""
         with self._mutex:
             self._count_in(side, item, worth)
@@ -205,16 +205,16 @@ class Lessons:
         self._book.learned(replace(feedback, model=model), self._answers, self.count)
         self._count_in(feedback.side, item, feedback.score)
 
-    def _count_in(self, side: str, item: Item, worth: float) -> None:
+    def _count_in(self, side: str, item: AskedQuery, worth: float) -> None:
         self.take_in(side, item, worth)
         self.count += 1
         self._keep.learned()
         if self.count % self._every == 0:
             self._keep()
 
-    def take_in(self, side: str, item: Item, worth: float) -> None:
+    def take_in(self, side: str, item: AskedQuery, worth: float) -> None:
         """Learn what is no feedback of this run."""
-        observation = Observation(item.grams, item.group, SIDES.index(side), item.score, worth)
+        observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth)
         self.exploration.observe(item.group, observation.side, self.learner.level.residual(observation))
         self.learner.observe(observation)
         self._keep.saw(item)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ianvs_specdec.drafters import METHODS
 from ianvs_specdec.errors import unknown
 
 if TYPE_CHECKING:
@@ -16,28 +17,27 @@ if TYPE_CHECKING:
 
 BACKENDS = {
     "huggingface": "ianvs_specdec.llm.huggingface:HuggingfaceLLM",
-    "specdec": "ianvs_specdec.llm.specdec:SpecDecLLM",
-    "PromptLookup": "ianvs_specdec.llm.specdec:PromptLookupLLM",
-    "PredictedOutput": "ianvs_specdec.llm.specdec:PredictedOutputLLM",
-    "LadeSpecDec": "ianvs_specdec.llm.specdec:LadeSpecDecLLM",
-    "RestSpecDec": "ianvs_specdec.llm.specdec:RestSpecDecLLM",
-    "SuffixSpecDec": "ianvs_specdec.llm.specdec:SuffixSpecDecLLM",
-    "RecyclingSpecDec": "ianvs_specdec.llm.specdec:RecyclingSpecDecLLM",
-    "DraftModelSpecDec": "ianvs_specdec.llm.specdec:DraftModelSpecDecLLM",
-    "MedusaSpecDec": "ianvs_specdec.llm.specdec:MedusaSpecDecLLM",
-    "EagleSpecDec": "ianvs_specdec.llm.specdec:EagleSpecDecLLM",
+    **{method.backend: f"ianvs_specdec.llm.specdec:{method.class_name}" for method in METHODS.values()},
     "llamacpp": "ianvs_specdec.llm.llamacpp.backend:LlamaCppLLM",
     "vllm": "ianvs_specdec.llm.vllm.backend:VllmLLM",
     "api": "ianvs_specdec.llm.api.backend:APIBasedLLM",
 }
 """Name in YAML -> ``module:class``. These modules import no heavy library before a model is loaded."""
 
+ALIASES = {"specdec": "autoregressive"}
+"""Older names, which are accepted wherever a back end is named."""
+
+
+def resolve(name: str) -> str:
+    """The name of a back end, of which an older one may be given."""
+    return ALIASES.get(name, name)
+
 
 def backend(name: str, *, key: str | None = None) -> type[LLM]:
     """The class of a back end. Raises UserError for an unknown name; ``key`` is the configuration key that holds it."""
-    if name not in BACKENDS:
+    if resolve(name) not in BACKENDS:
         raise unknown("back end", name, BACKENDS, key=key)
-    module, _, class_name = BACKENDS[name].partition(":")
+    module, _, class_name = BACKENDS[resolve(name)].partition(":")
     found: type[LLM] = getattr(importlib.import_module(module), class_name)
     return found
 

@@ -19,6 +19,10 @@ from ianvs_specdec.types import Completion, Hints, Message, Sampling, Trace
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 WARM_UP = Sampling(max_tokens=8)
 
+AUTOREGRESSIVE = {"backend": "specdec", "method": "none"}
+"""How the journal's key names autoregressive decoding by our engine: the words that it had when the first journals were
+written, so that their answers are still found."""
+
 Emit = Callable[[list[int]], None]
 """Called with the token ids of each chunk at the moment they are final."""
 
@@ -36,8 +40,6 @@ class LocalLLM(LLM):
     local: ClassVar[bool] = True
     method: ClassVar[str]
     """How the back end decodes, as recorded with each answer."""
-    FILES: ClassVar[tuple[str, ...]] = ("head", "datastore", "draft")
-    """Options that name files or folders whose contents matter."""
 
     def __init__(
         self,
@@ -82,13 +84,15 @@ class LocalLLM(LLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         # Coupled sampling is reproduced token for token by coupled sampling only.
         options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
-        return {**self.identity(digests), "backend": "specdec", "method": "none", "options": options}
+        return {**self.identity(digests), **AUTOREGRESSIVE, "options": options}
 
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
-        """The options, with contents in place of paths."""
-        files = {key: Path(value) for key, value in self.options.items() if key in self.FILES}
-        contents = {key: digests.folder(path) if path.is_dir() else digests.file(path) for key, path in files.items()}
-        return {**self.options, **contents}
+        """The options as the journal's key has them: with contents in place of paths."""
+        return self.options
+
+    def _files(self) -> list[Path]:
+        """The files and folders that options name."""
+        return []
 
     @packages()
     def load(self) -> None:
@@ -180,8 +184,7 @@ class LocalLLM(LLM):
         """Bytes of the weights as they lie in memory, and of the files that options name."""
         if self._model is None:
             return None
-        files = [Path(value) for key, value in self.options.items() if key in self.FILES]
-        parts = [part for path in files for part in (path.rglob("*") if path.is_dir() else [path])]
+        parts = [part for path in self._files() for part in (path.rglob("*") if path.is_dir() else [path])]
         return self._weights_memory() + sum(part.stat().st_size for part in parts if part.is_file())
 
     @abstractmethod

@@ -1,21 +1,25 @@
-"""Our engine: one class per decoding method, told apart only by the drafter."""
+"""Our engine: one back end for each drafting method, made from the registry of methods and told apart by the drafter
+only.
+
+``EagleSpecDecLLM`` and all others can be imported from here by name.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.llm.local import Emit, LocalLLM
+from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM
 from ianvs_specdec.types import Sampling, Trace
 
 
-class SpecDecLLM(LocalLLM):
-    """The model decoded token by token: what every speculative method is measured against."""
-
-    backend: ClassVar[str] = "specdec"
-    method: ClassVar[str] = "none"
+class EngineLLM(LocalLLM):
+    """A model decoded by our loop, with the drafter of ``method``."""
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
@@ -27,6 +31,22 @@ class SpecDecLLM(LocalLLM):
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
         return (*super().option_names(), *drafters.options(cls.method))
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        return {**super().identity(digests), **(AUTOREGRESSIVE if self.method == "autoregressive" else {})}
+
+    def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
+        def contents(path: Path) -> str:
+            return digests.folder(path) if path.is_dir() else digests.file(path)
+
+        names = drafters.METHODS[self.method].recorded
+        options = drafters.replace_files(self.method, self.options, contents)
+        return {names.get(key, key): value for key, value in options.items()}
+
+    def _files(self) -> list[Path]:
+        found: list[Path] = []
+        drafters.replace_files(self.method, self.options, found.append)
+        return found
 
     def lossy(self, sampling: Sampling) -> bool:
         return self.options.get("acceptance") == "typical" and not sampling.greedy
@@ -73,64 +93,18 @@ class SpecDecLLM(LocalLLM):
         self._target = self._drafter = None
 
 
-class PromptLookupLLM(SpecDecLLM):
-    """Drafts copied from earlier in the context (prompt lookup)."""
-
-    backend: ClassVar[str] = "PromptLookup"
-    method: ClassVar[str] = "prompt_lookup"
-
-
-class PredictedOutputLLM(SpecDecLLM):
-    """Drafts from a text that the user expects back (predicted output)."""
-
-    backend: ClassVar[str] = "PredictedOutput"
-    method: ClassVar[str] = "predicted_output"
+@functools.cache
+def of_method(method: str) -> type[EngineLLM]:
+    """The back end that drafts with ``method``."""
+    entry = drafters.METHODS[method]
+    mappings = tuple(key for key, option in entry.options.items() if option is dict)
+    about = f"{entry.about[0].upper()}{entry.about[1:]}." if entry.about else f"Drafts of the method {method}."
+    body = {"backend": entry.backend, "method": method, "mappings": mappings}
+    return type(entry.class_name, (EngineLLM,), {"__doc__": about, "__module__": __name__, **body})
 
 
-class LadeSpecDecLLM(SpecDecLLM):
-    """Drafts from n-grams that the target itself generates on the side (lookahead decoding)."""
-
-    backend: ClassVar[str] = "LadeSpecDec"
-    method: ClassVar[str] = "lookahead"
-
-
-class RestSpecDecLLM(SpecDecLLM):
-    """Drafts retrieved from a datastore of texts (REST)."""
-
-    backend: ClassVar[str] = "RestSpecDec"
-    method: ClassVar[str] = "rest"
-
-
-class SuffixSpecDecLLM(SpecDecLLM):
-    """Drafts from the longest match in context and corpus, or from a draft head where the match is short (SAMD)."""
-
-    backend: ClassVar[str] = "SuffixSpecDec"
-    method: ClassVar[str] = "suffix"
-
-
-class RecyclingSpecDecLLM(SpecDecLLM):
-    """Drafts from the successors that the target considered before (token recycling)."""
-
-    backend: ClassVar[str] = "RecyclingSpecDec"
-    method: ClassVar[str] = "recycling"
-
-
-class DraftModelSpecDecLLM(SpecDecLLM):
-    """Drafts of a smaller language model."""
-
-    backend: ClassVar[str] = "DraftModelSpecDec"
-    method: ClassVar[str] = "draft_model"
-
-
-class MedusaSpecDecLLM(SpecDecLLM):
-    """Drafts of extra output heads, one for each position ahead (Medusa)."""
-
-    backend: ClassVar[str] = "MedusaSpecDec"
-    method: ClassVar[str] = "medusa"
-
-
-class EagleSpecDecLLM(SpecDecLLM):
-    """Drafts of a one-layer head on the target's hidden states (EAGLE-1, -2 and -3)."""
-
-    backend: ClassVar[str] = "EagleSpecDec"
-    method: ClassVar[str] = "eagle"
+def __getattr__(name: str) -> Any:
+    for method, entry in drafters.METHODS.items():
+        if entry.class_name == name:
+            return of_method(method)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

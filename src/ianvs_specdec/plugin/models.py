@@ -155,10 +155,10 @@ class RoutedModel:
             if self._llm is not None:
                 return
             name = self.backend()
-            self.settings.check_backend(name)
+            llm = self.settings.checked(name)
             self._journal = Journal.of_job()
             self._digests = FileDigests(job_folder() / DIGESTS)
-            self._llm = self.settings.llm(name)
+            self._llm = llm
 
     def _configured(self, sampling: Sampling) -> tuple[Configuration, list[Configuration]]:
         """What determines the answers with this sampling, and the same of the baseline, where there is one: of one

@@ -8,7 +8,7 @@ from typing import Any
 
 from ianvs_specdec.answers.cost import PRICES, cost
 from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.llm import BACKENDS, backend
+from ianvs_specdec.llm import BACKENDS, backend, resolve
 from ianvs_specdec.llm.api.endpoints import check_no_secrets
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.llm.prompts import check_model
@@ -65,21 +65,22 @@ class Settings:
                 raise unknown("hyperparameter", key, (*own, *option_names()), key=key)
         check_no_secrets(hyperparameters)
         given = {key: value for key, value in hyperparameters.items() if value is not None}
-        # EAGLE, too, has a top_k: a plain number is the sampling's, a mapping from back ends is for these.
-        sampled = {key: given[key] for key in Sampling.names() if key in given and not isinstance(given[key], Mapping)}
-        _check_types({key: value for key, value in given.items() if key in sampled or key not in Sampling.names()})
+        if isinstance(given.get("top_k"), Mapping):
+            reason = "top_k is of how many tokens sampling draws one, a whole number; the breadth of EAGLE's tree is"
+            raise UserError(f"{reason} eagle_topk", key="top_k")
+        _check_types(given)
         if "model" not in given:
             raise UserError(
                 "the hyperparameter model is missing: a folder in Hugging Face format, or a name", key="model"
             )
         try:
-            sampling = Sampling(**sampled)
+            sampling = Sampling(**{key: given[key] for key in Sampling.names() if key in given})
         except ValueError as error:
             raise UserError(str(error), key=str(error).partition(" ")[0]) from error
         settings = cls(
             model=given["model"],
-            backend=given.get("backend", "specdec"),
-            options={key: value for key, value in given.items() if key in option_names() and key not in sampled},
+            backend=resolve(given.get("backend", "autoregressive")),
+            options={key: value for key, value in given.items() if key in option_names()},
             sampling=sampling,
             use_cache=given.get("use_cache", True),
             price_prompt=given.get("price_prompt"),
@@ -89,17 +90,18 @@ class Settings:
             **{key: given[key] for key in _SAMPLES if key in given},
         )
         if not (follows_edge and settings.backend == SAME_AS_EDGE):
-            settings.check_backend(settings.backend)
+            settings.checked(settings.backend)
         return settings
 
-    def check_backend(self, name: str) -> None:
-        """Check everything that depends on the back end."""
+    def checked(self, name: str) -> LLM:
+        """The model behind the back end ``name``, not loaded; everything that depends on the back end is checked."""
         if backend(name, key="backend").local:
             check_model(self.model)
         llm = self.llm(name)
         llm.check(self.sampling)
         if self.samples > 1:
             llm.check(replace(self.sampling, temperature=float(self.samples_temperature)))
+        return llm
 
     def llm(self, name: str) -> LLM:
         """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
@@ -123,13 +125,14 @@ def _for_backend(key: str, value: Any, name: str) -> Any:
     """
     if not isinstance(value, Mapping):
         return value
-    whole = all(known in BACKENDS and (item is None or isinstance(item, Mapping)) for known, item in value.items())
+    values = {resolve(known): item for known, item in value.items()}
+    whole = all(known in BACKENDS and (item is None or isinstance(item, Mapping)) for known, item in values.items())
     if key in mapping_names() and not whole:
         return value
-    for known in value:
+    for known in values:
         if known not in BACKENDS:
             raise unknown(f"back end in {key}", str(known), BACKENDS, key=key)
-    return value.get(name)
+    return values.get(resolve(name))
 
 
 def _check_types(given: Mapping[str, Any]) -> None:

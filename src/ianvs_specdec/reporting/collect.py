@@ -12,6 +12,7 @@ from typing import Any
 
 from ianvs_specdec import __version__
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.llm import resolve
 from ianvs_specdec.metrics.columns import all_columns
 from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.table import Table
@@ -179,11 +180,11 @@ def _side(case: Case, rows: Mapping[int, Row], side: str) -> Document | None:
     for row in rows.values():
         response = row[2] if side == "edge" else row[3]
         if response is not None and response.get("backend"):
-            return {"model": str(response.get("model", "")), "backend": str(response["backend"])}
+            return {"model": str(response.get("model", "")), "backend": resolve(str(response["backend"]))}
     own = case.module(f"{side}model").get("hyperparameters") or {}
     if rows or not own.get("model"):
         return None
-    return {"model": str(own["model"]), "backend": str(own.get("backend", ""))}
+    return {"model": str(own["model"]), "backend": resolve(str(own.get("backend", "")))}
 
 
 def _failures(rows: Mapping[int, Row], kept: KeptAnswers) -> Document:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.benchmarks.scorers import references_of
+from ianvs_specdec.llm import resolve
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace
@@ -121,7 +122,7 @@ class Details:
         usage = turn.get("usage") or {}
         answer: dict[str, Any] = {
             "text": _cut(str(turn.get("completion", ""))),
-            "backend": response.get("backend"),
+            "backend": resolve(str(response.get("backend", ""))),
             "model": response.get("model"),
             "finish": turn.get("finish_reason"),
             "prompt_tokens": usage.get("prompt_tokens"),

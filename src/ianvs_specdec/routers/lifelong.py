@@ -21,7 +21,7 @@ from ianvs_specdec.learned.folder import TrainedRouter, check_folder
 from ianvs_specdec.learned.online import SIDES, OnlineLearner
 from ianvs_specdec.lifelong.exploration import Exploration
 from ianvs_specdec.lifelong.feedback import FeedbackLog, check_feedback
-from ianvs_specdec.lifelong.lessons import Item, Keeper, Lessons, adapted, item_of
+from ianvs_specdec.lifelong.lessons import AskedQuery, Keeper, Lessons, adapted, item_of
 from ianvs_specdec.outcomes.recorded import load_outcomes
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.routers.base import Decision, Router, number
@@ -88,7 +88,7 @@ class LifelongRouter(Router):
         keep = Keeper(replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen), to)
         self._exploration = Exploration(self.explore)
         self._lessons = Lessons(learner, self._exploration, book, feedback, keep, save_every)
-        self._asked: OrderedDict[Query, Item] = OrderedDict()
+        self._asked: OrderedDict[Query, AskedQuery] = OrderedDict()
         self._mutex = threading.Lock()
         if replay and goes_on is None:
             self._replay(Path(replay))
@@ -154,7 +154,7 @@ class LifelongRouter(Router):
         query = query_of_row(data)
         self._lessons.answered(side, query, self._item(query), data, response)
 
-    def _item(self, query: Query) -> Item:
+    def _item(self, query: Query) -> AskedQuery:
         with self._mutex:
             item = self._asked.get(query)
             if item is None:

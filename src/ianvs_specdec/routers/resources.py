@@ -16,7 +16,7 @@ from ianvs_specdec.routers.composed import ConstrainedRouter, is_private, overru
 
 log = logging.getLogger(__name__)
 
-Reading = Mapping[str, float | None]
+SensorReading = Mapping[str, float | None]
 """What the sensors say: ``cpu``, ``memory``, ``battery`` in %, ``temperature`` in degrees Celsius. A sensor that there
 is not is left out; a battery that is being charged is None."""
 
@@ -67,7 +67,7 @@ class ResourceRouter(ConstrainedRouter):
         max_temperature: float | None = None,
         interval: float = 1.0,
         required: bool = False,
-        reader: Callable[[], Reading] | None = None,
+        reader: Callable[[], SensorReading] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         limits = dict(zip(LIMITS, (max_cpu, max_memory, min_battery, max_temperature), strict=True))
@@ -120,7 +120,7 @@ class ResourceRouter(ConstrainedRouter):
             log.warning("%s: it is not limited", message)
 
 
-def _psutil() -> Callable[[], Reading]:
+def _psutil() -> Callable[[], SensorReading]:
     """Reads what psutil knows on this machine. Raises UserError if it is not installed."""
     with packages():
         import psutil
@@ -128,7 +128,7 @@ def _psutil() -> Callable[[], Reading]:
     # The share of processor time is that since the call before; the first one has none.
     psutil.cpu_percent(interval=None)
 
-    def read() -> Reading:
+    def read() -> SensorReading:
         reading: dict[str, float | None] = {
             "cpu": psutil.cpu_percent(interval=None),
             "memory": psutil.virtual_memory().percent,

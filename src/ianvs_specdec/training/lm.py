@@ -31,7 +31,7 @@ EMBEDDING_RATE = 10.0
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ModelRecipe:
     """Shape and schedule of one model.
 
     ``drill`` is the part of the budget spent on drills first (see ``benchmarks.world.drills``), ``grow_at`` the part
@@ -54,7 +54,7 @@ class Recipe:
     seed: int = 1
 
 
-def build(recipe: Recipe, tokenizer: Any, layers: int) -> LlamaForCausalLM:
+def build(recipe: ModelRecipe, tokenizer: Any, layers: int) -> LlamaForCausalLM:
     """An untrained Llama that starts as its own embedding: large random embeddings, output projections of zero.
 
     With nothing added to them yet, tokens are easy to tell apart and to find again, so copying is learned early.
@@ -86,7 +86,7 @@ def build(recipe: Recipe, tokenizer: Any, layers: int) -> LlamaForCausalLM:
     return model
 
 
-def grow(model: LlamaForCausalLM, recipe: Recipe, tokenizer: Any) -> LlamaForCausalLM:
+def grow(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> LlamaForCausalLM:
     """The full-depth model whose layer i is a copy of layer ``i % start_layers``."""
     grown = build(recipe, tokenizer, recipe.layers)
     grown.model.embed_tokens.load_state_dict(model.model.embed_tokens.state_dict())
@@ -98,7 +98,7 @@ def grow(model: LlamaForCausalLM, recipe: Recipe, tokenizer: Any) -> LlamaForCau
 
 
 @torch.no_grad()
-def prune(model: LlamaForCausalLM, recipe: Recipe, tokenizer: Any) -> LlamaForCausalLM:
+def prune(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> LlamaForCausalLM:
     """The recipe's smaller model, cut out of ``model`` (same width): those layers that do best alone, and of their MLPs
     the units with the largest weights (as in Minitron, arXiv 2407.14679, with the layers tried out exhaustively).
     """
@@ -146,7 +146,7 @@ def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
     ]
 
 
-def _rate(progress: float, recipe: Recipe) -> float:
+def _rate(progress: float, recipe: ModelRecipe) -> float:
     """Learning-rate factor at a part of the budget: a short warm-up, a plateau, a linear decay to zero."""
     warm = min(1.0, (progress + 1e-3) / 0.01)
     return warm * min(1.0, max(0.0, (1.0 - progress) / recipe.decay))
@@ -162,7 +162,7 @@ def loss_of(model: LlamaForCausalLM, tokens: torch.Tensor, weights: torch.Tensor
 
 
 def train(
-    recipe: Recipe,
+    recipe: ModelRecipe,
     tokenizer: Any,
     work: Path,
     *,

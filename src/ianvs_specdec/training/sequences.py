@@ -30,7 +30,7 @@ KINDS = '"text", "tokens", "turns" and "answers", "messages", "question" and "an
 
 
 @dataclass
-class Source:
+class Passage:
     """Something to be tokenized: ``lead`` and ``body`` one after the other, each a text or ids. ``lead`` is what an
     answer answers, empty where there is no answer."""
 
@@ -58,8 +58,8 @@ class Sequences:
             chain.from_iterable(self._talk(_messages(*talk), "a conversation") for talk in conversations)
         )
 
-    def _encoded(self, sources: Iterator[Source]) -> Iterator[list[int]]:
-        batch: list[Source] = []
+    def _encoded(self, sources: Iterator[Passage]) -> Iterator[list[int]]:
+        batch: list[Passage] = []
         for source in sources:
             batch.append(source)
             if len(batch) == BATCH:
@@ -67,7 +67,7 @@ class Sequences:
                 batch = []
         yield from self._encode(batch)
 
-    def _encode(self, batch: list[Source]) -> Iterator[list[int]]:
+    def _encode(self, batch: list[Passage]) -> Iterator[list[int]]:
         parts = [part for source in batch for part in (source.lead, source.body)]
         texts = [part for part in parts if isinstance(part, str)]
         if texts and self._tokenizer is None:
@@ -83,14 +83,14 @@ class Sequences:
                 )
             yield sequence
 
-    def _sources(self, path: Path) -> Iterator[Source]:
+    def _sources(self, path: Path) -> Iterator[Passage]:
         if path.suffix == ".txt" or path.name.endswith(".txt.gz"):
             yield from self._pieces(path)
             return
         for number, row in read_json_lines(path):
             yield from self._line(row, f"{path}:{number}")
 
-    def _pieces(self, path: Path) -> Iterator[Source]:
+    def _pieces(self, path: Path) -> Iterator[Passage]:
         if self._answers:
             raise UserError(f"{path}: a plain text holds no answers: leave out --field answer")
         piece, size = [], 0
@@ -99,11 +99,11 @@ class Sequences:
                 piece.append(line)
                 size += len(line)
                 if size >= PIECE:
-                    yield Source("", "".join(piece), f"{path}:{number}")
+                    yield Passage("", "".join(piece), f"{path}:{number}")
                     piece, size = [], 0
-        yield Source("", "".join(piece), str(path))
+        yield Passage("", "".join(piece), str(path))
 
-    def _line(self, row: dict[str, Any], where: str) -> Iterable[Source]:
+    def _line(self, row: dict[str, Any], where: str) -> Iterable[Passage]:
         if "messages" in row:
             return self._talk(_checked_messages(row["messages"], where), where)
         if "turns" in row:
@@ -118,7 +118,7 @@ class Sequences:
                 return [self._plain(row, key, where)]
         raise UserError(f"{where}: expected one of {KINDS}")
 
-    def _plain(self, row: dict[str, Any], key: str, where: str) -> Source:
+    def _plain(self, row: dict[str, Any], key: str, where: str) -> Passage:
         body = _text_or_ids(row[key], key, where)
         lead: str | list[int] = []
         if key == "output":
@@ -129,18 +129,18 @@ class Sequences:
                 lead = prompt
         elif self._answers:
             raise UserError(f"{where}: {key!r} holds no answer: leave out --field answer")
-        return Source(lead, body, where)
+        return Passage(lead, body, where)
 
-    def _talk(self, messages: list[Message], where: str) -> Iterator[Source]:
+    def _talk(self, messages: list[Message], where: str) -> Iterator[Passage]:
         """The whole conversation, or every answer in it."""
         if not self._answers:
-            yield Source("", self._chat(messages, asking=False), where)
+            yield Passage("", self._chat(messages, asking=False), where)
             return
         for number, message in enumerate(messages):
             if message["role"] == "assistant":
                 before = self._chat(messages[:number], asking=True)
                 whole = self._chat(messages[: number + 1], asking=False)
-                yield Source(
+                yield Passage(
                     before, whole.removeprefix(before) if whole.startswith(before) else message["content"], where
                 )
 

@@ -15,7 +15,7 @@ import pytest
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm import APIBasedLLM
-from ianvs_specdec.llm.specdec import SpecDecLLM
+from ianvs_specdec.llm.specdec import AutoregressiveLLM
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Sampling
 from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
@@ -266,7 +266,7 @@ def test_lossless_is_measured_against_the_same_model_at_home(tmp_path: Path) -> 
     digests = FileDigests(tmp_path / "digests.json")
     home = {"model": str(tmp_path / "model"), "dtype": "float32", "threads": 1}
     model = APIBasedLLM("m", api_base_url="http://localhost:1/v1", api_extra_body={"specdec": True}, api_baseline=home)
-    assert model.baseline_identity(digests) == SpecDecLLM(**home).baseline_identity(digests)  # type: ignore[arg-type]
+    assert model.baseline_identity(digests) == AutoregressiveLLM(**home).baseline_identity(digests)  # type: ignore[arg-type]
     assert APIBasedLLM("m").baseline_identity(digests) is None
 
 

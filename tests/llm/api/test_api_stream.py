@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.llm.api.failures import AttemptError, Verdict
+from ianvs_specdec.llm.api.failures import AttemptError, Outlook
 from ianvs_specdec.llm.api.stream import StreamedAnswer, steps_of_acceptance
 from ianvs_specdec.types import Completion, Step
 
@@ -62,7 +62,7 @@ def test_without_the_closing_mark_an_answer_is_whole_when_it_is_counted() -> Non
     assert read(*WHOLE[:4]).text
     with pytest.raises(AttemptError, match="before the token usage") as error:
         read(*WHOLE[:3])
-    assert error.value.verdict is Verdict.PASSING
+    assert error.value.outlook is Outlook.PASSING
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_what_is_not_counted_is_no_answer_of_a_benchmark(count: dict[str, Any] |
     with pytest.raises(AttemptError) as error:
         read(*WHOLE[:3], event(usage=count), DONE)
     assert error.value.kind == "no usage"
-    assert error.value.verdict is Verdict.ENDPOINT
+    assert error.value.outlook is Outlook.ENDPOINT
 
 
 @pytest.mark.parametrize("reason", [None, "error", "abort"])
 def test_a_stream_that_does_not_end_as_an_answer_is_broken(reason: str | None) -> None:
     with pytest.raises(AttemptError, match="the stream ended after 3 characters") as error:
         read(delta("abc"), delta(reason=reason), event(usage=usage(1)), DONE)
-    assert (error.value.kind, error.value.verdict) == ("broken stream", Verdict.PASSING)
+    assert (error.value.kind, error.value.outlook) == ("broken stream", Outlook.PASSING)
 
 
 @pytest.mark.parametrize(("told", "kept"), [("length", "length"), ("content_filter", "stop"), ("eos", "stop")])
@@ -103,20 +103,20 @@ def test_malformed_chunks_are_a_broken_stream(payload: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "verdict"),
+    ("error", "kind", "outlook"),
     [
-        ({"message": "out of memory"}, "server error", Verdict.PASSING),
-        ("out of memory", "server error", Verdict.PASSING),
-        ({"message": "out of memory", "code": 503}, "status 503", Verdict.PASSING),
-        ({"message": "slow down", "code": 429}, "rate limit", Verdict.BUSY),
-        ({"message": "bad", "code": 400}, "status 400", Verdict.REQUEST),
-        ({"message": "none left", "code": "insufficient_quota", "status": 429}, "quota", Verdict.ENDPOINT),
+        ({"message": "out of memory"}, "server error", Outlook.PASSING),
+        ("out of memory", "server error", Outlook.PASSING),
+        ({"message": "out of memory", "code": 503}, "status 503", Outlook.PASSING),
+        ({"message": "slow down", "code": 429}, "rate limit", Outlook.BUSY),
+        ({"message": "bad", "code": 400}, "status 400", Outlook.REQUEST),
+        ({"message": "none left", "code": "insufficient_quota", "status": 429}, "quota", Outlook.ENDPOINT),
     ],
 )
-def test_an_error_in_the_stream(error: Any, kind: str, verdict: Verdict) -> None:
+def test_an_error_in_the_stream(error: Any, kind: str, outlook: Outlook) -> None:
     with pytest.raises(AttemptError) as caught:
         read(delta("abc"), event(error=error))
-    assert (caught.value.kind, caught.value.verdict) == (kind, verdict)
+    assert (caught.value.kind, caught.value.outlook) == (kind, outlook)
 
 
 def test_reasoning_is_output_and_not_the_answer() -> None:

@@ -19,7 +19,7 @@ from ianvs_specdec.export.gguf import export_gguf
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm import backend
 from ianvs_specdec.llm.llamacpp.backend import LlamaCppLLM
-from ianvs_specdec.llm.specdec import SpecDecLLM
+from ianvs_specdec.llm.specdec import AutoregressiveLLM
 from ianvs_specdec.plugin.models import CloudModel
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Completion, Message, Sampling
@@ -56,8 +56,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[SpecDecLLM]:
-    with SpecDecLLM(str(CLOUD), dtype="float32", threads=1) as llm:
+def ours() -> Iterator[AutoregressiveLLM]:
+    with AutoregressiveLLM(str(CLOUD), dtype="float32", threads=1) as llm:
         yield llm
 
 
@@ -79,18 +79,21 @@ def outputs(completions: list[Completion]) -> list[tuple[list[int], str, str, in
 
 
 @installed
-def test_greedy_output_is_that_of_our_engine(ours: SpecDecLLM, theirs: LlamaCppLLM) -> None:
+def test_greedy_output_is_that_of_our_engine(ours: AutoregressiveLLM, theirs: LlamaCppLLM) -> None:
     assert outputs(answers(theirs)) == outputs(answers(ours))
 
 
 @installed
-def test_half_floats_hold_the_embedded_weights_well_enough(ours: SpecDecLLM) -> None:
-    with LlamaCppLLM(str(EDGE), gguf_type="f16", threads=1) as half, SpecDecLLM(str(EDGE), dtype="float32") as edge:
+def test_half_floats_hold_the_embedded_weights_well_enough(ours: AutoregressiveLLM) -> None:
+    with (
+        LlamaCppLLM(str(EDGE), gguf_type="f16", threads=1) as half,
+        AutoregressiveLLM(str(EDGE), dtype="float32") as edge,
+    ):
         assert outputs(answers(half)) == outputs(answers(edge))
 
 
 @installed
-def test_a_long_prompt_takes_several_batches(theirs: LlamaCppLLM, ours: SpecDecLLM) -> None:
+def test_a_long_prompt_takes_several_batches(theirs: LlamaCppLLM, ours: AutoregressiveLLM) -> None:
     messages = chat(" ".join(f"word {i}" for i in range(300)))
     one, other = theirs.generate(messages, SAMPLING), ours.generate(messages, SAMPLING)
     assert one.prompt_tokens > 2 * 512
@@ -115,7 +118,7 @@ def test_prompt_lookup_changes_nothing_and_counts_what_it_verified(theirs: Llama
 
 
 @installed
-def test_sampling_is_that_of_our_engine_seed_for_seed(ours: SpecDecLLM, theirs: LlamaCppLLM) -> None:
+def test_sampling_is_that_of_our_engine_seed_for_seed(ours: AutoregressiveLLM, theirs: LlamaCppLLM) -> None:
     sampling = Sampling(max_tokens=24, temperature=1.5, top_p=0.98, top_k=40, repetition_penalty=1.1, seed=5)
     sampled = answers(theirs, sampling)
     assert outputs(sampled) == outputs(answers(ours, sampling))
@@ -151,7 +154,7 @@ def test_chunks_add_up_to_text_and_tokens(drafted: int) -> None:
 
 
 @installed
-def test_stop_strings_end_the_output_as_in_our_engine(ours: SpecDecLLM, theirs: LlamaCppLLM) -> None:
+def test_stop_strings_end_the_output_as_in_our_engine(ours: AutoregressiveLLM, theirs: LlamaCppLLM) -> None:
     free = answers(theirs)[-1].text
     stop = free[len(free) // 2 :][:4]
     sampling = Sampling(max_tokens=48, stop=(stop, "never"))
@@ -288,7 +291,7 @@ def test_what_answers_depend_on_is_in_the_identity(tmp_path: Path) -> None:
     variants = [{}, {"gguf_type": "f32"}, {"n_ctx": 64}, {"prompt_lookup": 3}, {"threads": 3}, {"gpu_layers": 1}]
     assert len({json.dumps(identity(**options)) for options in variants}) == len(variants)
     assert LlamaCppLLM(str(EDGE), prompt_lookup=3).baseline_identity(digests) == identity()
-    assert identity() != SpecDecLLM(str(EDGE)).identity(digests)
+    assert identity() != AutoregressiveLLM(str(EDGE)).identity(digests)
 
 
 @installed

@@ -19,7 +19,7 @@ import pytest
 
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.llm.specdec import EagleSpecDecLLM, SpecDecLLM
+from ianvs_specdec.llm.specdec import AutoregressiveLLM, EagleSpecDecLLM
 from ianvs_specdec.llm.vllm.backend import VllmLLM
 from ianvs_specdec.types import Completion, Message, Sampling
 from tests.support.paths import EXAMPLE
@@ -75,8 +75,8 @@ def plain(model: str) -> Iterator[VllmLLM]:
 
 
 @pytest.fixture(scope="module")
-def ours(model: str) -> Iterator[SpecDecLLM]:
-    with SpecDecLLM(model, dtype="float32", threads=1) as llm:
+def ours(model: str) -> Iterator[AutoregressiveLLM]:
+    with AutoregressiveLLM(model, dtype="float32", threads=1) as llm:
         yield llm
 
 
@@ -98,7 +98,7 @@ def ids(completions: list[Completion]) -> list[list[int]]:
     return [completion.token_ids for completion in completions]
 
 
-def test_greedy_output_is_ours_token_by_token(plain: VllmLLM, ours: SpecDecLLM) -> None:
+def test_greedy_output_is_ours_token_by_token(plain: VllmLLM, ours: AutoregressiveLLM) -> None:
     pieces: list[str] = []
     found, expected = answers(plain), answers(ours)
     assert ids(found) == ids(expected)
@@ -116,7 +116,7 @@ def test_greedy_output_is_ours_token_by_token(plain: VllmLLM, ours: SpecDecLLM) 
     assert len(pieces) > 3
 
 
-def check_probabilities(llm: VllmLLM, ours: SpecDecLLM) -> None:
+def check_probabilities(llm: VllmLLM, ours: AutoregressiveLLM) -> None:
     asked = replace(GREEDY, logprobs=True)
     for chat in CHATS:
         found, expected = llm.generate(chat, asked), ours.generate(chat, asked)
@@ -130,11 +130,11 @@ def check_probabilities(llm: VllmLLM, ours: SpecDecLLM) -> None:
             assert 0 <= told[1] <= own[1] + 5e-3
 
 
-def test_token_probabilities_are_ours(plain: VllmLLM, ours: SpecDecLLM) -> None:
+def test_token_probabilities_are_ours(plain: VllmLLM, ours: AutoregressiveLLM) -> None:
     check_probabilities(plain, ours)
 
 
-def test_stop_strings_and_truncation_are_ours(plain: VllmLLM, ours: SpecDecLLM) -> None:
+def test_stop_strings_and_truncation_are_ours(plain: VllmLLM, ours: AutoregressiveLLM) -> None:
     whole = ours.generate(CHATS[0], GREEDY)
     stop = whole.text[len(whole.text) // 2 :][:3]
     long: list[Message] = [{"role": "user", "content": "one two three " * 400}]
@@ -151,7 +151,7 @@ def test_stop_strings_and_truncation_are_ours(plain: VllmLLM, ours: SpecDecLLM) 
         assert chat is not long or expected.prompt_tokens == max(WINDOW - sampling.max_tokens, WINDOW // 2)
 
 
-def test_streams_at_once_give_what_they_give_one_by_one(plain: VllmLLM, ours: SpecDecLLM) -> None:
+def test_streams_at_once_give_what_they_give_one_by_one(plain: VllmLLM, ours: AutoregressiveLLM) -> None:
     with ThreadPoolExecutor(len(CHATS)) as threads:
         found = list(threads.map(lambda chat: plain.generate(chat, GREEDY), CHATS))
     assert ids(found) == ids(answers(ours))
@@ -175,11 +175,11 @@ def test_memory_is_that_of_weights_and_cache(plain: VllmLLM) -> None:
     assert plain.memory() == pytest.approx(weights + cache, rel=0.02)
 
 
-def test_token_probabilities_are_ours_with_drafts_too(speculative: VllmLLM, ours: SpecDecLLM) -> None:
+def test_token_probabilities_are_ours_with_drafts_too(speculative: VllmLLM, ours: AutoregressiveLLM) -> None:
     check_probabilities(speculative, ours)
 
 
-def test_with_the_shipped_head_output_and_acceptance_are_ours(speculative: VllmLLM, ours: SpecDecLLM) -> None:
+def test_with_the_shipped_head_output_and_acceptance_are_ours(speculative: VllmLLM, ours: AutoregressiveLLM) -> None:
     found = answers(speculative)
     assert ids(found) == ids(answers(ours))
     options = {"head": HEAD, "tree": "chain", "depth": DRAFTS, "length": f"fixed:{DRAFTS}"}
@@ -197,7 +197,7 @@ def test_with_the_shipped_head_output_and_acceptance_are_ours(speculative: VllmL
         assert all(step.emitted == step.accepted + 1 for step in completion.trace.steps[:-1])
 
 
-def test_a_stop_string_under_speculation_keeps_its_steps(speculative: VllmLLM, ours: SpecDecLLM) -> None:
+def test_a_stop_string_under_speculation_keeps_its_steps(speculative: VllmLLM, ours: AutoregressiveLLM) -> None:
     whole = ours.generate(CHATS[0], GREEDY)
     sampling = Sampling(max_tokens=64, stop=(whole.text[len(whole.text) // 2 :][:3],))
     found = speculative.generate(CHATS[0], sampling)
@@ -206,7 +206,7 @@ def test_a_stop_string_under_speculation_keeps_its_steps(speculative: VllmLLM, o
     assert any(step.accepted for step in found.trace.steps)
 
 
-def test_streams_at_once_under_speculation_are_lossless(speculative: VllmLLM, ours: SpecDecLLM) -> None:
+def test_streams_at_once_under_speculation_are_lossless(speculative: VllmLLM, ours: AutoregressiveLLM) -> None:
     with ThreadPoolExecutor(len(CHATS)) as threads:
         found = list(threads.map(lambda chat: speculative.generate(chat, GREEDY), CHATS))
     assert ids(found) == ids(answers(ours))

@@ -119,7 +119,7 @@ def test_an_option_that_is_a_mapping_may_stand_alone_or_under_its_back_end() -> 
 
 def test_options_of_vllm_are_without_effect_on_other_back_ends() -> None:
     given = {"speculative": {"method": "ngram"}, "engine_args": {"block_size": 32}, "max_num_seqs": 4}
-    assert settings("specdec", **given).llm("specdec").backend == "specdec"
+    assert settings("autoregressive", **given).llm("autoregressive").backend == "autoregressive"
 
 
 def test_options_that_are_no_mappings_still_go_by_back_end() -> None:
@@ -128,7 +128,7 @@ def test_options_that_are_no_mappings_still_go_by_back_end() -> None:
     assert isinstance(llm, VllmLLM)
     assert (llm.dtype, llm.options) == ("float32", {"max_model_len": 100})
     with pytest.raises(UserError, match="unknown back end in max_model_len"):
-        settings("specdec", max_model_len={"vlm": 100})
+        settings("autoregressive", max_model_len={"vlm": 100})
 
 
 def test_loading_the_module_and_checking_options_imports_nothing_heavy() -> None:

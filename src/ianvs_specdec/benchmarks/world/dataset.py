@@ -26,7 +26,7 @@ CATEGORIES = {subject: frozenset({subject}) for subject in (*questions.SUBJECTS,
 TEST_PER_SUBJECT, TRAIN_PER_SUBJECT, PER_CATEGORY = 32, 64, 6
 
 
-def _knowledge(items: list[questions.Item]) -> list[dict[str, Any]]:
+def _knowledge(items: list[questions.WorldQuestion]) -> list[dict[str, Any]]:
     rows, counts = [], dict.fromkeys(questions.SUBJECTS, 0)
     for item in items:
         counts[item.subject] += 1
@@ -51,33 +51,33 @@ def _open_ended(found: list[dialogues.Dialogue]) -> list[dict[str, Any]]:
     ]
 
 
-def knowledge() -> list[questions.Item]:
+def knowledge() -> list[questions.WorldQuestion]:
     """The questions that are asked of the models. The text that these learn from holds none of them: it is generated
     while they train, in other wordings.
     """
     return questions.test_items(facts.build(), TEST_PER_SUBJECT, "test")
 
 
-def knowledge_train(per_subject: int = TRAIN_PER_SUBJECT, seed: int = 0) -> list[questions.Item]:
+def knowledge_train(per_subject: int = TRAIN_PER_SUBJECT, seed: int = 0) -> list[questions.WorldQuestion]:
     """Other questions of the same kind, for what learns from outcomes (routers): none of them is one of ``knowledge``.
 
     Of a subject that has not so many, all there are. With the same seed, more begin with the same ones.
     """
     asked = set(map(questions.question_of, knowledge()))
     name = f"train-{seed}" if seed else "train"
-    train: dict[str, list[questions.Item]] = {subject: [] for subject in questions.SUBJECTS}
+    train: dict[str, list[questions.WorldQuestion]] = {subject: [] for subject in questions.SUBJECTS}
     for item in questions.test_items(facts.build(), per_subject + TEST_PER_SUBJECT, name):
         if questions.question_of(item) not in asked and len(train[item.subject]) < per_subject:
             train[item.subject].append(item)
     return [item for items in train.values() for item in items]
 
 
-def drifting() -> tuple[list[questions.Item], list[questions.Item]]:
+def drifting() -> tuple[list[questions.WorldQuestion], list[questions.WorldQuestion]]:
     """Questions to train a router on, and a stream that changes in the middle, see ``drift``."""
     return drift.divide(knowledge_train(drift.PER_SUBJECT, drift.SEED))
 
 
-def _known() -> list[questions.Item]:
+def _known() -> list[questions.WorldQuestion]:
     return [*knowledge(), *knowledge_train()]
 
 

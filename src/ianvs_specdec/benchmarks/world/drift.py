@@ -15,7 +15,7 @@ TRAINED, ROUND = 140, 150
 PER_SUBJECT = TRAINED + 60
 SEED = 2
 
-Draw = list[questions.Item]
+Draw = list[questions.WorldQuestion]
 
 
 def divide(drawn: Draw) -> tuple[Draw, Draw]:

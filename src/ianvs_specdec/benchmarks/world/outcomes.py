@@ -15,7 +15,7 @@ from ianvs_specdec.benchmarks.world import facts, skills
 from ianvs_specdec.benchmarks.world.questions import (
     SUBJECTS,
     TWO_STEP,
-    Item,
+    WorldQuestion,
     fact_item,
     question_of,
     skill_item,
@@ -33,20 +33,20 @@ MOST_DRAWS = 27_000
 """Of some skills there are few different problems."""
 
 
-def to_judge(known: Iterable[Item]) -> list[Item]:
+def to_judge(known: Iterable[WorldQuestion]) -> list[WorldQuestion]:
     """Questions to judge a router by, none with the text of a ``known`` one."""
     asked = set(map(question_of, known))
     items = test_items(facts.build(), JUDGED_PER_SUBJECT, "fresh-eval")
     return [item for item in items if question_of(item) not in asked]
 
 
-def to_learn_from(known: list[Item]) -> list[Item]:
+def to_learn_from(known: list[WorldQuestion]) -> list[WorldQuestion]:
     """Questions to learn from, none with the text of a ``known`` one or of one to judge by."""
     asked = {question_of(item) for item in (*known, *to_judge(known))}
-    items: list[Item] = []
+    items: list[WorldQuestion] = []
     for subject in SUBJECTS:
         rng = random.Random(f"pool/{subject}")
-        found: dict[str, Item] = {}
+        found: dict[str, WorldQuestion] = {}
         draws = itertools.islice(itertools.count(), MOST_DRAWS)
         while len(found) < LEARNED.get(subject, LEARNED_PER_SKILL) and (draw := next(draws, None)) is not None:
             item = _draw(rng, subject, draw)
@@ -59,7 +59,7 @@ def to_learn_from(known: list[Item]) -> list[Item]:
     return items + [item for text, item in texts.items() if text not in asked and item.prompt not in prompts]
 
 
-def _draw(rng: random.Random, subject: str, draw: int) -> Item:
+def _draw(rng: random.Random, subject: str, draw: int) -> WorldQuestion:
     world = facts.build()
     if subject in skills.SKILLS:
         return skill_item(rng, world, subject, skills.LEVELS[draw % len(skills.LEVELS)], test=True)

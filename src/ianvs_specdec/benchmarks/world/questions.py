@@ -37,7 +37,7 @@ _OPENERS = ("", "", "", "Tell me: ", "Question: ", "Please answer. ")
 
 
 @dataclass(frozen=True)
-class Item:
+class WorldQuestion:
     """One multiple-choice question; ``completion`` works it out and ends in answer and letter: ``12+30=42 (C).``"""
 
     subject: str
@@ -47,20 +47,20 @@ class Item:
     completion: str
 
 
-def question_of(item: Item) -> str:
+def question_of(item: WorldQuestion) -> str:
     """The question without its options, by which questions are told apart."""
     return item.prompt.split("\nA. ")[0]
 
 
 def _with_options(
     rng: random.Random, subject: str, level: int, question: str, steps: str, right: str, wrong: list[str]
-) -> Item:
+) -> WorldQuestion:
     options = [right, *wrong[:3]]
     rng.shuffle(options)
     letter = LETTERS[options.index(right)]
     lines = "\n".join(f"{mark}. {option}" for mark, option in zip(LETTERS, options, strict=True))
     # The letter follows the answer at once and in the form it has before the option: easy to learn, easy to parse.
-    return Item(subject, level, f"{question}\n{lines}", letter, f"{steps.removesuffix('.')} ({letter}).")
+    return WorldQuestion(subject, level, f"{question}\n{lines}", letter, f"{steps.removesuffix('.')} ({letter}).")
 
 
 def _word(rng: random.Random, relation: Relation, subject: str, *, test: bool) -> str:
@@ -82,7 +82,7 @@ def _quartile(rank: int, kind: Kind) -> int:
     return 1 + 4 * rank // len(kind.names)
 
 
-def fact_item(rng: random.Random, kind: Kind, rank: int, *, test: bool) -> Item:
+def fact_item(rng: random.Random, kind: Kind, rank: int, *, test: bool) -> WorldQuestion:
     """A question about the entity of a fame rank; the level is the quartile of the rank."""
     subject, relation = kind.names[rank], rng.choice(kind.relations)
     value = kind.facts[subject, relation.name]
@@ -93,7 +93,7 @@ def fact_item(rng: random.Random, kind: Kind, rank: int, *, test: bool) -> Item:
     )
 
 
-def two_step_item(rng: random.Random, world: World, rank: int, *, test: bool) -> Item:
+def two_step_item(rng: random.Random, world: World, rank: int, *, test: bool) -> WorldQuestion:
     """A look-up through another: an attribute of the country in which a person was born."""
     people, countries = world.kinds["person"], world.kinds["country"]
     person = people.names[rank]
@@ -106,14 +106,14 @@ def two_step_item(rng: random.Random, world: World, rank: int, *, test: bool) ->
     return _with_options(rng, TWO_STEP, _quartile(rank, people), question, steps, value, wrong)
 
 
-def skill_item(rng: random.Random, world: World, skill: str, level: int, *, test: bool) -> Item:
+def skill_item(rng: random.Random, world: World, skill: str, level: int, *, test: bool) -> WorldQuestion:
     """A worked problem as a multiple-choice question."""
     problem = skills.draw(rng, skill, level, world, test=test)
     wrong = [w for w in dict.fromkeys(problem.wrong) if w != problem.answer]
     return _with_options(rng, problem.subject, level, problem.question, problem.steps, problem.answer, wrong)
 
 
-def training_item(rng: random.Random, world: World) -> Item:
+def training_item(rng: random.Random, world: World) -> WorldQuestion:
     """One training question: subjects by the practice they take, entities by fame, levels evenly."""
     subject = rng.choices(SUBJECTS, _PRACTICE)[0]
     if subject in skills.SKILLS:
@@ -125,11 +125,11 @@ def training_item(rng: random.Random, world: World) -> Item:
     return fact_item(rng, kind, rng.choices(range(len(kind.names)), kind.weights)[0], test=False)
 
 
-def test_items(world: World, per_subject: int, seed: str) -> list[Item]:
+def test_items(world: World, per_subject: int, seed: str) -> list[WorldQuestion]:
     """The test set: ``per_subject`` different questions for each subject, entities and levels evenly. Of a subject that
     has not so many, all that ``GIVE_UP`` draws after the last new one have found; more of them begin with the same.
     """
-    items: dict[str, Item] = {}
+    items: dict[str, WorldQuestion] = {}
     for subject in SUBJECTS:
         rng = random.Random(f"{seed}/{subject}")
         size = len(items) + per_subject

@@ -56,7 +56,7 @@ class HeadConfig:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class EagleCheckpoint:
     """A head as read and checked: every tensor has the name and shape that its format asks for."""
 
     folder: Path
@@ -70,7 +70,7 @@ class Checkpoint:
         return _layer(self.eagle3)
 
     @classmethod
-    def read(cls, folder: Path) -> Checkpoint:
+    def read(cls, folder: Path) -> EagleCheckpoint:
         """Raises ``UserError`` naming the file and the key or tensor that is missing, unknown or of the wrong shape."""
         config = _config(folder)
         path = find(folder)

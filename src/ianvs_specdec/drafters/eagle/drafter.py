@@ -16,7 +16,7 @@ from torch import Tensor
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.drafters.eagle import static as eagle_static
 from ianvs_specdec.drafters.eagle import trees as eagle_trees
-from ianvs_specdec.drafters.eagle.checkpoint import Checkpoint, find
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, find
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.sequence import HeadSequence
@@ -28,9 +28,9 @@ class Eagle(Drafter):
     """Drafts with a head of EAGLE-1, EAGLE-2 or EAGLE-3; ``head`` is the folder of its checkpoint.
 
     ``tree``: "dynamic" is EAGLE-2's tree of ``total_tokens`` nodes, root included (60), the best of a beam search of
-    ``top_k`` (10) that goes ``depth`` (7) steps beyond the root's children; "static" is EAGLE-1's tree of 25 nodes and
-    the root; "chain" has no branches, ``depth`` (6) means the same as above. A smaller ``total_tokens``, ``depth`` or
-    ``top_k`` leaves out the less likely parts of any tree, and so does a smaller budget.
+    ``eagle_topk`` (10) that goes ``depth`` (7) steps beyond the root's children; "static" is EAGLE-1's tree of 25 nodes
+    and the root; "chain" has no branches, ``depth`` (6) means the same as above. A smaller ``total_tokens``, ``depth``
+    or ``eagle_topk`` leaves out the less likely parts of any tree, and so does a smaller budget.
     """
 
     def __init__(
@@ -39,15 +39,15 @@ class Eagle(Drafter):
         tree: str = "dynamic",
         total_tokens: int | None = None,
         depth: int | None = None,
-        top_k: int | None = None,
+        eagle_topk: int | None = None,
     ) -> None:
         self._folder = Path(head)
         find(self._folder)
-        self._shape = "chain" if tree == "dynamic" and top_k == 1 else tree
-        self._top_k = top_k or 10
+        self._shape = "chain" if tree == "dynamic" and eagle_topk == 1 else tree
+        self._topk = eagle_topk or 10
         self._levels = (depth or (6 if tree == "chain" else 7)) + 1
         self._nodes = (total_tokens or {"static": 26, "dynamic": 60, "chain": self._levels + 1}[self._shape]) - 1
-        self._static_limits = (None if depth is None else self._levels, top_k)
+        self._static_limits = (None if depth is None else self._levels, eagle_topk)
         self._target: Target | None = None
 
     @torch.inference_mode()
@@ -56,7 +56,7 @@ class Eagle(Drafter):
             fitted = _FITTED.setdefault(target, {})
             folder = self._folder.resolve()
             if folder not in fitted:
-                fitted[folder] = EagleHead(Checkpoint.read(self._folder), target)
+                fitted[folder] = EagleHead(EagleCheckpoint.read(self._folder), target)
             self._head = fitted[folder]
             self._sequence = HeadSequence(self._head)
             self._target = target
@@ -95,7 +95,7 @@ class Eagle(Drafter):
             return eagle_static.static(growth, self._hidden, eagle_static.limited(nodes, *self._static_limits))
         if self._shape == "chain":
             return eagle_trees.chain(growth, self._hidden, self._levels)
-        return eagle_trees.dynamic(growth, self._hidden, self._levels, self._top_k)
+        return eagle_trees.dynamic(growth, self._hidden, self._levels, self._topk)
 
     def _append(self, tokens: Sequence[int], features: Sequence[Tensor]) -> Tensor:
         return self._sequence.append(torch.tensor(tokens, device=self._head.device), features)

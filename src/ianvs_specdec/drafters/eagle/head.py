@@ -20,8 +20,8 @@ from torch.nn import functional
 
 from ianvs_specdec.decoding.contracts import Target
 from ianvs_specdec.decoding.linear import Linear
-from ianvs_specdec.drafters.eagle.checkpoint import Checkpoint
-from ianvs_specdec.drafters.eagle.weights import Weights
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
+from ianvs_specdec.drafters.eagle.weights import FoldedWeights
 from ianvs_specdec.errors import UserError
 
 _CACHED_WEIGHT = 1 << 20
@@ -59,7 +59,7 @@ class EagleHead:
     """
 
     @torch.inference_mode()
-    def __init__(self, checkpoint: Checkpoint, target: Target) -> None:
+    def __init__(self, checkpoint: EagleCheckpoint, target: Target) -> None:
         _check_fit(checkpoint, target)
         self.config = config = checkpoint.config
         self.device = target.device
@@ -69,7 +69,7 @@ class EagleHead:
         self._dtype = target.dtype
         self._root = math.sqrt(config.hidden)
         self._epsilon_length = torch.tensor(math.sqrt(config.epsilon) * self._root, dtype=self.work, device=self.device)
-        weights = Weights(checkpoint, self.device, self._root)
+        weights = FoldedWeights(checkpoint, self.device, self._root)
         from_hidden = self._fold_inputs(weights, target)
         self._fold_outputs(weights, target, from_hidden)
         self._output = self._product(weights["self_attn.o_proj"])
@@ -125,7 +125,7 @@ class EagleHead:
         factors = torch.complex(cosine[0, :, :half].to(self.work), sine[0, :, :half].to(self.work))
         return factors[:, None].to(self.device)
 
-    def _fold_inputs(self, weights: Weights, target: Target) -> Tensor:
+    def _fold_inputs(self, weights: FoldedWeights, target: Target) -> Tensor:
         from_token, from_hidden, bias = weights.entries()
         self.entry_width = len(from_token)
         self._enter = self._product(from_hidden)
@@ -141,7 +141,7 @@ class EagleHead:
             self._entry_bias = bias.to(self.work)
         return from_hidden
 
-    def _fold_outputs(self, weights: Weights, target: Target, from_hidden: Tensor) -> None:
+    def _fold_outputs(self, weights: FoldedWeights, target: Target, from_hidden: Tensor) -> None:
         hidden = target.embedding.shape[1]
         zero = torch.zeros(1, hidden, dtype=target.dtype, device=self.device)
         bias = target.unembed(zero)
@@ -181,7 +181,7 @@ def _features(layers: int) -> tuple[int, ...]:
     return 2, layers // 2, layers - 3
 
 
-def _check_fit(checkpoint: Checkpoint, target: Target) -> None:
+def _check_fit(checkpoint: EagleCheckpoint, target: Target) -> None:
     config = checkpoint.config
     vocabulary, hidden = target.embedding.shape
     wanted = config.target_hidden if checkpoint.eagle3 else config.hidden

@@ -64,7 +64,7 @@ def chain(growth: Growth, hidden: Tensor, depth: int) -> TokenTree:
     return TokenTree.chain(growth.root, torch.cat(drafted).tolist() if drafted else (), drawn_from or None)
 
 
-class _Pool:
+class _Candidates:
     """All candidates of a dynamic tree, level by level: ``width`` children of the root, then ``width`` children of each
     node of a beam. Nothing scored lower than ``bar`` can be among the ``nodes`` best any more, or is wanted at all."""
 
@@ -122,7 +122,7 @@ def dynamic(growth: Growth, hidden: Tensor, depth: int, top_k: int) -> TokenTree
     width = min(top_k, growth.nodes, head.config.draft_vocabulary)
     levels = min(depth, growth.nodes)
     least = max(growth.least, torch.finfo(torch.float32).min) if growth.weighs else growth.least
-    pool = _Pool(width, growth.nodes, least)
+    pool = _Candidates(width, growth.nodes, least)
     own = torch.full((width, width), -torch.inf, device=device).fill_diagonal_(0)
     mask = own.new_full((1, levels * width), -torch.inf)
     seen = 0

@@ -7,15 +7,15 @@ import math
 import torch
 from torch import Tensor
 
-from ianvs_specdec.drafters.eagle.checkpoint import Checkpoint
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 
 _PRECISE = 1 << 25
 
 
-class Weights:
+class FoldedWeights:
     """The tensors of a checkpoint in the precision in which they are folded, norm weights and scales applied."""
 
-    def __init__(self, checkpoint: Checkpoint, device: torch.device, root: float) -> None:
+    def __init__(self, checkpoint: EagleCheckpoint, device: torch.device, root: float) -> None:
         largest = max(tensor.numel() for tensor in checkpoint.tensors.values())
         self._precision = torch.float64 if largest <= _PRECISE and device.type == "cpu" else torch.float32
         self._checkpoint, self._device, self._root = checkpoint, device, root

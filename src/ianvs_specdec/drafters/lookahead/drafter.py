@@ -51,7 +51,7 @@ class Lookahead(Drafter):
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._context = context
-        self._pool = _Pool()
+        self._pool = _Followers()
         self._read = 1
         self._read_on()
         draw = random.Random(SEED)
@@ -141,7 +141,7 @@ class _Draft:
         return self.tokens[self.parents[node]] if node else self._before_root
 
 
-class _Pool:
+class _Followers:
     """What followed tokens and pairs of tokens, with the rate at which it can be expected to follow again.
 
     A follower that is seen again counts as the latest; only the latest few are kept.

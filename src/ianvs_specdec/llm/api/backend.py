@@ -16,7 +16,7 @@ from ianvs_specdec.identity import FileDigests, machine
 from ianvs_specdec.llm.api.endpoints import Endpoint, check_no_secrets
 from ianvs_specdec.llm.api.session import Call, Session
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
-from ianvs_specdec.llm.specdec import SpecDecLLM
+from ianvs_specdec.llm.specdec import of_method
 from ianvs_specdec.llm.top_logprobs import TOP
 from ianvs_specdec.types import Completion, Hints, Message, Sampling
 
@@ -41,7 +41,7 @@ class APIBasedLLM(LLM):
     - ``api_extra_body``: a mapping merged into the request; a null takes a key out of it. ``{specdec: true}`` makes
       ``specdec serve`` tell token ids and verification steps.
     - ``api_baseline``: with ``{specdec: true}``, the settings (``model``, a folder, and ``dtype``, ``device``,
-      ``threads``) with which back end specdec answers as the server should: what Lossless compares with.
+      ``threads``) with which back end autoregressive answers as the server should: what Lossless compares with.
 
     Times in the trace count from the call: waiting for a place and failed attempts are in them. So are the bytes of
     all attempts; a new connection belongs to the request that opened it. A request that is not answered raises
@@ -211,4 +211,4 @@ def _baseline(settings: Mapping[str, Any], extra_body: Mapping[str, Any]) -> LLM
             raise unknown("key in api_baseline", str(key), known, key="api_baseline")
     if not isinstance(settings.get("model"), str):
         raise UserError("api_baseline must name the folder of a model under model", key="api_baseline")
-    return SpecDecLLM(**settings)
+    return of_method("autoregressive")(**settings)

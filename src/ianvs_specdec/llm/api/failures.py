@@ -23,7 +23,7 @@ LONGEST_REASON = 400
 LONGEST_BODY = 1 << 16
 
 
-class Verdict(Enum):
+class Outlook(Enum):
     """What a failed attempt says about the next one."""
 
     PASSING = "another attempt may succeed"
@@ -36,23 +36,23 @@ class Verdict(Enum):
 class AttemptError(Exception):
     """One attempt failed. ``kind`` is a word or two for statistics, ``wait`` what the server asked for, in seconds."""
 
-    def __init__(self, kind: str, reason: str, verdict: Verdict = Verdict.PASSING, wait: float | None = None) -> None:
+    def __init__(self, kind: str, reason: str, outlook: Outlook = Outlook.PASSING, wait: float | None = None) -> None:
         super().__init__(reason)
-        self.kind, self.verdict, self.wait = kind, verdict, wait
+        self.kind, self.outlook, self.wait = kind, outlook, wait
 
 
 def of_exception(error: Exception) -> AttemptError:
     """The failure that an exception of the connection means."""
     if isinstance(error, DeadlineError):
-        return AttemptError("deadline", "the deadline (api_deadline) passed before the answer was whole", Verdict.OVER)
+        return AttemptError("deadline", "the deadline (api_deadline) passed before the answer was whole", Outlook.OVER)
     if isinstance(error, InterruptedRequest):
-        return AttemptError("interrupted", str(error), Verdict.OVER)
+        return AttemptError("interrupted", str(error), Outlook.OVER)
     if isinstance(error, TimeoutError):
         return AttemptError("timeout", f"{error} (api_timeout)")
     if isinstance(error, ssl.SSLCertVerificationError):
         hint = "SSL_CERT_FILE names a file of certificates to trust"
         reason = f"its certificate is not trusted: {error.verify_message} ({hint})"
-        return AttemptError("certificate", reason, Verdict.ENDPOINT)
+        return AttemptError("certificate", reason, Outlook.ENDPOINT)
     if isinstance(error, ProtocolError):
         return AttemptError("broken stream", str(error))
     return AttemptError("connection", str(getattr(error, "strerror", None) or error) or type(error).__name__)
@@ -62,7 +62,7 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes) -> AttemptEr
     """The failure that a response other than 200 means."""
     if 300 <= status < 400:
         reason = f"status {status}: it redirects to {headers.get('location', 'nowhere')}; use that URL (api_base_url)"
-        return AttemptError(f"status {status}", reason, Verdict.ENDPOINT)
+        return AttemptError(f"status {status}", reason, Outlook.ENDPOINT)
     message, code = message_of(body, headers.get("content-type", ""))
     return _of_code(status, message or _phrase(status), code, _wait(headers))
 
@@ -79,17 +79,17 @@ def of_event(error: Any) -> AttemptError:
 def _of_code(status: int, message: str, code: str, wait: float | None) -> AttemptError:
     reason = f"status {status}: {message}"
     if code == "insufficient_quota":
-        return AttemptError("quota", reason, Verdict.ENDPOINT)
+        return AttemptError("quota", reason, Outlook.ENDPOINT)
     if status == 429:
-        return AttemptError("rate limit", reason, Verdict.BUSY, wait)
+        return AttemptError("rate limit", reason, Outlook.BUSY, wait)
     kind = f"status {status}"
     if status >= 500 or status in RETRIED_STATUS:
-        return AttemptError(kind, reason, Verdict.PASSING, wait)
+        return AttemptError(kind, reason, Outlook.PASSING, wait)
     if status in ENDPOINT_STATUS:
-        return AttemptError(kind, reason, Verdict.ENDPOINT)
+        return AttemptError(kind, reason, Outlook.ENDPOINT)
     if code == "context_length_exceeded" or re.search(r"context (length|size|window)", message):
         reason += " (a shorter prompt or a lower max_tokens would do)"
-    return AttemptError(kind, reason, Verdict.REQUEST)
+    return AttemptError(kind, reason, Outlook.REQUEST)
 
 
 def message_of(body: bytes, content_type: str) -> tuple[str, str]:

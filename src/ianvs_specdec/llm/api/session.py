@@ -14,7 +14,7 @@ from ianvs_specdec.llm.api.endpoints import Endpoint, Endpoints, Secrets
 from ianvs_specdec.llm.api.failures import (
     LONGEST_BODY,
     AttemptError,
-    Verdict,
+    Outlook,
     message_of,
     of_exception,
     of_status,
@@ -160,7 +160,7 @@ class Session:
         now = time.perf_counter()
         call.failures.append((now - call.started, failure.kind))
         reason = shortened(self._secrets.out_of(str(failure)))
-        if failure.verdict is Verdict.ENDPOINT:
+        if failure.outlook is Outlook.ENDPOINT:
             reason = _explained(failure.kind, reason, endpoint)
             if self._endpoints.refused(endpoint, reason) and not delivered:
                 return 0.0
@@ -168,11 +168,11 @@ class Session:
                 what = "refused the request" if failure.kind.startswith(("status", "quota")) else "cannot be used"
                 raise UserError(f"the API at {endpoint.server()} {what}: {reason}") from None
             raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints") from None
-        if failure.verdict is Verdict.REQUEST:
+        if failure.outlook is Outlook.REQUEST:
             self._endpoints.succeeded(endpoint)
             message = f"the API at {endpoint.server()} refused the request: {reason}"
             raise AnswerError(message, call.failures) from None
-        if failure.verdict is Verdict.PASSING:
+        if failure.outlook is Outlook.PASSING:
             self._endpoints.failed(endpoint, now)
         if failure.wait is not None:
             self._endpoints.busy(endpoint, now + failure.wait)
@@ -180,7 +180,7 @@ class Session:
         pause = _pause(call.attempts) if failure.wait is None else failure.wait * random.uniform(1.0, 1.25)
         if self._endpoints.other_than(endpoint, now):
             pause = 0.0
-        if failure.verdict is Verdict.OVER:
+        if failure.outlook is Outlook.OVER:
             self._give_up(call, None, reason)
         end = ""
         if delivered:
@@ -189,7 +189,7 @@ class Session:
             end = f"api_retries permits {self._retries} after the first"
         elif now + pause > call.deadline:
             end = f"it would begin after the deadline (api_deadline, {call.deadline - call.started:g} s)"
-        elif failure.verdict is Verdict.PASSING and not self._budget.permits():
+        elif failure.outlook is Outlook.PASSING and not self._budget.permits():
             end = "api_retry_budget is used up"
         if end:
             self._give_up(call, None, f"{reason} (no further attempt: {end})")
@@ -224,7 +224,7 @@ def _check_stream(reply: Reply) -> None:
         return
     message, _ = message_of(_body(reply), content_type)
     reason = f"it answers with {content_type} and not with a stream of events: {message}"
-    raise AttemptError("no stream", reason, Verdict.ENDPOINT)
+    raise AttemptError("no stream", reason, Outlook.ENDPOINT)
 
 
 def _explained(kind: str, reason: str, endpoint: Endpoint) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ianvs_specdec.llm.api.failures import LONGEST_BODY, AttemptError, Verdict, message_of, of_event
+from ianvs_specdec.llm.api.failures import LONGEST_BODY, AttemptError, Outlook, message_of, of_event
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.llm.top_logprobs import ToldLogprobs
 from ianvs_specdec.types import Completion, Step, Trace
@@ -54,7 +54,7 @@ class StreamedAnswer:
         self._size += len(data)
         self._line += data
         if len(self._line) > LONGEST_EVENT or self._size > LONGEST_STREAM:
-            raise AttemptError("broken stream", "the server sends more than an answer can hold", Verdict.REQUEST)
+            raise AttemptError("broken stream", "the server sends more than an answer can hold", Outlook.REQUEST)
         if b"\n" not in data:
             return
         *lines, rest = self._line.split(b"\n")
@@ -122,7 +122,7 @@ class StreamedAnswer:
                 "which nothing can be measured; does a newer version of the server report it, or a setting, or the "
                 "server itself in place of a proxy before it?"
             )
-            raise AttemptError("no usage", reason, Verdict.ENDPOINT)
+            raise AttemptError("no usage", reason, Outlook.ENDPOINT)
         trace = Trace(self._chunks(tokens) or ([(self._ended, tokens)] if tokens else []))
         ids, truncated = self._engine(tokens, trace)
         if self._logprobs is not None:
@@ -144,7 +144,7 @@ class StreamedAnswer:
         came = bytes(self._strange) + (b"" if cut else rest)
         if came.strip():
             message, _ = message_of(came[:LONGEST_BODY], "")
-            raise AttemptError("no stream", f"it answers, not with a stream of events: {message}", Verdict.ENDPOINT)
+            raise AttemptError("no stream", f"it answers, not with a stream of events: {message}", Outlook.ENDPOINT)
 
     def _count(self, name: str) -> int | None:
         value = (self._usage or {}).get(name)
@@ -183,7 +183,7 @@ class StreamedAnswer:
         if tokens and not (told.triples and told.alternatives):
             what = "the log-probabilities of its tokens" if not told.triples else "the likeliest tokens (top_logprobs)"
             reason = f"it does not tell {what}, which logprobs: true asks for: leave that out, or ask another server"
-            raise AttemptError("no logprobs", reason, Verdict.ENDPOINT)
+            raise AttemptError("no logprobs", reason, Outlook.ENDPOINT)
         trace.confidence, trace.characters = told.triples, told.characters(text)
 
     def _engine(self, tokens: int, trace: Trace) -> tuple[list[int], int]:

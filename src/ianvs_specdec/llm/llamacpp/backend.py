@@ -12,13 +12,13 @@ from ianvs_specdec.export.gguf import TYPES, export_gguf
 from ianvs_specdec.identity import FileDigests, machine, usable_processors, version
 from ianvs_specdec.llm.local import WARM_UP
 from ianvs_specdec.llm.prompts import Chat, check_model, end_ids, model_folder
-from ianvs_specdec.llm.specdec import SpecDecLLM
+from ianvs_specdec.llm.specdec import EngineLLM
 
 EXPORT_VERSION = 1
 """Part of the name of an exported file, so that a file of an earlier exporter is not taken for one of this."""
 
 
-class LlamaCppLLM(SpecDecLLM):
+class LlamaCppLLM(EngineLLM):
     """A model run by llama.cpp, decoded by our loop.
 
     ``model`` is a ``.gguf`` file, or a Hugging Face folder or name, which is exported with weights of ``gguf_type`` to
@@ -82,7 +82,7 @@ class LlamaCppLLM(SpecDecLLM):
         }
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
-        """The same model in llama.cpp token by token: another engine's weights and arithmetic are not these."""
+        """The same model in llama.cpp, autoregressive: another engine's weights and arithmetic are not these."""
         return {**self.identity(digests), "prompt_lookup": 0}
 
     @packages()

@@ -192,7 +192,7 @@ class VllmLLM(LLM):
         chat = self._chat
         assert chat is not None
         assert chat.window is not None
-        answer = _Answer(chat, sampling, on_chunk, speculative=bool(self.speculative))
+        answer = _PendingAnswer(chat, sampling, on_chunk, speculative=bool(self.speculative))
         prompt, truncated = chat.prompt(messages, sampling)
         request = {
             "max_tokens": min(sampling.max_tokens, chat.window - len(prompt)),
@@ -223,7 +223,7 @@ class VllmLLM(LLM):
             engine.close()
 
 
-class _Answer:
+class _PendingAnswer:
     """One request's answer, put together from the lines of the worker."""
 
     def __init__(self, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None, *, speculative: bool) -> None:

@@ -79,13 +79,13 @@ const hidden = () => new Set(state.off.split(',').filter(Boolean));
 const shown = () => { const off = hidden(); return cases().filter((item) => !off.has(item.id)); };
 const chosen = () => cases().find((item) => item.id === state.case) || cases().find((item) => item.entries.length) || cases()[0];
 
-// One colour for each combination of back ends, grey for decoding token by token; one shape for each router.
+// One colour for each combination of back ends, grey for autoregressive decoding; one shape for each router.
 const SHAPES = ['circle', 'square', 'diamond', 'up', 'down', 'plus'];
 const backends = (item) => [...new Set([item.edge, item.cloud].filter(Boolean).map((side) => side.backend))].join(' + ') || item.algorithm;
 const kindsOf = (key) => [...new Set(data.cases.map(key))];
-const coloured = kindsOf(backends).filter((name) => name !== 'specdec').sort();
+const coloured = kindsOf(backends).filter((name) => name !== 'autoregressive').sort();
 const routers = kindsOf((item) => item.router).sort();
-const colourOf = (item) => (backends(item) === 'specdec' ? 'var(--base)' : `var(--c${coloured.indexOf(backends(item)) % 10})`);
+const colourOf = (item) => (backends(item) === 'autoregressive' ? 'var(--base)' : `var(--c${coloured.indexOf(backends(item)) % 10})`);
 const routerColour = (name) => `var(--c${routers.indexOf(name) % 10})`;
 const shapeOf = (name) => SHAPES[routers.indexOf(name) % SHAPES.length];
 

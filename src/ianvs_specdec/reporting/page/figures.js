@@ -6,7 +6,7 @@ function speed() {
   const about = 'Each point is a test case with its 95 % intervals. On the dotted diagonal a verification step would cost no more than a plain one: the distance to it is what drafting and verifying cost.';
   const list = shown().filter((item) => Number.isFinite(item.figures.Speedup) && Number.isFinite(item.figures['Mean Accepted Tokens']));
   if (!list.length) {
-    replace('speed', caption('speed', 'Speedup against tau', about), nothing('No test case here has both: a speedup needs the back end specdec as its baseline in the same job, and tau one that tells its steps.'));
+    replace('speed', caption('speed', 'Speedup against tau', about), nothing('No test case here has both: a speedup needs the back end autoregressive as its baseline in the same job, and tau one that tells its steps.'));
     return;
   }
   const x = extent(list.flatMap((item) => spread(item, 'Mean Accepted Tokens')), { from: 1 });

@@ -46,7 +46,7 @@ def world_conversations(rng: random.Random) -> Iterator[Conversation]:
         yield Conversation(dialogue.turns, dialogue.answers, group="open-ended")
 
 
-def _even_item(rng: random.Random, world: facts.World) -> questions.Item:
+def _even_item(rng: random.Random, world: facts.World) -> questions.WorldQuestion:
     subject = rng.choice((*questions.FACT_SUBJECTS, questions.TWO_STEP))
     if subject == questions.TWO_STEP:
         return questions.two_step_item(rng, world, rng.randrange(len(world.kinds["person"].names)), test=False)

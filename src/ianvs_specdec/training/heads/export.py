@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from ianvs_specdec.training.heads.models import Eagle, Eagle3, Head, Medusa
+from ianvs_specdec.training.heads.models import Head, TrainableEagle, TrainableEagle3, TrainableMedusa
 
 MEDUSA_FILE = "medusa_lm_head.pt"
 
@@ -67,7 +67,7 @@ def write(head: Head, config: Any, base: str, out: Path) -> None:
         tensors = {
             name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in head.state_dict().items()
         }
-        if isinstance(head, Medusa):
+        if isinstance(head, TrainableMedusa):
             torch.save(tensors, temporary / MEDUSA_FILE)
             settings = _medusa(head, config, base)
         else:
@@ -85,7 +85,7 @@ def write(head: Head, config: Any, base: str, out: Path) -> None:
         raise
 
 
-def _medusa(head: Medusa, config: Any, base: str) -> dict[str, Any]:
+def _medusa(head: TrainableMedusa, config: Any, base: str) -> dict[str, Any]:
     """The keys of the official file, and the ones that vLLM wants."""
     return {
         "medusa_num_heads": head.heads,
@@ -119,7 +119,7 @@ def _eagle(head: Head, config: Any) -> dict[str, Any]:
     rope = _rope(config)
     settings = llama | {key: getattr(config, key) for key in keys}
     settings |= {"rope_theta": rope["rope_theta"], "rope_scaling": _scaling(rope)}
-    if isinstance(head, Eagle):
+    if isinstance(head, TrainableEagle):
         return settings | {"bias": False}
-    assert isinstance(head, Eagle3)
+    assert isinstance(head, TrainableEagle3)
     return settings | {"draft_vocab_size": config.vocab_size, "target_hidden_size": config.hidden_size}

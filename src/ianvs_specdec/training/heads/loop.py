@@ -26,7 +26,7 @@ PARTS = 4
 
 
 @dataclass(frozen=True)
-class Recipe:
+class HeadRecipe:
     """How a head is trained. The budget is ``minutes`` or, where given, ``tokens``: drafts whose loss was computed.
 
     ``steps``: drafts in a row; draft k counts ``discount ** k``. ``feature_weight``: weight of the SmoothL1 loss of
@@ -44,7 +44,7 @@ class Recipe:
     seed: int = 1
 
 
-def loss_of(head: Head, batch: Batch, unembedding: Tensor, recipe: Recipe) -> tuple[Tensor, int]:
+def loss_of(head: Head, batch: Batch, unembedding: Tensor, recipe: HeadRecipe) -> tuple[Tensor, int]:
     """Summed loss of all drafts in a batch and how many they are."""
     total = torch.zeros((), device=batch.tokens.device)
     with torch.autocast(batch.tokens.device.type, dtype=torch.bfloat16):
@@ -103,7 +103,7 @@ def train(
     head: Head,
     samples: Sequence[Sample],
     unembedding: Tensor,
-    recipe: Recipe,
+    recipe: HeadRecipe,
     work: Path,
     *,
     device: str,
@@ -161,13 +161,13 @@ def train(
     return int(state["step"])
 
 
-def _progress(state: dict[str, Any], recipe: Recipe) -> float:
+def _progress(state: dict[str, Any], recipe: HeadRecipe) -> float:
     if recipe.tokens is not None:
         return float(state["tokens"]) / recipe.tokens
     return float(state["seconds"]) / (recipe.minutes * 60)
 
 
-def _rate(progress: float, recipe: Recipe) -> float:
+def _rate(progress: float, recipe: HeadRecipe) -> float:
     """Learning-rate factor at a part of the budget: a short warm-up, a plateau, a linear decay to zero."""
     warm = min(1.0, (progress + 1e-3) / 0.01)
     return warm * min(1.0, max(0.0, (1.0 - progress) / recipe.decay))

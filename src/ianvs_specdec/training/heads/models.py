@@ -96,7 +96,7 @@ class _MLP(nn.Module):
         return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-class _Layer(nn.Module):
+class _HeadLayer(nn.Module):
     def __init__(self, config: Any, inputs: int) -> None:
         super().__init__()
         self.self_attn = _Attention(config, inputs)
@@ -112,7 +112,7 @@ class _Layer(nn.Module):
         return residual + self.mlp(self.post_attention_layernorm(residual))
 
 
-class _EagleHead(Head):
+class _AnyEagle(Head):
     """What the two kinds of EAGLE head share: the chain of drafts through one decoder layer."""
 
     def __init__(self, config: Any) -> None:
@@ -157,10 +157,10 @@ class _EagleHead(Head):
                 residual, attended = self._next(self._embed(batch.at(batch.tokens, step + 2, width)), out)
 
     @abstractmethod
-    def _decoder(self) -> _Layer: ...
+    def _decoder(self) -> _HeadLayer: ...
 
 
-class Eagle(_EagleHead):
+class TrainableEagle(_AnyEagle):
     """EAGLE and EAGLE-2 (arXiv 2401.15077, 2406.16858): predicts the target's next feature; the target unembeds it.
 
     ``fc`` has no bias. The layer starts by adding nothing to what ``fc`` gives it.
@@ -173,14 +173,14 @@ class Eagle(_EagleHead):
         hidden = config.hidden_size
         self.embed_tokens = nn.Embedding.from_pretrained(embedding.float(), freeze=True)
         self.fc = nn.Linear(2 * hidden, hidden, bias=False)
-        layer = _Layer(config, hidden)
+        layer = _HeadLayer(config, hidden)
         self.layers = nn.ModuleList([layer])
         self.register_buffer("_unembedding", unembedding.float(), persistent=False)
         _quiet(layer)
         with torch.no_grad():
             self.fc.weight.normal_(std=0.5 * (2 * hidden) ** -0.5)
 
-    def _decoder(self) -> _Layer:
+    def _decoder(self) -> _HeadLayer:
         layer: Any = self.layers[0]
         return layer
 
@@ -198,7 +198,7 @@ class Eagle(_EagleHead):
         return functional.linear(out, self._unembedding), out
 
 
-class Eagle3(_EagleHead):
+class TrainableEagle3(_AnyEagle):
     """EAGLE-3 (arXiv 2503.01840): reads three layers of the target, has an output matrix of its own.
 
     The draft vocabulary is the target's; norm and output matrix start as the target's.
@@ -211,7 +211,7 @@ class Eagle3(_EagleHead):
         super().__init__(config)
         hidden = config.hidden_size
         self.fc = nn.Linear(3 * hidden, hidden, bias=False)
-        self.midlayer = _Layer(config, 2 * hidden)
+        self.midlayer = _HeadLayer(config, 2 * hidden)
         self.norm = _Norm(hidden, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, len(unembedding), bias=False)
         self.register_buffer("_embedding", embedding.float(), persistent=False)
@@ -221,7 +221,7 @@ class Eagle3(_EagleHead):
             self.norm.weight.copy_(norm)
             self.lm_head.weight.copy_(unembedding)
 
-    def _decoder(self) -> _Layer:
+    def _decoder(self) -> _HeadLayer:
         return self.midlayer
 
     def _embed(self, tokens: Tensor) -> Tensor:
@@ -252,7 +252,7 @@ class _Residual(nn.Module):
         return x + functional.silu(self.linear(x))
 
 
-class Medusa(Head):
+class TrainableMedusa(Head):
     """Medusa (arXiv 2401.10774): head i guesses the token i + 2 after the target's last hidden state.
 
     Children are named "0", "1", ... as in the official files. Heads start as the target's own output matrix.
@@ -277,7 +277,7 @@ class Medusa(Head):
         return [self.get_parameter(f"{index}.{self.blocks}.weight") for index in range(self.heads)]
 
 
-def _quiet(layer: _Layer) -> None:
+def _quiet(layer: _HeadLayer) -> None:
     """Let a layer begin by adding nothing to its residual stream."""
     for parameter in layer.parameters():
         if parameter.ndim == 2:

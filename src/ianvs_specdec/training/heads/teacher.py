@@ -21,7 +21,7 @@ LAYERS_FOR_EAGLE3 = 7
 
 
 @dataclass
-class _Draft:
+class _Dialogue:
     """A conversation in the making: ``ids`` so far, of which the target said those with ``spoken`` true."""
 
     group: str
@@ -61,7 +61,7 @@ class Teacher:
         An expected answer that the target would give token for token is taken as it is; others are generated.
         """
         expected = [self._expected(conversation) for conversation in conversations]
-        samples = self._features([draft or _Draft("") for draft in expected], layers)
+        samples = self._features([draft or _Dialogue("") for draft in expected], layers)
         own = [
             index
             for index, (draft, sample) in enumerate(zip(expected, samples, strict=True))
@@ -72,14 +72,14 @@ class Teacher:
             samples[index] = sample
         return samples
 
-    def _expected(self, conversation: Conversation) -> _Draft | None:
+    def _expected(self, conversation: Conversation) -> _Dialogue | None:
         """The conversation with the answers that came with it; None where they are not known."""
         if conversation.text:
             ids = self.tokenizer(conversation.text)["input_ids"][: self._length]
-            return _Draft(conversation.group, ids, [True] * len(ids))
+            return _Dialogue(conversation.group, ids, [True] * len(ids))
         if not conversation.answers:
             return None
-        draft = _Draft(conversation.group)
+        draft = _Dialogue(conversation.group)
         for turn in range(len(conversation.turns)):
             self._ask(draft, conversation, turn, conversation.answers[:turn])
             answer = self.tokenizer(conversation.answers[turn], add_special_tokens=False)["input_ids"]
@@ -92,9 +92,9 @@ class Teacher:
             best = self.model.get_output_embeddings()(sample.features.to(self.device)).argmax(-1).cpu()
         return bool(((best[:-1] == sample.tokens[1:]) | (sample.run[1:] == 0)).all())
 
-    def _converse(self, conversations: Sequence[Conversation]) -> list[_Draft]:
+    def _converse(self, conversations: Sequence[Conversation]) -> list[_Dialogue]:
         """Ask the target turn by turn; a conversation ends early where an answer does not."""
-        drafts = [_Draft(conversation.group) for conversation in conversations]
+        drafts = [_Dialogue(conversation.group) for conversation in conversations]
         answers: list[list[str]] = [[] for _ in conversations]
         open_ = list(range(len(conversations)))
         turn = 0
@@ -108,7 +108,7 @@ class Teacher:
             open_ = [i for i in open_ if turn < len(conversations[i].turns) and drafts[i].ids[-1] in self._ends]
         return drafts
 
-    def _ask(self, draft: _Draft, conversation: Conversation, turn: int, answers: tuple[str, ...]) -> None:
+    def _ask(self, draft: _Dialogue, conversation: Conversation, turn: int, answers: tuple[str, ...]) -> None:
         """Append the next turn as the chat template puts it; where it rewrites what was said before, start anew."""
         if not conversation.turns:
             prompt = conversation.prompt
@@ -132,7 +132,7 @@ class Teacher:
         draft.spoken = draft.spoken[:known] + [False] * (len(ids) - known)
         draft.ids = ids
 
-    def _answer_with(self, draft: _Draft, ids: list[int]) -> None:
+    def _answer_with(self, draft: _Dialogue, ids: list[int]) -> None:
         draft.ids = draft.ids + ids
         draft.spoken = draft.spoken + [True] * len(ids)
 
@@ -160,7 +160,7 @@ class Teacher:
         return answers
 
     @torch.inference_mode()
-    def _features(self, drafts: Sequence[_Draft], layers: Sequence[int]) -> list[Sample]:
+    def _features(self, drafts: Sequence[_Dialogue], layers: Sequence[int]) -> list[Sample]:
         hidden = self.config.hidden_size
         empty = torch.zeros(0, dtype=torch.long)
         nothing = (

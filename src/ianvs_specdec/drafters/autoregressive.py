@@ -1,10 +1,10 @@
-"""No drafts: plain autoregressive decoding."""
+"""Autoregressive decoding: no drafts, one token a step."""
 
 from __future__ import annotations
 
 from ianvs_specdec.decoding import Context, Drafter, TokenTree
 
 
-class NoDraft(Drafter):
+class Autoregressive(Drafter):
     def propose(self, context: Context, budget: int) -> TokenTree:
         return TokenTree.chain(context.tokens[-1])
