@@ -161,6 +161,14 @@ class Stats:
     draft_seconds: list[float] = field(default_factory=list)
     verify_seconds: list[float] = field(default_factory=list)
 
+    def add(self, step: Step, budget: int, depth: int, draft_seconds: float, verify_seconds: float) -> None:
+        """One more finished step."""
+        self.steps.append(step)
+        self.budgets.append(budget)
+        self.depths.append(depth)
+        self.draft_seconds.append(draft_seconds)
+        self.verify_seconds.append(verify_seconds)
+
 
 class Length(Protocol):
     """How far to speculate. One instance serves many requests."""
