@@ -32,6 +32,10 @@ class Target(Protocol):
     """A causal LM with the state of one sequence. The root of a verified tree is not in the state before ``commit``."""
 
     @property
+    def kind(self) -> str:
+        """Which implementation computes, in a word, for records of what was measured."""
+
+    @property
     def device(self) -> torch.device: ...
 
     @property
