@@ -23,7 +23,6 @@ from ianvs_specdec.reporting.figures import (
     figures,
     groups,
     safe,
-    set_scores,
 )
 from ianvs_specdec.reporting.judged import Judgments, judgments, score
 from ianvs_specdec.reporting.routing import Outcomes, curves, scores_of
@@ -113,7 +112,8 @@ def _case(
     judged: dict[int, Judgments] = {}
     if dataset is not None:
         judged = judgments(workspace, case, dataset, rows)
-        set_scores(table, {index: place for place, index in enumerate(rows)}, {i: score(j) for i, j in judged.items()})
+        places = {index: place for place, index in enumerate(rows)}
+        table = table.with_scores({places[index]: score(said) for index, said in judged.items()})
         outcomes.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
@@ -126,7 +126,7 @@ def _case(
         "router": case.module("hard_example_mining").get("name")
         or case.rank.get("hard_example_mining", case.algorithm),
         **{side: _side(case, rows, side) for side in ("edge", "cloud")},
-        "figures": figures(case, _metrics(workspace, case.job), golds, results),
+        "figures": figures(case, _metrics(workspace, case.job), table),
         "distributions": distributions(table) if rows else {},
         "groups": groups(table) if rows else {},
         "failures": _failures(rows, workspace.kept(case.job)),
