@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
-from ianvs_specdec.decoding.fused import FusedTarget
+from ianvs_specdec.decoding.fused import FusedTarget, fits
 from ianvs_specdec.decoding.linear import Linear
 from tests.support.tiny import ARCHITECTURES, FUSED, VOCABULARY, random_tree, tiny_model
 
@@ -43,6 +43,38 @@ def test_a_model_that_computes_something_else_keeps_the_generic_path():
     model = tiny_model("llama")
     model.model.layers[1].mlp.register_forward_hook(lambda module, inputs, output: 2 * output)
     assert isinstance(target_of(model), HuggingFaceTarget)
+
+
+def test_one_layer_that_computes_something_else_is_found_among_many():
+    model = tiny_model("llama", num_hidden_layers=9)
+    assert target_of(model).kind == "fused"
+    model.model.layers[4].self_attn.q_proj.register_forward_hook(lambda module, inputs, output: -output)
+    assert target_of(model).kind == "transformers"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", FUSED)
+def test_the_dtype_and_the_depth_do_not_decide_whether_a_model_fits(name, dtype):
+    assert fits(tiny_model(name, num_hidden_layers=8).to(dtype))
+
+
+def test_asking_whether_a_model_fits_copies_a_layer_at_a_time_and_leaves_it_as_it_was(monkeypatch):
+    model = tiny_model("qwen2", num_hidden_layers=12, vocab_size=5000, pad_token_id=4999)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    largest = []
+    monkeypatch.setattr(FusedTarget, "__init__", _counting(FusedTarget.__init__, largest))
+    assert fits(model)
+    assert max(largest) < sum(parameter.numel() for parameter in model.parameters()) / 8
+    assert model.config.num_hidden_layers == len(model.model.layers) == 12
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def _counting(original, sizes):
+    def init(self, model, **options):
+        sizes.append(sum(parameter.numel() for parameter in model.parameters()))
+        original(self, model, **options)
+
+    return init
 
 
 def test_the_cache_grows_and_keeps_what_it_holds():

@@ -175,11 +175,7 @@ def run(length, machine: Machine, drafter, requests: list[Request], seed: int = 
                 draft, verify = draft * 10, verify * 10
             emitted = min(accepted + 1, asked.tokens - done)
             done += emitted
-            stats.steps.append(Step(size, accepted, emitted, size + 1))
-            stats.budgets.append(budget)
-            stats.depths.append(depth)
-            stats.draft_seconds.append(draft / 1000)
-            stats.verify_seconds.append(verify / 1000)
+            stats.add(Step(size, accepted, emitted, size + 1), budget, depth, draft / 1000, verify / 1000)
             stats.context_tokens += emitted
             stats.remaining -= emitted
         spent[asked.kind] = spent.get(asked.kind, 0.0) + total

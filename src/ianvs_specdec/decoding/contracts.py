@@ -32,6 +32,10 @@ class Target(Protocol):
     """A causal LM with the state of one sequence. The root of a verified tree is not in the state before ``commit``."""
 
     @property
+    def kind(self) -> str:
+        """Which implementation computes, in a word, for records of what was measured."""
+
+    @property
     def device(self) -> torch.device: ...
 
     @property
@@ -160,6 +164,14 @@ class Stats:
     depths: list[int] = field(default_factory=list)
     draft_seconds: list[float] = field(default_factory=list)
     verify_seconds: list[float] = field(default_factory=list)
+
+    def add(self, step: Step, budget: int, depth: int, draft_seconds: float, verify_seconds: float) -> None:
+        """One more finished step."""
+        self.steps.append(step)
+        self.budgets.append(budget)
+        self.depths.append(depth)
+        self.draft_seconds.append(draft_seconds)
+        self.verify_seconds.append(verify_seconds)
 
 
 class Length(Protocol):

@@ -20,6 +20,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
 
 NEAR_TIE = 1e-3
+"""How close the two best logits must be for rounding to decide between them (float32)."""
 
 
 class ContextWindowError(UserError, ValueError):
@@ -65,81 +66,123 @@ def decode(
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window.
     """
-    started = time.perf_counter()
-    generator = torch.Generator(target.device).manual_seed(sampling.seed)
-    features = drafter.prepare(target)
     output = OutputIds(_token_limit(target, prompt_ids, sampling), eos_ids, stop)
-    rooted = drafter.roots_in_prompt and len(prompt_ids) > 1
-    prefill = target.prefill(prompt_ids[:-1] if rooted else prompt_ids, features)
-    coupled = rule == "coupled" and not sampling.greedy
-    noise = Noise(sampling.seed, prefill.logits.shape[-1], target.device) if coupled else None
-    accept = acceptance.create(sampling, prompt_ids, generator, rule, noise)
-    trace = Trace()
-    confidence = Confidence() if sampling.logprobs else None
+    generator = torch.Generator(target.device).manual_seed(sampling.seed)
     context = Context(
-        list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, noise, 0.0, prediction, task
+        list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, prediction=prediction, task=task
     )
-    stats = Stats(len(context.tokens), task, output.remaining)
+    request = _Request(target, drafter, length, context, output, on_tokens, trace_trees)
+    request.begin(rule)
+    while output.finish_reason is None:
+        request.step()
+    return Decoded(output.ids, output.finish_reason, request.record())
 
-    def emit(tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:
+
+class _Request:
+    """One request under way: ``begin``, then a ``step`` at a time until its output has a finish reason."""
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter,
+        length: Length,
+        context: Context,
+        output: OutputIds,
+        on_tokens: Callable[[list[int]], None] | None,
+        trace_trees: list[TokenTree] | None,
+    ) -> None:
+        self._began = time.perf_counter()
+        self._target, self._drafter, self._length = target, drafter, length
+        self._context, self._output = context, output
+        self._on_tokens, self._trace_trees = on_tokens, trace_trees
+        self._stats = Stats(len(context.tokens), context.task, output.remaining)
+        self._confidence = Confidence() if context.sampling.logprobs else None
+        self._trace = Trace()
+
+    def begin(self, rule: str) -> None:
+        """Read the prompt. The first token comes of it, unless the first tree is rooted in the prompt."""
+        target, drafter, context = self._target, self._drafter, self._context
+        prompt, sampling = list(context.tokens), context.sampling
+        features = drafter.prepare(target)
+        rooted = drafter.roots_in_prompt and len(prompt) > 1
+        prefill = target.prefill(prompt[:-1] if rooted else prompt, features)
+        if rule == "coupled" and not sampling.greedy:
+            context.noise = Noise(sampling.seed, prefill.logits.shape[-1], target.device)
+        self._accept = acceptance.create(sampling, prompt, context.generator, rule, context.noise)
+        if not rooted:
+            root = TokenTree.chain(prompt[-1])
+            self._emit(root, self._accept(root, prefill.logits), prefill.logits)
+        if self._output.finish_reason is None:
+            drafter.begin(target, context, prefill)
+
+    def step(self) -> None:
+        """Draft, verify, accept, emit; then tell the drafter and the length what came of it."""
+        watch = _Stopwatch()
+        budget = self._length.budget(self._stats)
+        self._context.confidence = self._length.confidence
+        tree = self._propose(budget)
+        drafting = watch.lap()
+        verified = self._target.verify(tree)
+        verdict = self._accept(tree, verified.logits)
+        verifying = watch.lap()
+        emitted = self._emit(tree, verdict, verified.logits)
+        step = Step(len(tree) - 1 - len(tree.scouts), len(verdict.path) - 1, emitted, len(tree))
+        self._trace.steps.append(step)
+        self._trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
+        if self._trace_trees is not None:
+            self._trace_trees.append(tree)
+        if self._output.finish_reason is None:
+            watch.lap()  # emitting is neither drafting nor verifying
+            self._target.commit(verdict.path)
+            verifying += watch.lap()
+            self._drafter.observe(Observation(tree, verified, verdict.path, verdict.token))
+            drafting += watch.lap()
+            self._stats.add(step, budget, tree.depth, drafting, verifying)
+
+    def record(self) -> Trace:
+        """How the request went, once it has ended."""
+        if self._confidence is not None:
+            self._trace.confidence = self._confidence.triples(len(self._output.ids))
+        return self._trace
+
+    def _propose(self, budget: int) -> TokenTree:
+        """The drafter's tree, within the budget and the context window."""
+        tokens, window = self._context.tokens, self._target.window
+        if budget <= 0:
+            return TokenTree.chain(tokens[-1])
+        tree = self._drafter.propose(self._context, budget)
+        if window is not None and len(tokens) + len(tree) - 1 > window:
+            return tree.truncated(window - len(tokens))
+        return tree
+
+    def _emit(self, tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:
+        """Put out what was accepted, as far as it belongs to the output; returns how many tokens that are."""
         tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.token]
+        output, context, trace = self._output, self._context, self._trace
         position = len(output.ids)
         emitted = output.add(tokens)
-        trace.near_ties += [(position + i, gap) for i, gap in enumerate(verdict.gaps[: len(emitted)]) if gap < NEAR_TIE]
-        if confidence is not None:
-            confidence.add(logits[verdict.path], tokens)
+        gaps = enumerate(verdict.gaps[: len(emitted)], start=position)
+        trace.near_ties += [(place, gap) for place, gap in gaps if gap < NEAR_TIE]
+        if self._confidence is not None:
+            self._confidence.add(logits[verdict.path], tokens)
         context.tokens += emitted
-        context.remaining = stats.remaining = output.remaining
-        stats.context_tokens = len(context.tokens)
+        context.remaining = self._stats.remaining = output.remaining
+        self._stats.context_tokens = len(context.tokens)
         if emitted:
-            trace.chunks.append((time.perf_counter() - started, len(emitted)))
-            if on_tokens is not None:
-                on_tokens(emitted)
+            trace.chunks.append((time.perf_counter() - self._began, len(emitted)))
+            if self._on_tokens is not None:
+                self._on_tokens(emitted)
         return len(emitted)
 
-    if not rooted:
-        root = TokenTree.chain(context.tokens[-1])
-        emit(root, accept(root, prefill.logits), prefill.logits)
-    if output.finish_reason is None:
-        drafter.begin(target, context, prefill)
 
-    while output.finish_reason is None:
-        asked = time.perf_counter()
-        budget, context.confidence = length.budget(stats), length.confidence
-        tree = _propose(drafter, context, budget, target.window)
-        proposed = time.perf_counter()
-        verified = target.verify(tree)
-        verdict = accept(tree, verified.logits)
-        judged = time.perf_counter()
-        emitted = emit(tree, verdict, verified.logits)
-        trace.steps.append(Step(len(tree) - 1 - len(tree.scouts), len(verdict.path) - 1, emitted, len(tree)))
-        trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
-        if trace_trees is not None:
-            trace_trees.append(tree)
-        if output.finish_reason is None:
-            told = time.perf_counter()
-            target.commit(verdict.path)
-            committed = time.perf_counter()
-            drafter.observe(Observation(tree, verified, verdict.path, verdict.token))
-            stats.steps.append(trace.steps[-1])
-            stats.budgets.append(budget)
-            stats.depths.append(tree.depth)
-            stats.verify_seconds.append(judged - proposed + committed - told)
-            stats.draft_seconds.append(proposed - asked + time.perf_counter() - committed)
+class _Stopwatch:
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
 
-    if confidence is not None:
-        trace.confidence = confidence.triples(len(output.ids))
-    return Decoded(output.ids, output.finish_reason, trace)
-
-
-def _propose(drafter: Drafter, context: Context, budget: int, window: int | None) -> TokenTree:
-    """The drafter's tree, within the budget and the context window."""
-    if budget <= 0:
-        return TokenTree.chain(context.tokens[-1])
-    tree = drafter.propose(context, budget)
-    if window is not None and len(context.tokens) + len(tree) - 1 > window:
-        return tree.truncated(window - len(context.tokens))
-    return tree
+    def lap(self) -> float:
+        """Seconds since the lap before."""
+        before, self._since = self._since, time.perf_counter()
+        return self._since - before
 
 
 def _token_limit(target: Target, prompt_ids: Sequence[int], sampling: Sampling) -> int:

@@ -19,7 +19,7 @@ import copy
 import inspect
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -38,6 +38,8 @@ class HuggingFaceTarget:
 
     The model is put into evaluation mode and otherwise left as it is.
     """
+
+    kind: ClassVar[str] = "transformers"
 
     def __init__(self, model: Any) -> None:
         self.model = model.eval()

@@ -16,11 +16,14 @@ from ianvs_specdec.metrics.table import Table
 Metric = Callable[[Sequence[Any], Sequence[Any]], float]
 
 
+def rounded(value: float) -> float:
+    """Six significant digits: more than any measurement here has, and no 0.30000000000000004 on the leaderboard."""
+    return value if value.is_integer() else float(f"{value:.6g}")
+
+
 def _metric(name: str, column: Callable[[Table], float]) -> Metric:
     def metric(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
-        value = column(Table.of(y_true, y_pred))
-        # Six significant digits: more than any measurement here has, and no 0.30000000000000004 on the leaderboard.
-        return value if value.is_integer() else float(f"{value:.6g}")
+        return rounded(column(Table.of(y_true, y_pred)))
 
     metric.__name__ = metric.__qualname__ = name
     return metric

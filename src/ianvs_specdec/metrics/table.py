@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,57 @@ from ianvs_specdec.plugin.edge_first import answer_of
 
 Column = NDArray[np.float64]
 Response = Mapping[str, Any]
+Row = dict[str, float]
 
 NAN = float("nan")
+
+TURN = (
+    *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
+    *("bytes_up", "bytes_down", "memory", "retries", "issued", "base_latency", "base_issued", "base_tokens"),
+    *("identical", "near_tie"),
+)
+QUERY = (
+    *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
+    *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
+)
+
+
+class _Requests:
+    """The requests of a test case and those of their baselines, and the turn that each counts to.
+
+    ``issued`` is NaN for an answer that an earlier request has told of; ``share`` is that of the time in which the
+    request was under way (seconds), where it is known.
+    """
+
+    def __init__(self) -> None:
+        self._turns: list[int] = []
+        self._own: list[Row] = []
+        self._base: list[Row] = []
+        self._told: set[tuple[str, Any]] = set()
+
+    def add(self, turn: int, answer: Response) -> None:
+        trace, base = answer["trace"], answer.get("baseline") or {}
+        chunks = trace["chunks"]
+        latency, tokens = chunks[-1][0] if chunks else NAN, sum(chunk[1] for chunk in chunks)
+        self._turns.append(turn)
+        self._own.append(self._span("own", answer, trace, latency, tokens))
+        self._base.append(self._span("baseline", base, base, base.get("latency"), base.get("completion_tokens")))
+
+    def busy(self, turns: int) -> tuple[Column, Column]:
+        """``busy`` and ``base_busy`` of each turn."""
+        own, base = (_columns(("issued", "latency", "share", "tokens"), spans) for spans in (self._own, self._base))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = _busy(own), _busy(base) / base["tokens"] * own["tokens"]
+        index = np.array(self._turns, dtype=np.intp)
+        busy, base_busy = (np.bincount(index, share, turns).astype(np.float64, copy=False) for share in shares)
+        return busy, base_busy
+
+    def _span(self, kind: str, answer: Response, times: Response, latency: float | None, tokens: float | None) -> Row:
+        told = (kind, answer.get("key"))
+        first = told[1] is None or told not in self._told
+        self._told.add(told)
+        issued = _nan(times.get("issued")) if first else NAN
+        return {"issued": issued, "latency": _nan(latency), "share": _nan(times.get("busy")), "tokens": _nan(tokens)}
 
 
 class Table:
@@ -46,28 +96,18 @@ class Table:
     answers among them, if the answers of each side were made on one hardware; else they are NaN.
     """
 
-    TURN: ClassVar[tuple[str, ...]] = (
-        *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
-        *("bytes_up", "bytes_down", "memory", "retries", "issued", "base_latency", "base_issued", "base_tokens"),
-        *("identical", "near_tie"),
-    )
-    QUERY: ClassVar[tuple[str, ...]] = (
-        *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
-        *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
-    )
     TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "busy", "base_latency", "base_busy")
 
-    _last: ClassVar[tuple[weakref.ref[Any], int, int, Table] | None] = None
+    _last: ClassVar[tuple[list[weakref.ref[Any]], Table | None]] = [], None
 
     def __init__(self, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
         if len(y_true) != len(y_pred):
             raise UserError(f"{len(y_pred)} results for {len(y_true)} answers: the dataset changed while the job ran")
-        turns: list[tuple[float, ...]] = []
-        requests: list[tuple[float, ...]] = []
-        queries: list[tuple[float, ...]] = []
+        turns: list[Row] = []
+        requests = _Requests()
+        queries: list[Row] = []
         gaps: list[float] = []
         hardware: dict[Any, set[Any]] = {}
-        asked: set[tuple[str, Any]] = set()
         replayed = False
         for index, (hard, result, asked_first, cloud) in enumerate(y_pred):
             edge = answer_of(result, asked_first)
@@ -77,19 +117,18 @@ class Table:
             # Of a request that was given up: the seconds from its beginning to the last failure.
             waited += sum(answer["failures"][-1][0] for answer in answers if answer.get("failures"))
             for turn in before if result.get("turns") else ():
-                requests.append((len(turns), *_request(turn, asked)))
+                requests.add(len(turns), turn)
                 hardware.setdefault("edge", set()).add(turn.get("hardware"))
                 replayed = replayed or bool(turn.get("replayed"))
             for turn in result.get("turns", ()):
-                requests.append((len(turns), *_request(turn, asked)))
-                turns.append((index, *_turn(turn, result, waited)))
+                requests.add(len(turns), turn)
+                turns.append(_turn(index, turn, result, waited))
                 times = [chunk[0] for chunk in turn["trace"]["chunks"]]
                 gaps += [after - before for before, after in itertools.pairwise(times)]
                 hardware.setdefault(result.get("side"), set()).add(turn.get("hardware"))
                 waited = 0.0
-            queries.append((float(bool(hard)), *_query(result, edge, cloud)))
-        self._turns = dict(zip(self.TURN, _columns(turns, len(self.TURN)), strict=True))
-        self._queries = dict(zip(self.QUERY, _columns(queries, len(self.QUERY)), strict=True))
+            queries.append(_query(hard, result, edge, cloud))
+        self._turns, self._queries = _columns(TURN, turns), _columns(QUERY, queries)
         self.gaps: Column = np.array(gaps, dtype=np.float64)
         self._unscored: UserError | None = None
         try:
@@ -100,7 +139,7 @@ class Table:
             self._unscored, scored = error, [None] * len(y_pred)
         self._queries["score"] = np.array([_nan(score) for score in scored], dtype=np.float64)
         self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
-        self._turns["busy"], self._turns["base_busy"] = _busy(requests, len(turns))
+        self._turns["busy"], self._turns["base_busy"] = requests.busy(len(turns))
         if (replayed or self._queries["replayed"].any()) and any(len(machines) > 1 for machines in hardware.values()):
             for name in self.TIMINGS:
                 self._turns[name] = np.full_like(self._turns[name], NAN)
@@ -108,15 +147,40 @@ class Table:
 
     @classmethod
     def of(cls, y_true: Sequence[Any], y_pred: Sequence[Any]) -> Table:
-        """The table of these results. A test case has many metrics; they share the table."""
-        anchor = y_pred[0][1] if len(y_pred) else None
-        last = cls._last
-        if last and anchor is not None and last[0]() is anchor and last[1:3] == (id(y_pred), len(y_pred)):
-            return last[3]
-        table = cls(y_true, y_pred)
-        # Results of other plugins may be plain dicts, which cannot be referred to weakly: they are read for each
-        # metric.
-        cls._last = (weakref.ref(anchor), id(y_pred), len(y_pred), table) if _weak(anchor) else None
+        """The table of these results. A test case has many metrics; they share the table, as long as the results live.
+
+        Results of other plugins may be plain dicts, which cannot be referred to weakly: they are read for each metric.
+        """
+        results = [part for row in y_pred for part in row[1:] if part is not None]
+        known, table = cls._last
+        same = len(known) == len(results) and all(one() is other for one, other in zip(known, results, strict=True))
+        if table is None or not results or not same:
+            table = cls(y_true, y_pred)
+            try:
+                cls._last = [weakref.ref(part) for part in results], table
+            except TypeError:
+                cls._last = [], None
+        return table
+
+    def with_scores(self, scores: Mapping[int, float | None]) -> Table:
+        """The same with these scores, by the place of the query; None = undefined."""
+        table = copy.copy(self)
+        table._queries = {**self._queries, "score": self._queries["score"].copy()}
+        for place, score in scores.items():
+            table._queries["score"][place] = _nan(score)
+        return table
+
+    def part(self, queries: NDArray[np.intp]) -> Table:
+        """The table of some queries, by their places. It has no ``gaps``, which are not known by query."""
+        place = np.full(len(self), -1)
+        place[queries] = np.arange(len(queries))
+        owner = place[self._turns["query"].astype(np.intp)]
+        table = copy.copy(self)
+        table._turns = {name: column[owner >= 0] for name, column in self._turns.items()}
+        table._turns["query"] = owner[owner >= 0].astype(np.float64)
+        table._queries = {name: column[queries] for name, column in self._queries.items()}
+        table.groups = [self.groups[query] for query in queries]
+        table.gaps = np.empty(0)
         return table
 
     def __len__(self) -> int:
@@ -168,8 +232,8 @@ def _check_answered(results: Sequence[Response]) -> None:
         raise UserError(f"{reason}: {errors[0]}")
 
 
-def _columns(rows: list[tuple[float, ...]], width: int) -> list[Column]:
-    return list(np.array(rows, dtype=np.float64).reshape(-1, width).T)
+def _columns(names: Sequence[str], rows: Sequence[Row]) -> dict[str, Column]:
+    return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in names}
 
 
 def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
@@ -179,80 +243,58 @@ def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
     return [] if edge is None else [*([] if cloud is None else [edge]), *edge.get("samples", ())]
 
 
-def _request(turn: Response, asked: set[tuple[str, Any]]) -> tuple[float, ...]:
-    """Issued, latency, share of the time, tokens; the same of the baseline. ``asked`` holds the answers of the requests
-    before, so that the time span of none is taken for another's.
-    """
-    trace, baseline = turn["trace"], turn.get("baseline") or {}
-    chunks = trace["chunks"]
-    own = (_once(turn.get("key"), "own", trace, asked), chunks[-1][0] if chunks else NAN, _nan(trace.get("busy")))
-    theirs = (_once(baseline.get("key"), "baseline", baseline, asked), _nan(baseline.get("latency")))
-    tokens, their_tokens = sum(chunk[1] for chunk in chunks), _nan(baseline.get("completion_tokens"))
-    return (*own, tokens, *theirs, _nan(baseline.get("busy")), their_tokens)
+def _busy(spans: Mapping[str, Column]) -> Column:
+    """Each request's own share of the time: what it was told, where that is less than what the spans tell."""
+    share = shared_time(spans["issued"], spans["latency"])
+    return np.where(spans["share"] < share, spans["share"], share)
 
 
-def _busy(requests: list[tuple[float, ...]], turns: int) -> tuple[Column, Column]:
-    """``busy`` and ``base_busy`` of each turn from its requests."""
-    turn, *columns = _columns(requests, 9)
-    shares = []
-    for issued, latency, told, _ in (columns[:4], columns[4:]):
-        share = shared_time(issued, latency)
-        shares.append(np.where(told < share, told, share))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares[1] = shares[1] / columns[7] * columns[3]
-    index = turn.astype(np.intp)
-    own, theirs = (np.bincount(index, share, turns).astype(np.float64, copy=False) for share in shares)
-    return own, theirs
-
-
-def _turn(turn: Response, result: Response, waited: float) -> tuple[float, ...]:
+def _turn(query: int, turn: Response, result: Response, waited: float) -> Row:
     trace, baseline = turn["trace"], turn.get("baseline") or {}
     chunks, steps = trace["chunks"], trace["steps"]
+    drafted, accepted, emitted, verified = (sum(step[part] for step in steps) for part in range(4))
     identical = baseline.get("identical") if result.get("greedy") else None
     if result.get("lossy"):
         identical = False
-    return (
-        sum(chunk[1] for chunk in chunks),
-        chunks[0][1] if chunks else 0,
-        waited + chunks[0][0] if chunks else NAN,
-        waited + chunks[-1][0] if chunks else NAN,
-        len(steps),
-        *(sum(step[part] for step in steps) for part in range(4)),
-        _nan(trace.get("bytes_up")),
-        _nan(trace.get("bytes_down")),
-        _nan(trace.get("memory")),
-        len(trace.get("failures", ())),
-        _nan(trace.get("issued")),
-        _nan(baseline.get("latency")),
-        _nan(baseline.get("issued")),
-        _nan(baseline.get("completion_tokens")),
-        _nan(identical),
-        NAN if identical is None else float(baseline.get("near_tie", False)),
-    )
+    return {
+        "query": query,
+        "tokens": sum(chunk[1] for chunk in chunks),
+        "first_tokens": chunks[0][1] if chunks else 0,
+        "ttft": waited + chunks[0][0] if chunks else NAN,
+        "latency": waited + chunks[-1][0] if chunks else NAN,
+        "steps": len(steps),
+        "drafted": drafted,
+        "accepted": accepted,
+        "emitted": emitted,
+        "verified": verified,
+        "bytes_up": _nan(trace.get("bytes_up")),
+        "bytes_down": _nan(trace.get("bytes_down")),
+        "memory": _nan(trace.get("memory")),
+        "retries": len(trace.get("failures", ())),
+        "issued": _nan(trace.get("issued")),
+        "base_latency": _nan(baseline.get("latency")),
+        "base_issued": _nan(baseline.get("issued")),
+        "base_tokens": _nan(baseline.get("completion_tokens")),
+        "identical": _nan(identical),
+        "near_tie": NAN if identical is None else float(baseline.get("near_tie", False)),
+    }
 
 
-def _once(key: Any, kind: str, answer: Response, asked: set[tuple[str, Any]]) -> float:
-    """When the answer was asked for; NaN if that has been told of an earlier turn."""
-    if key is not None and (kind, key) in asked:
-        return NAN
-    asked.add((kind, key))
-    return _nan(answer.get("issued"))
-
-
-def _query(result: Response, edge: Response | None, cloud: Response | None) -> tuple[float, ...]:
+def _query(hard: Any, result: Response, edge: Response | None, cloud: Response | None) -> Row:
     slo = result.get("slo")
-    limits = [slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")]
-    usage = [_tokens(side, kind) for side in (edge, cloud) for kind in ("prompt_tokens", "completion_tokens")]
-    costs = [_cost(side, result) for side in (cloud, edge)]
-    routing = (result.get("routing") or {}).get("seconds")
-    return (
-        float(bool(result.get("replayed"))),
-        float(bool(result.get("error"))),
-        _nan(routing),
-        *limits,
-        *costs,
-        *usage,
-    )
+    return {
+        "hard": float(bool(hard)),
+        "replayed": float(bool(result.get("replayed"))),
+        "failed": float(bool(result.get("error"))),
+        "routing": _nan((result.get("routing") or {}).get("seconds")),
+        **{f"slo_{name}": slo.get(name, np.inf) if slo else NAN for name in ("ttft", "itl", "latency")},
+        "cloud_cost": _cost(cloud, result),
+        "edge_cost": _cost(edge, result),
+        "edge_prompt": _tokens(edge, "prompt_tokens"),
+        "edge_completion": _tokens(edge, "completion_tokens"),
+        "cloud_prompt": _tokens(cloud, "prompt_tokens"),
+        "cloud_completion": _tokens(cloud, "completion_tokens"),
+    }
 
 
 def _cost(response: Response | None, result: Response) -> float:
@@ -268,7 +310,3 @@ def _tokens(response: Response | None, kind: str) -> float:
 
 def _nan(value: float | None) -> float:
     return NAN if value is None else float(value)
-
-
-def _weak(value: Any) -> bool:
-    return getattr(type(value), "__weakrefoffset__", 0) != 0

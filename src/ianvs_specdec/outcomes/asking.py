@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -142,19 +143,17 @@ _Side = list[list[_Answer]]
 
 
 def _ask(model: RoutedModel, asked: Asked, more: MoreAnswers, concurrency: int, on_answer: OnAnswer | None) -> _Side:
-    def answer(row: dict[str, Any]) -> _Answer:
-        response = model.answer(row)
+    def answer(row: dict[str, Any], number: int) -> _Answer:
+        # A further answer is a repeat: it has a seed, and an entry in the journal, of its own.
+        response = model.answer(row if number == 0 else _sampled(row, model, more), repeat=number)
         if on_answer is not None:
             on_answer(model.side, bool(response["replayed"] or response["cached"]))
         return _answer(response)
 
-    rounds = []
     try:
-        for number in range(more.count + 1):
-            # A repeat has other seeds, and answers of its own in the journal.
-            os.environ["IANVS_REPEAT"] = str(number)
-            rows = [_sampled(row, model, more) for row in asked.rows] if number else list(asked.rows)
-            rounds.append(_all(answer, rows, concurrency, model))
+        rounds = [
+            _all(partial(answer, number=number), asked.rows, concurrency, model) for number in range(more.count + 1)
+        ]
     finally:
         model.cleanup()
     return [list(answers) for answers in zip(*rounds, strict=True)]
@@ -237,7 +236,7 @@ def _samples(scores: Sequence[Scores]) -> Samples | None:
 def running(journal: Path, concurrency: int) -> Iterator[None]:
     """What models take from the environment of a running test case of Ianvs; afterwards it is as before."""
     own = {"RESULT_SAVED_URL": str(journal.absolute() / "label"), "IANVS_CONCURRENCY": str(concurrency)}
-    before = {name: os.environ.get(name) for name in (*own, "IANVS_REPEAT", *SEDNA)}
+    before = {name: os.environ.get(name) for name in (*own, *SEDNA)}
     os.environ.update(own)
     try:
         yield

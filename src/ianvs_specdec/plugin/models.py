@@ -7,7 +7,9 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ianvs_specdec.answers.baseline import compare
@@ -27,12 +29,26 @@ from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, mes
 log = logging.getLogger(__name__)
 
 DIGESTS = "model_files.json"
-STARTED = time.time() - time.perf_counter()
-"""The clock time at which the monotonic clock was 0: when the clock is set, requests must not seem to overlap."""
+MONOTONIC_EPOCH = time.time() - time.perf_counter()
+"""The clock time (Unix seconds) at which ``time.perf_counter`` was 0, read once: if the clock is set later, requests
+must not seem to overlap."""
 SEEDS_APART = 1_000_003
 """Between the seeds of two samples of one answer; repeats have seeds one after the other."""
 ALONE = 0.99
 """A request whose share of its time is at least this had no other one beside it."""
+
+
+@dataclass(frozen=True)
+class _Manner:
+    """One way to ask the model. ``own`` is what determines its answers.
+
+    The answer that they are compared with stands in the journal under one of ``baselines``: it was asked for with
+    log-probabilities or without, which changes nothing of what it says.
+    """
+
+    sampling: Sampling
+    own: Configuration
+    baselines: tuple[Configuration, ...]
 
 
 class RoutedModel:
@@ -67,7 +83,7 @@ class RoutedModel:
         self._llm: LLM | None = None
         self._journal: Journal | None = None
         self._digests: FileDigests | None = None
-        self._configurations: dict[Sampling, tuple[Configuration, list[Configuration]]] = {}
+        self._manners: dict[tuple[Sampling, int], _Manner] = {}
         self._failed = 0
         self._ended = False
         self._mutex = threading.RLock()
@@ -86,25 +102,30 @@ class RoutedModel:
         """The name of the back end, resolved."""
         return self.settings.backend
 
-    def answer(self, data: Any) -> Response:
-        """Answer all turns of a query, each with the earlier answers as context. ``data``: see ``benchmarks.rows``."""
+    def answer(self, data: Any, *, repeat: int | None = None) -> Response:
+        """Answer all turns of a query, each with the earlier answers as context. ``data``: see ``benchmarks.rows``.
+
+        Each ``repeat`` has answers of its own, drawn with another seed; None is the repeat that Ianvs runs.
+        """
         response = None
         observers.began(self.side, data)
         try:
-            response = self._answer(data)
+            response = self._answer(data, current_repeat() if repeat is None else repeat)
         finally:
             observers.ended(self.side, data, response)
         return response
 
-    def _answer(self, data: Any) -> Response:
+    def _answer(self, data: Any, repeat: int) -> Response:
         query = query_of_row(data)
         self._open()
         # Another repeat draws other samples; greedy answers are asked for again all the same.
-        sampling = dataclasses.replace(self.settings.sampling, seed=self.settings.sampling.seed + current_repeat())
+        sampling = dataclasses.replace(self.settings.sampling, seed=self.settings.sampling.seed + repeat)
         if query.temperature is not None:
             sampling = dataclasses.replace(sampling, temperature=float(query.temperature))
-        attempt = self._converse(query, sampling)
-        samples = [] if attempt.error else [self._converse(query, drawn) for drawn in self._drawn(sampling)]
+        attempt = self._converse(query, self._manner(sampling, repeat))
+        samples = []
+        if attempt.error is None:
+            samples = [self._converse(query, self._manner(drawn, repeat)) for drawn in self._drawn(sampling)]
         response = self._response(query, attempt, samples, sampling, data if isinstance(data, dict) else {})
         if attempt.error is not None:
             response["error"], response["failures"] = str(attempt.error), attempt.error.failures
@@ -113,13 +134,13 @@ class RoutedModel:
         response.row = data
         return response
 
-    def _converse(self, query: Query, sampling: Sampling) -> Attempt:
+    def _converse(self, query: Query, manner: _Manner) -> Attempt:
         """All turns of a query, as far as they are answered."""
         attempt = Attempt()
         for index in range(len(query.turns)):
             messages = messages_of(query, [earlier.text for earlier in attempt.completions])
             try:
-                completion, turn = self._turn(messages, sampling, query.hints(index))
+                completion, turn = self._turn(messages, manner, query.hints(index))
             except AnswerError as reason:
                 self._forgive(query, reason)
                 attempt.error = reason
@@ -128,18 +149,12 @@ class RoutedModel:
             attempt.turns.append(turn)
         return attempt
 
-    def _drawn(self, sampling: Sampling) -> list[Sampling]:
+    def _drawn(self, sampling: Sampling) -> Iterator[Sampling]:
         """How the further samples are drawn: requests of their own, with seeds that no repeat has."""
-        settings = self.settings
-        return [
-            dataclasses.replace(
-                sampling,
-                temperature=float(settings.samples_temperature),
-                seed=sampling.seed + number * SEEDS_APART,
-                logprobs=False,
-            )
-            for number in range(1, settings.samples)
-        ]
+        temperature = float(self.settings.samples_temperature)
+        for number in range(1, self.settings.samples):
+            seed = sampling.seed + number * SEEDS_APART
+            yield dataclasses.replace(sampling, temperature=temperature, seed=seed, logprobs=False)
 
     def cleanup(self) -> None:
         """Release the model. What was answered is in the journal already; nothing is asked any more."""
@@ -160,34 +175,32 @@ class RoutedModel:
             self._digests = FileDigests(job_folder() / DIGESTS)
             self._llm = llm
 
-    def _configured(self, sampling: Sampling) -> tuple[Configuration, list[Configuration]]:
-        """What determines the answers with this sampling, and the same of the baseline, where there is one: of one
-        that was asked for log-probabilities, too, and of one that was not, which says the same.
-        """
+    def _manner(self, sampling: Sampling, repeat: int) -> _Manner:
         with self._mutex:
-            if sampling not in self._configurations:
+            if (sampling, repeat) not in self._manners:
                 assert self._llm is not None
                 assert self._digests is not None
-                own = self._configuration(self._llm.identity(self._digests), sampling)
-                baseline = self._llm.baseline_identity(self._digests)
-                demands = dict.fromkeys((sampling, dataclasses.replace(sampling, logprobs=False))) if baseline else ()
-                self._configurations[sampling] = own, [self._configuration(baseline or {}, each) for each in demands]
-            return self._configurations[sampling]
+                identity, baseline = self._llm.identity(self._digests), self._llm.baseline_identity(self._digests)
+                own = self._configuration(identity, sampling, repeat)
+                baselines = []
+                if baseline:
+                    demands = dict.fromkeys((sampling, dataclasses.replace(sampling, logprobs=False)))
+                    baselines = [self._configuration(baseline, demand, repeat) for demand in demands]
+                self._manners[sampling, repeat] = _Manner(sampling, own, tuple(baselines))
+            return self._manners[sampling, repeat]
 
-    def _configuration(self, identity: dict[str, Any], sampling: Sampling) -> Configuration:
-        repeat = current_repeat()
+    def _configuration(self, identity: dict[str, Any], sampling: Sampling, repeat: int) -> Configuration:
         settings = {"sampling": sampling.to_json(), **({"repeat": repeat} if repeat else {})}
         return Configuration(self.settings.model, {**identity, **settings})
 
-    def _turn(self, messages: list[Message], sampling: Sampling, hints: Hints) -> tuple[Completion, dict[str, Any]]:
+    def _turn(self, messages: list[Message], manner: _Manner, hints: Hints) -> tuple[Completion, dict[str, Any]]:
         assert self._journal is not None
         journal = self._journal
-        configuration, baselines = self._configured(sampling)
-        key = configuration.key(messages, hints.prediction)
+        key = manner.own.key(messages, hints.prediction)
         with journal.asking(key):
             found = journal.get(key) if self.settings.use_cache else None
-            entry = found or self._ask(configuration, messages, sampling, hints)
-        baseline_keys = [baseline.key(messages, hints.prediction) for baseline in baselines]
+            entry = found or self._ask(manner, messages, hints)
+        baseline_keys = [baseline.key(messages, hints.prediction) for baseline in manner.baselines]
         return entry.completion, turn_of(
             entry.completion,
             key=key,
@@ -197,11 +210,11 @@ class RoutedModel:
             baseline=next(filter(None, (compare(journal, one, key, entry) for one in baseline_keys)), None),
         )
 
-    def _ask(self, configuration: Configuration, messages: list[Message], sampling: Sampling, hints: Hints) -> Entry:
+    def _ask(self, manner: _Manner, messages: list[Message], hints: Hints) -> Entry:
         assert self._llm is not None
         assert self._journal is not None
         llm, journal = self._llm, self._journal
-        if self.settings.use_cache and (why := journal.explain_miss(configuration, messages)):
+        if self.settings.use_cache and (why := journal.explain_miss(manner.own, messages)):
             log.warning("%s model: %s", self.side, why)
         journal.ensure_writable()
         with self._mutex:
@@ -214,18 +227,18 @@ class RoutedModel:
         try:
             with nullcontext() if llm.concurrent else self._turnstile:
                 waited = time.perf_counter() - issued
-                completion = llm.generate(messages, sampling, hints=hints)
+                completion = llm.generate(messages, manner.sampling, hints=hints)
         except AnswerError as error:
-            journal.put_failure(configuration.key(messages, hints.prediction), error, side=self.side)
+            journal.put_failure(manner.own.key(messages, hints.prediction), error, side=self.side)
             raise
         finally:
             busy = REQUESTS.end(begun)
         trace = completion.trace
         trace.busy = round(busy, 6) if busy < ALONE * (time.perf_counter() - issued) else None
-        trace.issued, trace.memory = round(STARTED + issued, 6), llm.memory()
+        trace.issued, trace.memory = round(MONOTONIC_EPOCH + issued, 6), llm.memory()
         trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
         hardware = journal.put(
-            configuration,
+            manner.own,
             messages,
             completion,
             side=self.side,

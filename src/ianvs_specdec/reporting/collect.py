@@ -25,7 +25,6 @@ from ianvs_specdec.reporting.figures import (
     figures,
     groups,
     safe,
-    set_scores,
 )
 from ianvs_specdec.reporting.routing import curves, outcomes
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
@@ -112,7 +111,8 @@ def _case(
     judge, judged = "", dict[int, Judgments]()
     if dataset is not None:
         judge, judged = _judged(workspace, case, dataset, rows)
-        set_scores(table, {index: place for place, index in enumerate(rows)}, {i: score(j) for i, j in judged.items()})
+        places = {index: place for place, index in enumerate(rows)}
+        table = table.with_scores({places[index]: score(said) for index, said in judged.items()})
         sides.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
@@ -125,7 +125,7 @@ def _case(
         "router": case.module("hard_example_mining").get("name")
         or case.rank.get("hard_example_mining", case.algorithm),
         **{side: _side(case, rows, side) for side in ("edge", "cloud")},
-        "figures": figures(case, _metrics(workspace, case.job), golds, results),
+        "figures": figures(case, _metrics(workspace, case.job), table),
         "distributions": distributions(table) if rows else {},
         "groups": groups(table) if rows else {},
         "judge": judge,

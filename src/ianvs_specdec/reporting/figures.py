@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.metrics import rounded
 from ianvs_specdec.metrics.columns import DISTRIBUTIONS, all_columns
 from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.table import Table
@@ -90,7 +88,7 @@ def safe(row: Row) -> Row:
     return row[0], result, *row[2:]
 
 
-def figures(case: Case, metrics: Sequence[str], golds: Sequence[Any], rows: Sequence[Row]) -> dict[str, float | None]:
+def figures(case: Case, metrics: Sequence[str], table: Table) -> dict[str, float | None]:
     """Name -> value. What the leaderboard, whose columns are ``metrics``, says stands; where the answers say otherwise,
     that is noted.
 
@@ -98,11 +96,11 @@ def figures(case: Case, metrics: Sequence[str], golds: Sequence[Any], rows: Sequ
     """
     told = {name: _number(case.rank[name]) for name in metrics if name in case.rank}
     found: dict[str, float | None] = dict(told)
-    if not rows:
+    if not len(table):
         return found
     differing = []
-    for name in (*all_columns(), *all_intervals()):
-        value, said = _compute(name, golds, rows), told.get(name)
+    for name, compute in {**all_columns(), **all_intervals()}.items():
+        value, said = _compute(compute, table), told.get(name)
         if name not in told:
             found[name] = value
         elif value is not None and said is not None and not math.isclose(value, said, rel_tol=1e-5, abs_tol=1e-12):
@@ -120,9 +118,9 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _compute(name: str, golds: Sequence[Any], rows: Sequence[Row]) -> float | None:
+def _compute(column: Callable[[Table], float], table: Table) -> float | None:
     try:
-        return plain(METRICS[name](golds, rows))
+        return plain(rounded(column(table)))
     except (UserError, ValueError, TypeError, KeyError, IndexError, ImportError):
         return None
 
@@ -139,24 +137,6 @@ def distributions(table: Table) -> dict[str, Any]:
     return found
 
 
-def set_scores(table: Table, places: Mapping[int, int], scores: Mapping[int, float | None]) -> None:
-    """Put scores that are known from elsewhere into a table. ``places``: of each query's row in the table."""
-    for index, score in scores.items():
-        table._queries["score"][places[index]] = math.nan if score is None else score
-
-
-def _part(table: Table, queries: NDArray[np.intp]) -> Table:
-    """Some of a table's queries, as a table."""
-    place = np.full(len(table), -1)
-    place[queries] = np.arange(len(queries))
-    own = place[table.turn("query").astype(np.intp)]
-    part = copy.copy(table)
-    part._turns = {name: column[own >= 0] for name, column in table._turns.items()}
-    part._turns["query"] = own[own >= 0].astype(np.float64)
-    part._queries = {name: column[queries] for name, column in table._queries.items()}
-    return part
-
-
 def groups(table: Table) -> dict[str, dict[str, float | None]]:
     """Kind of query -> figures over its queries, with intervals; empty if there is but one kind."""
     names, members = np.unique(np.array(table.groups, dtype=object).astype(str), return_inverse=True)
@@ -166,8 +146,8 @@ def groups(table: Table) -> dict[str, dict[str, float | None]]:
     wanted = [name for metric in GROUPED for name in (metric, f"{metric} CI95")]
     found: dict[str, dict[str, float | None]] = {}
     for number, name in enumerate(names):
-        part = _part(table, np.flatnonzero(members == number))
-        values = {metric: float(f"{known[metric](part):.6g}") for metric in wanted}
+        part = table.part(np.flatnonzero(members == number))
+        values = {metric: rounded(known[metric](part)) for metric in wanted}
         found[str(name) or "other"] = {"Queries": float(len(part)), **{m: plain(value) for m, value in values.items()}}
     return found
 

@@ -59,6 +59,7 @@ class LlamaCppModel:
     llama.cpp cannot load.
     """
 
+    kind = "llama.cpp"
     default_n_ctx = 8192
     dtype = torch.float32
     device = torch.device("cpu")
