@@ -16,7 +16,8 @@ import pytest
 from host_job import Job
 
 from core.runner import local
-from core.runner.local import AHEAD, RowFailed, _Threads
+from core.runner.local import AHEAD, _Threads
+from core.runner.order import RowFailed
 
 MEETING = """
 import threading
