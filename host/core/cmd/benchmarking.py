@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import sys
 import traceback
 import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from core.__version__ import __version__
 from core.cmd.interrupt import EXIT_CODE, Interrupt
-from core.cmd.obj import BenchmarkingJob
 from core.common.errors import ConfigError, WorkspaceError, explain
-from core.testcasecontroller.testcasecontroller import TestCaseController
+
+if TYPE_CHECKING:
+    from core.cmd.obj import BenchmarkingJob
+    from core.testcasecontroller.testcasecontroller import TestCaseController
 
 OK, FAILED, INVALID = 0, 1, 2
 
@@ -34,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.benchmarking_config_file is None:
         parser.error("which job? Give its file: ianvs -f benchmarkingjob.yaml")
+    from core.cmd.obj import BenchmarkingJob  # numpy among others, which `ianvs --help` can do without
+
     try:
         check_surroundings()
         job = BenchmarkingJob(options.benchmarking_config_file)
@@ -99,6 +103,8 @@ def summary(job: BenchmarkingJob, controller: TestCaseController) -> str:
 
 def check_surroundings() -> None:
     """ConfigError if another distribution owns the import name ``sedna`` too: of two, either one's files may win."""
+    import importlib.metadata
+
     try:
         other = importlib.metadata.distribution("sedna")
     except importlib.metadata.PackageNotFoundError:
