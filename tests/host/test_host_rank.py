@@ -278,6 +278,17 @@ def test_a_narrow_screen_drops_what_matters_least(
         assert max(map(len, table.splitlines())) <= columns
 
 
+def test_the_table_is_aligned_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("rank,模型 name,Time to,url\n1,模型甲,0.000123456,a b\n2,\x1b[1mx,007,\n")
+    assert capsys.readouterr().out.splitlines() == [
+        "rank  模型    Time       url",
+        "      name    to",
+        "----  ------  ---------  ---",
+        "1     模型甲  0.0001235  a b",
+        "2     \x1b[1mx       007",
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="reads the peak memory from the resource module")
 def test_fourteen_thousand_rows_stay_small(job: Job) -> None:

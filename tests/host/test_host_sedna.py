@@ -32,7 +32,8 @@ def test_help_imports_the_standard_library_alone(option: str) -> None:
         "import atexit, sys; known = set(sys.modules); sys.argv[0] = 'ianvs'\n"
         "from core.cmd.start import main\n"
         "ours = sys.stdlib_module_names | {'core', 'sedna'}\n"
-        "atexit.register(lambda: print('imported:', sorted({n.partition('.')[0] for n in sys.modules} - known - ours)))\n"
+        "new = lambda: {name.partition('.')[0] for name in sys.modules} - known - ours\n"
+        "atexit.register(lambda: print('imported:', sorted(new())))\n"
         "main()"
     )
     done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True, check=True)
