@@ -191,3 +191,8 @@ class Job:
 
     def case_folder(self, row: int = 0) -> Path:
         return self.folder / self.leaderboard()[row]["url"]
+
+
+def answers(job: Job, row: int = 0) -> list[dict[str, Any]]:
+    """The lines of a test case's answers; ``row``: its row on the leaderboard."""
+    return [json.loads(line) for line in (job.case_folder(row) / "answers.jsonl").read_text().splitlines()]

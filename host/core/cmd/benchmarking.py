@@ -46,17 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{job.file} is in order: {job.describe()}")
             return OK
         return run(job, options.fresh, options.debug)
-    except ConfigError as error:
-        if options.debug:
-            traceback.print_exc()
-        for problem in error.problems:
-            print(f"ianvs: {problem}", file=sys.stderr)
-        return INVALID
-    except WorkspaceError as error:
-        if options.debug:
-            traceback.print_exc()
-        print(f"ianvs: {error}", file=sys.stderr)
-        return FAILED
     except KeyboardInterrupt:
         print("ianvs: interrupted before anything was run", file=sys.stderr)
         return EXIT_CODE
@@ -67,8 +56,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             traceback.print_exc()
-        print(f"ianvs: a fault of the host itself: {explain(error)}; --debug shows where", file=sys.stderr)
-        return FAILED
+        code, problems = _told(error)
+        for problem in problems:
+            print(f"ianvs: {problem}", file=sys.stderr)
+        return code
+
+
+def _told(error: Exception) -> tuple[int, list[str]]:
+    """The exit code that an error leads to, and what is said about it."""
+    if isinstance(error, ConfigError):
+        return INVALID, error.problems
+    if isinstance(error, WorkspaceError):
+        return FAILED, [str(error)]
+    return FAILED, [f"a fault of the host itself: {explain(error)}; --debug shows where"]
 
 
 def run(job: BenchmarkingJob, fresh: bool, debug: bool) -> int:

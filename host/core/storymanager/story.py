@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import yaml
@@ -20,20 +21,18 @@ from core.storymanager.environment import environment
 REFRESH = 0.2  # seconds between two updates of the progress bar's counts
 
 
+@dataclass(frozen=True)
 class Story:
-    """One run. ``case()`` opens the story of the test case that has this folder; a context manager. ``runner``
-    describes what answers the rows.
-    """
+    """One run. ``runner`` describes what answers the rows."""
 
-    def __init__(self, job_file: str, run_id: str, runner: Callable[[], dict[str, Any]]) -> None:
-        self.job_file, self.run_id, self.runner = job_file, run_id, runner
-
-    def case(self, folder: str, title: str, repeat: int = 0) -> CaseStory:
-        return CaseStory(self, folder, title, repeat)
+    job_file: str
+    run_id: str
+    runner: Callable[[], dict[str, Any]]
 
 
 class CaseStory:
-    """Writes answers while they come in, shows the progress, and seals the folder when the test case is finished.
+    """A context manager around a test case. It writes answers while they come in, shows the progress, and seals the
+    folder when the test case is finished.
 
     Until then the answers stand in ``answers.<process>.partial.jsonl``: an earlier run's ``answers.jsonl`` is replaced
     by a complete one or not at all. ``repeat`` counts from 0; files of the second and further ones carry its number.

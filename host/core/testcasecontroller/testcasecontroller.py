@@ -49,7 +49,7 @@ class TestCaseController:
         values: list[dict[str, Any]] = []
         for repeat in range(self.repeats):
             name = f"{title} (repeat {repeat + 1} of {self.repeats})" if self.repeats > 1 else title
-            with self.story.case(case.output_dir, name, repeat) as self.current:
+            with CaseStory(self.story, case.output_dir, name, repeat) as self.current:
                 case.values = {}
                 if not case.run(self.current, self.runner):
                     if self.current.rows:
