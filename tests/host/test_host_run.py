@@ -168,7 +168,9 @@ def test_plugins_find_their_environment(job: Job, monkeypatch: pytest.MonkeyPatc
     assert first != "stale"
     assert result["env"]["IANVS_FRESH"] is None
     assert "model_path" not in os.environ
+    before = dict(os.environ)
     assert job.run("--fresh") == 0
+    assert dict(os.environ) == before, "the next run in this process would be a fresh one too"
     again = answers(job)[0]["result"]["env"]
     assert again["IANVS_FRESH"] == "1"
     assert again["IANVS_RUN_ID"] != first

@@ -36,7 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.benchmarking_config_file is None:
         parser.error("which job? Give its file: ianvs -f benchmarkingjob.yaml")
-    from core.cmd.obj import BenchmarkingJob  # numpy among others, which `ianvs --help` can do without
+    # Numpy among others, which `ianvs --help` can do without.
+    from core.cmd.obj import BenchmarkingJob
+    from core.testcasecontroller.testcase.testcase import plugin_environment
 
     try:
         check_surroundings()
@@ -45,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.command == "check":
             print(f"{job.file} is in order: {job.describe()}")
             return OK
-        return run(job, options.fresh, options.debug)
+        with plugin_environment():
+            return run(job, options.fresh, options.debug)
     except KeyboardInterrupt:
         print("ianvs: interrupted before anything was run", file=sys.stderr)
         return EXIT_CODE
@@ -72,7 +75,7 @@ def _told(error: Exception) -> tuple[int, list[str]]:
 
 
 def run(job: BenchmarkingJob, fresh: bool, debug: bool) -> int:
-    """Run all test cases and print the leaderboard."""
+    """Run all test cases and print the leaderboard. Leaves environment variables that tell plugins about the run."""
     # Plugins tell the answers of this run from earlier ones' by these; upstream Ianvs sets neither.
     os.environ["IANVS_RUN_ID"] = run_id = uuid.uuid4().hex
     if fresh:
