@@ -192,11 +192,12 @@ def test_what_still_comes_after_a_failure_counts() -> None:
 
 def test_a_row_that_hangs_does_not_hold_back_the_failure_of_another_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "LAST_WAIT", 0.05)
-    hanging = threading.Event()
+    hanging, came = threading.Event(), []
 
     def answer(row: int) -> int:
         if row == 1:
             hanging.wait(20)
+            came.append(row)
         if row == 2:
             raise ValueError("two")
         return row
@@ -205,6 +206,7 @@ def test_a_row_that_hangs_does_not_hold_back_the_failure_of_another_for_ever(mon
     assert next(results) == 0
     with pytest.raises(RowFailed) as failure:
         list(results)
+    assert not came
     hanging.set()
     assert failure.value.index == 2
 
