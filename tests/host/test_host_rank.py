@@ -189,7 +189,10 @@ def test_an_earlier_row_of_a_test_case_that_fails_now_is_not_shown(
     job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = job.folder / "broken"
-    job.plugin("algo/edge_model.py", EDGE.replace('self.fail == "predict"', "self.tag in open('broken').read()"))
+    job.plugin(
+        "algo/edge_model.py",
+        "from pathlib import Path" + EDGE.replace('self.fail == "predict"', "self.tag in Path('broken').read_text()"),
+    )
     job.hyperparameters(0, tag=["good", "bad"])
     broken.touch()
     assert job.run() == 0
