@@ -40,11 +40,12 @@ def test_help_imports_the_standard_library_alone(option: str) -> None:
     assert done.stdout.splitlines()[-1] == "imported: []"
 
 
-def test_a_package_that_is_missing_is_named() -> None:
-    code = "import sys; sys.modules['yaml'] = None; from core.cmd.start import main; sys.exit(main())"
+@pytest.mark.parametrize("package", ["tabulate", "wcwidth"])
+def test_what_the_table_needs_is_missed_before_anything_runs(package: str) -> None:
+    code = f"import sys; sys.modules['{package}'] = None; from core.cmd.start import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "-f", "job.yaml"], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "ianvs: the package yaml is not installed: pip install -r requirements.txt\n"
+    assert done.stderr == f"ianvs: the package {package} is not installed: pip install -r requirements.txt\n"
 
 
 def test_registering_and_looking_up() -> None:
