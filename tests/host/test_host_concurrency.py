@@ -1,22 +1,20 @@
-"""Several rows at the same time: results in order, routers one at a time, one failure, Ctrl-C, and what is recorded."""
+"""Several rows at the same time: results in order, routers one at a time, one failure, and what is recorded."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from host_job import Job
+from host_job import Job, answers
 
 from core.runner import local
-from core.runner.local import AHEAD, RowFailed, _Threads
+from core.runner.local import AHEAD, _Threads
+from core.runner.order import RowFailed, in_order
 
 MEETING = """
 import threading
@@ -43,16 +41,12 @@ class EdgeModel:
 """
 
 
-def rows_of(job: Job) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (job.case_folder() / "answers.jsonl").read_text().splitlines()]
-
-
 def test_rows_are_answered_at_once_and_written_in_order(job: Job) -> None:
     job.plugin("algo/edge_model.py", MEETING)
     job.rows([{"question": f"question {i} {'AB'[i % 2]}", "answer": "A"} for i in range(12)])
     job.job["concurrency"] = 4
     assert job.run() == 0
-    rows = rows_of(job)
+    rows = answers(job)
     assert [row["index"] for row in rows] == list(range(12))
     assert [row["result"]["completion"].split()[1] for row in rows] == [str(i) for i in range(12)]
     assert [row["result"]["order"] for row in rows[:4]] == [4, 3, 2, 1], "the rows did not meet"
@@ -87,7 +81,7 @@ class EdgeModel:
     )
     job.job["concurrency"] = concurrency
     assert job.run() == 0
-    assert {row["result"]["told"] for row in rows_of(job)} == {str(concurrency)}
+    assert {row["result"]["told"] for row in answers(job)} == {str(concurrency)}
     assert "IANVS_CONCURRENCY" not in os.environ
 
 
@@ -177,13 +171,33 @@ def test_after_a_failure_the_rows_in_progress_come_home_and_no_other_begins(
     assert len(written) < 200
 
 
+def test_results_are_given_out_in_order_and_no_sooner_than_those_before_them() -> None:
+    done: list[int] = []
+    results = in_order(((i, f"result {i}", None) for i in (2, 0, 1, 3)), done.append, pytest.fail)
+    assert next(results) == "result 0"
+    assert done == [1, 2]
+    assert list(results) == ["result 1", "result 2", "result 3"]
+    assert done == [1, 2, 3, 4]
+
+
+def test_what_still_comes_after_a_failure_counts() -> None:
+    stopped: list[None] = []
+    items = [(3, None, "third"), (0, "result 0", None), (2, None, "second"), (1, "result 1", None), (4, "late", None)]
+    given = []
+    with pytest.raises(RowFailed) as failure:
+        given.extend(in_order(items, lambda _: None, lambda: stopped.append(None)))
+    assert (failure.value.index, failure.value.fault) == (2, "second")
+    assert stopped
+
+
 def test_a_row_that_hangs_does_not_hold_back_the_failure_of_another_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "LAST_WAIT", 0.05)
-    hanging = threading.Event()
+    hanging, came = threading.Event(), []
 
     def answer(row: int) -> int:
         if row == 1:
             hanging.wait(20)
+            came.append(row)
         if row == 2:
             raise ValueError("two")
         return row
@@ -192,6 +206,7 @@ def test_a_row_that_hangs_does_not_hold_back_the_failure_of_another_for_ever(mon
     assert next(results) == 0
     with pytest.raises(RowFailed) as failure:
         list(results)
+    assert not came
     hanging.set()
     assert failure.value.index == 2
 
@@ -247,68 +262,6 @@ def test_no_row_is_begun_after_a_failure() -> None:
     for thread in threads._threads:
         thread.join(30)
     assert len(begun) < 100
-
-
-def test_a_row_that_hangs_does_not_keep_the_process_from_ending(job: Job) -> None:
-    job.plugin(
-        "algo/edge_model.py",
-        """
-        import time
-        from sedna.common.class_factory import ClassFactory, ClassType
-        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-        class EdgeModel:
-            def predict(self, data):
-                if data.split()[1] == "0":
-                    time.sleep(3600)
-                raise RuntimeError("no answer")
-        """,
-    )
-    job.job["concurrency"] = 2
-    code = "import core.runner.local as local; local.LAST_WAIT = 0.1; from core.cmd.start import main; exit(main())"
-    command = [sys.executable, "-c", code, "-f", job.save()]
-    outcome = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
-    assert outcome.returncode == 1
-    assert "failed: row 2 of 10: RuntimeError: no answer" in outcome.stderr
-
-
-HANGING = """
-import sys
-import time
-from sedna.common.class_factory import ClassFactory, ClassType
-@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-class EdgeModel:
-    def predict(self, data):
-        if data.split()[1] in "012":
-            return {"prediction": "A"}
-        sys.stdout.write("ready\\n")  # in one piece, among other threads
-        sys.stdout.flush()
-        while True:
-            try:
-                time.sleep(60)
-            except BaseException:
-                pass
-    def cleanup(self):
-        print("cleaned up", flush=True)
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT to one process")
-def test_ctrl_c_while_all_threads_hang(job: Job) -> None:
-    job.plugin("algo/edge_model.py", HANGING)
-    job.job["concurrency"] = 4
-    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
-    assert process.stdout is not None
-    for _ in range(4):
-        assert "ready" in process.stdout.readline()
-    started = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "cleaned up" in out
-    assert err.strip().splitlines()[-1].startswith("ianvs: interrupted; 0 of 1 test cases are on the leaderboard")
-    assert "Traceback" not in err
-    assert time.monotonic() - started < 20, "the process must not wait for its threads"
 
 
 @pytest.mark.parametrize(

@@ -90,153 +90,141 @@ def test_nothing_is_written_beside_the_plugin_files(job: Job) -> None:
     assert not list(job.folder.rglob("__pycache__"))
 
 
+STYLE_OF_IANVS = {
+    "algo/models/__init__.py": """
+from .api_llm import APIBasedLLM
+from .huggingface_llm import HuggingfaceLLM
+""",
+    "algo/models/base_llm.py": """
+import os
+from core.common.log import LOGGER
+
+class BaseLLM:
+    def __init__(self, **kwargs):
+        self.config = kwargs
+    def inference(self, data):
+        gold, query = data.get("gold"), data.get("query")
+        return {"completion": query, "prediction": self.predict(query, gold),
+                "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+                "perf": {"time_to_first_token": 0.1, "internal_token_latency": 0.1, "throughput": 10}}
+    def save_cache(self):
+        LOGGER.info("saved to %s", os.environ["RESULT_SAVED_URL"])
+    def cleanup(self):
+        pass
+""",
+    "algo/models/api_llm.py": """
+from models.base_llm import BaseLLM
+class APIBasedLLM(BaseLLM):
+    def predict(self, query, gold):
+        return gold
+""",
+    "algo/models/huggingface_llm.py": """
+from models.base_llm import BaseLLM
+class HuggingfaceLLM(BaseLLM):
+    def predict(self, query, gold):
+        return query[-1]
+""",
+    "algo/edge_model.py": """
+from __future__ import absolute_import, division, print_function
+import os
+from core.common.log import LOGGER
+from sedna.common.class_factory import ClassType, ClassFactory
+from models import HuggingfaceLLM, APIBasedLLM
+os.environ['BACKEND_TYPE'] = 'TORCH'
+__all__ = ["BaseModel"]
+
+@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+class EdgeModel:
+    def __init__(self, **kwargs):
+        LOGGER.info(kwargs)
+        self.kwargs = kwargs
+        os.environ["model_path"] = kwargs.get("model", None)
+    def load(self, **kwargs):
+        self.model = HuggingfaceLLM(**self.kwargs)
+    def predict(self, data, **kwargs):
+        return self.model.inference(data)
+    def cleanup(self):
+        self.model.save_cache()
+        self.model.cleanup()
+""",
+    "algo/cloud_model.py": """
+from sedna.common.class_factory import ClassType, ClassFactory
+from models import APIBasedLLM
+
+@ClassFactory.register(ClassType.GENERAL, alias="CloudModel")
+class CloudModel:
+    def __init__(self, **kwargs):
+        self.model = APIBasedLLM(**kwargs)
+    def inference(self, data, **kwargs):
+        return self.model.inference(data)
+""",
+    "algo/hard_sample_mining.py": """
+import abc
+from sedna.common.class_factory import ClassFactory, ClassType
+
+class BaseFilter(metaclass=abc.ABCMeta):
+    def __init__(self, **kwargs):
+        pass
+    def __call__(self, infer_result=None):
+        raise NotImplementedError
+
+@ClassFactory.register(ClassType.HEM, alias="OracleRouter")
+class OracleRouterFilter(BaseFilter, abc.ABC):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.edge_model, self.cloud_model = kwargs.get("edgemodel"), kwargs.get("cloudmodel")
+    def __call__(self, data=None):
+        gold = data.get("gold", None)
+        edge = self.edge_model.predict(data).get("prediction")
+        cloud = self.cloud_model.inference(data).get("prediction")
+        return edge != gold and cloud == gold
+    def cleanup(self):
+        pass
+""",
+    "algo/data_processor.py": """
+from sedna.common.class_factory import ClassFactory, ClassType
+from sedna.datasources import BaseDataSource
+
+@ClassFactory.register(ClassType.GENERAL, alias="Processor")
+class Processor:
+    def __init__(self, **kwargs):
+        pass
+    def __call__(self, dataset: BaseDataSource) -> BaseDataSource:
+        dataset.x = [{"query": x, "gold": y} for x, y in zip(dataset.x, dataset.y)]
+        return dataset
+""",
+    "env/result_parser.py": """
+from dataclasses import dataclass
+
+@dataclass
+class Row:
+    is_hard_example: bool
+    result: dict
+    edge_result: dict
+    cloud_result: dict
+""",
+    "env/metrics.py": """
+from sedna.common.class_factory import ClassType, ClassFactory
+from result_parser import Row
+__all__ = ["acc"]
+
+@ClassFactory.register(ClassType.GENERAL, alias="Accuracy")
+def acc(y_true, y_pred):
+    rows = [Row(*pred) for pred in y_pred]
+    return round(100 * sum(row.result["prediction"] == y for row, y in zip(rows, y_true)) / len(rows), 2)
+
+@ClassFactory.register(ClassType.GENERAL, alias="Edge Ratio")
+def edge_ratio(_, y_pred):
+    return round(100 * sum(not row[0] for row in y_pred) / len(y_pred), 2)
+""",
+}
+"""Files of a plugin, by their paths."""
+
+
 def test_a_plugin_set_in_the_style_of_ianvs(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     """Several files, a package ``models`` beside them, constructors that take anything, absolute sibling imports."""
-    job.plugin(
-        "algo/models/__init__.py", "from .api_llm import APIBasedLLM\nfrom .huggingface_llm import HuggingfaceLLM\n"
-    )
-    job.plugin(
-        "algo/models/base_llm.py",
-        """
-        import os
-        from core.common.log import LOGGER
-
-        class BaseLLM:
-            def __init__(self, **kwargs):
-                self.config = kwargs
-            def inference(self, data):
-                gold, query = data.get("gold"), data.get("query")
-                return {"completion": query, "prediction": self.predict(query, gold),
-                        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-                        "perf": {"time_to_first_token": 0.1, "internal_token_latency": 0.1, "throughput": 10}}
-            def save_cache(self):
-                LOGGER.info("saved to %s", os.environ["RESULT_SAVED_URL"])
-            def cleanup(self):
-                pass
-        """,
-    )
-    for name, guess in (("api_llm.APIBasedLLM", "gold"), ("huggingface_llm.HuggingfaceLLM", "query[-1]")):
-        file, cls = name.split(".")
-        job.plugin(
-            f"algo/models/{file}.py",
-            f"""
-            from models.base_llm import BaseLLM
-            class {cls}(BaseLLM):
-                def predict(self, query, gold):
-                    return {guess}
-            """,
-        )
-    job.plugin(
-        "algo/edge_model.py",
-        """
-        from __future__ import absolute_import, division, print_function
-        import os
-        from core.common.log import LOGGER
-        from sedna.common.class_factory import ClassType, ClassFactory
-        from models import HuggingfaceLLM, APIBasedLLM
-        os.environ['BACKEND_TYPE'] = 'TORCH'
-        __all__ = ["BaseModel"]
-
-        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
-        class EdgeModel:
-            def __init__(self, **kwargs):
-                LOGGER.info(kwargs)
-                self.kwargs = kwargs
-                os.environ["model_path"] = kwargs.get("model", None)
-            def load(self, **kwargs):
-                self.model = HuggingfaceLLM(**self.kwargs)
-            def predict(self, data, **kwargs):
-                return self.model.inference(data)
-            def cleanup(self):
-                self.model.save_cache()
-                self.model.cleanup()
-        """,
-    )
-    job.plugin(
-        "algo/cloud_model.py",
-        """
-        from sedna.common.class_factory import ClassType, ClassFactory
-        from models import APIBasedLLM
-
-        @ClassFactory.register(ClassType.GENERAL, alias="CloudModel")
-        class CloudModel:
-            def __init__(self, **kwargs):
-                self.model = APIBasedLLM(**kwargs)
-            def inference(self, data, **kwargs):
-                return self.model.inference(data)
-        """,
-    )
-    job.plugin(
-        "algo/hard_sample_mining.py",
-        """
-        import abc
-        from sedna.common.class_factory import ClassFactory, ClassType
-
-        class BaseFilter(metaclass=abc.ABCMeta):
-            def __init__(self, **kwargs):
-                pass
-            def __call__(self, infer_result=None):
-                raise NotImplementedError
-
-        @ClassFactory.register(ClassType.HEM, alias="OracleRouter")
-        class OracleRouterFilter(BaseFilter, abc.ABC):
-            def __init__(self, **kwargs):
-                super().__init__(**kwargs)
-                self.edge_model, self.cloud_model = kwargs.get("edgemodel"), kwargs.get("cloudmodel")
-            def __call__(self, data=None):
-                gold = data.get("gold", None)
-                edge = self.edge_model.predict(data).get("prediction")
-                cloud = self.cloud_model.inference(data).get("prediction")
-                return edge != gold and cloud == gold
-            def cleanup(self):
-                pass
-        """,
-    )
-    job.plugin(
-        "algo/data_processor.py",
-        """
-        from sedna.common.class_factory import ClassFactory, ClassType
-        from sedna.datasources import BaseDataSource
-
-        @ClassFactory.register(ClassType.GENERAL, alias="Processor")
-        class Processor:
-            def __init__(self, **kwargs):
-                pass
-            def __call__(self, dataset: BaseDataSource) -> BaseDataSource:
-                dataset.x = [{"query": x, "gold": y} for x, y in zip(dataset.x, dataset.y)]
-                return dataset
-        """,
-    )
-    job.plugin(
-        "env/result_parser.py",
-        """
-        from dataclasses import dataclass
-
-        @dataclass
-        class Row:
-            is_hard_example: bool
-            result: dict
-            edge_result: dict
-            cloud_result: dict
-        """,
-    )
-    job.plugin(
-        "env/metrics.py",
-        """
-        from sedna.common.class_factory import ClassType, ClassFactory
-        from result_parser import Row
-        __all__ = ["acc"]
-
-        @ClassFactory.register(ClassType.GENERAL, alias="Accuracy")
-        def acc(y_true, y_pred):
-            rows = [Row(*pred) for pred in y_pred]
-            return round(100 * sum(row.result["prediction"] == y for row, y in zip(rows, y_true)) / len(rows), 2)
-
-        @ClassFactory.register(ClassType.GENERAL, alias="Edge Ratio")
-        def edge_ratio(_, y_pred):
-            return round(100 * sum(not row[0] for row in y_pred) / len(y_pred), 2)
-        """,
-    )
+    for path, text in STYLE_OF_IANVS.items():
+        job.plugin(path, text)
     job.modules[:] = [
         {"type": "dataset_processor", "name": "Processor", "url": "algo/data_processor.py"},
         {"type": "edgemodel", "name": "EdgeModel", "url": "algo/edge_model.py"},

@@ -189,7 +189,10 @@ def test_an_earlier_row_of_a_test_case_that_fails_now_is_not_shown(
     job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = job.folder / "broken"
-    job.plugin("algo/edge_model.py", EDGE.replace('self.fail == "predict"', "self.tag in open('broken').read()"))
+    job.plugin(
+        "algo/edge_model.py",
+        "from pathlib import Path" + EDGE.replace('self.fail == "predict"', "self.tag in Path('broken').read_text()"),
+    )
     job.hyperparameters(0, tag=["good", "bad"])
     broken.touch()
     assert job.run() == 0
@@ -276,6 +279,17 @@ def test_a_narrow_screen_drops_what_matters_least(
         assert present in table
         assert f"  {absent}  " not in table
         assert max(map(len, table.splitlines())) <= columns
+
+
+def test_the_table_is_aligned_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("rank,模型 name,Time to,url\n1,模型甲,0.000123456,a b\n2,\x1b[1mx,007,\n")
+    assert capsys.readouterr().out.splitlines() == [
+        "rank  模型    Time       url",
+        "      name    to",
+        "----  ------  ---------  ---",
+        "1     模型甲  0.0001235  a b",
+        "2     \x1b[1mx       007",
+    ]
 
 
 @pytest.mark.slow

@@ -10,14 +10,19 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from host_job import Job
 
+from core.cmd.obj.benchmarkingjob import read_test_cases
 from core.common.errors import WorkspaceError
 from core.runner import journal
 from core.runner.journal import Journal
+from core.runner.worker import Setup, Worker
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install ray")
 
@@ -63,11 +68,13 @@ def prepared(job: Job, *how: str) -> list[str]:
     return [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
 
 
-def ray_processes() -> set[int]:
+def ray_processes(mark: str) -> set[int]:
+    """The processes of Ray that were begun by a job with the environment variable ``mark``, and no other job's."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"raylet" in (folder / "cmdline").read_bytes().split(b"\0")[0]:
+            raylet = b"raylet" in (folder / "cmdline").read_bytes().split(b"\0")[0]
+            if raylet and f"{mark}=".encode() in (folder / "environ").read_bytes():
                 found.add(int(folder.name))
         except OSError:
             continue
@@ -108,37 +115,102 @@ def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
 def test_ctrl_c_leaves_no_process_behind(job: Job) -> None:
-    before = ray_processes()
-    command = prepared(job, "hang")
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    command, mark = prepared(job, "hang"), f"RUN_{uuid.uuid4().hex}"
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**os.environ, mark: ""}
+    )
     deadline = time.monotonic() + 300
     while not (job.folder / "hanging").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert ray_processes() - before, "this test does not see Ray's processes"
+    assert ray_processes(mark), "this test does not see Ray's processes"
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
     assert error.strip().splitlines()[-1].startswith("ianvs: interrupted; 0 of 1 test cases"), error
     assert "Traceback" not in error
     deadline = time.monotonic() + 60
-    while ray_processes() - before and time.monotonic() < deadline:
+    while ray_processes(mark) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert not ray_processes() - before
+    assert not ray_processes(mark)
 
 
 @needs_ray
-def test_a_cluster_that_is_not_there(job: Job) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = prepared(job, "answer")
-    job.job["runner"]["address"] = address
-    job.save()
-    outcome = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
-    assert outcome.returncode == 1
-    assert f"failed: runner ray: no Ray cluster at {address}: " in outcome.stderr
-    assert "Connection refused" in outcome.stderr
-    assert "Traceback" not in outcome.stderr
+def test_a_cluster_that_is_not_there(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    prepared(job, "answer")
+    with socket.socket() as silent:  # bound and not listening: nobody else can take the port
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        job.job["runner"]["address"] = address
+        assert job.run() == 1
+    error = capfd.readouterr().err
+    assert f"failed: runner ray: no Ray cluster at {address}: " in error
+    assert "Connection refused" in error
+    assert "Traceback" not in error
+
+
+@pytest.fixture
+def worker(job: Job) -> Iterator[Worker]:
+    """A worker of a job, in this process. It knows the jobs that ``prepared`` writes."""
+    made = Worker(Setup(str(job.folder), "job.yaml", read_test_cases, 1))
+    yield made
+    made.close()
+
+
+def opened(worker: Worker, *journal: bytes) -> list[str]:
+    """Open the job's test case on the worker: its rows."""
+    (case,) = read_test_cases("job.yaml")
+    _, failure = worker.open(case.id, {"IANVS_RUN_ID": "1"}, *journal)
+    assert failure is None
+    return list(case.env.dataset.fresh().x)
+
+
+def test_a_worker_keeps_its_models_between_shards(job: Job, worker: Worker) -> None:
+    prepared(job, "answer")
+    rows = opened(worker, zlib.compress(b"known\n"))
+    assert os.environ["IANVS_RUN_ID"] == "1"
+    items = [*worker.answer(0, 10, rows[:3]), *worker.answer(3, 10, rows[3:5])]
+    assert [(kind, lines) for kind, _, lines in items] == [("row", b"answer %d\n" % i) for i in range(5)]
+    results = [result[1] for _, result, _ in items]
+    assert {result["loads"] for result in results} == {1}
+    assert [result["known"] for result in results] == [2, 3, 4, 5, 6], "the journal's lines were not carried there"
+    assert not (job.folder / "workspace").exists(), "a worker writes nothing beside the job"
+    (failure,), lines = worker.release()
+    assert failure.where == "cleanup of edgemodel EdgeModel"
+    assert failure.message.startswith("ValueError: already closed")
+    assert lines == b""
+    assert "IANVS_RUN_ID" not in os.environ
+
+
+def test_a_worker_ends_at_a_failure_and_when_it_is_told_to(job: Job, worker: Worker) -> None:
+    prepared(job, "raise")
+    rows = opened(worker)
+    *before, (kind, failure, lines) = worker.answer(5, 10, rows[5:])
+    assert [line for _, _, line in before] == [b"raise 5\n", b"raise 6\n"]
+    assert (kind, failure.where, lines) == ("failed", "row 8 of 10", b"")
+    assert failure.message.startswith("RuntimeError: out of memory")
+    shard = worker.answer(0, 10, rows[:5])
+    assert next(shard)[0] == "row"
+    worker.stop()
+    assert list(shard) == []
+    worker.release()
+
+
+def test_a_worker_that_cannot_prepare_says_why(job: Job, worker: Worker, tmp_path: Path) -> None:
+    prepared(job, "unbuilt")
+    (case,) = read_test_cases("job.yaml")
+    _, failure = worker.open(case.id, {})
+    assert failure is not None
+    assert failure.where.startswith("building edgemodel EdgeModel on ")
+    assert failure.message.startswith("OSError: no such model")
+    worker.release()
+    _, failure = worker.open("another", {})
+    assert failure is not None
+    assert "job.yaml describes other test cases there (every node needs the job's files" in failure.message
+    astray = Worker(Setup(str(tmp_path / "gone"), "job.yaml", read_test_cases, 1))
+    _, failure = astray.open(case.id, {})
+    astray.close()
+    assert failure is not None
+    assert f"the folder {tmp_path / 'gone'} is not there" in failure.message
 
 
 def test_a_journal_goes_to_workers_and_comes_back(tmp_path: Path) -> None:

@@ -22,8 +22,30 @@ from sedna.datasources import BaseDataSource
 
 def test_nothing_heavy_is_imported() -> None:
     heavy = "{'torch', 'transformers', 'openai', 'pandas', 'ianvs_specdec'}"
-    code = f"import sys, core.cmd.benchmarking; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, core.cmd.obj; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_imports_the_standard_library_alone(option: str) -> None:
+    code = (
+        "import atexit, sys; known = set(sys.modules); sys.argv[0] = 'ianvs'\n"
+        "from core.cmd.start import main\n"
+        "ours = sys.stdlib_module_names | {'core', 'sedna'}\n"
+        "new = lambda: {name.partition('.')[0] for name in sys.modules} - known - ours\n"
+        "atexit.register(lambda: print('imported:', sorted(new())))\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "imported: []"
+
+
+@pytest.mark.parametrize("package", ["tabulate", "wcwidth"])
+def test_what_the_table_needs_is_missed_before_anything_runs(package: str) -> None:
+    code = f"import sys; sys.modules['{package}'] = None; from core.cmd.start import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "-f", "job.yaml"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"ianvs: the package {package} is not installed: pip install -r requirements.txt\n"
 
 
 def test_registering_and_looking_up() -> None:

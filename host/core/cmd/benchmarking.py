@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import sys
 import traceback
 import uuid
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from core.__version__ import __version__
 from core.cmd.interrupt import EXIT_CODE, Interrupt
-from core.cmd.obj import BenchmarkingJob
 from core.common.errors import ConfigError, WorkspaceError, explain
-from core.testcasecontroller.testcasecontroller import TestCaseController
+
+if TYPE_CHECKING:
+    from core.cmd.obj import BenchmarkingJob
+    from core.testcasecontroller.testcasecontroller import TestCaseController
 
 OK, FAILED, INVALID = 0, 1, 2
 
@@ -34,6 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.benchmarking_config_file is None:
         parser.error("which job? Give its file: ianvs -f benchmarkingjob.yaml")
+    # Numpy among others, which `ianvs --help` can do without.
+    from core.cmd.obj import BenchmarkingJob
+    from core.testcasecontroller.testcase.testcase import plugin_environment
+
     try:
         check_surroundings()
         job = BenchmarkingJob(options.benchmarking_config_file)
@@ -41,18 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.command == "check":
             print(f"{job.file} is in order: {job.describe()}")
             return OK
-        return run(job, options.fresh, options.debug)
-    except ConfigError as error:
-        if options.debug:
-            traceback.print_exc()
-        for problem in error.problems:
-            print(f"ianvs: {problem}", file=sys.stderr)
-        return INVALID
-    except WorkspaceError as error:
-        if options.debug:
-            traceback.print_exc()
-        print(f"ianvs: {error}", file=sys.stderr)
-        return FAILED
+        with plugin_environment():
+            return run(job, options.fresh, options.debug)
     except KeyboardInterrupt:
         print("ianvs: interrupted before anything was run", file=sys.stderr)
         return EXIT_CODE
@@ -63,12 +59,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             traceback.print_exc()
-        print(f"ianvs: a fault of the host itself: {explain(error)}; --debug shows where", file=sys.stderr)
-        return FAILED
+        code, problems = _told(error)
+        for problem in problems:
+            print(f"ianvs: {problem}", file=sys.stderr)
+        return code
+
+
+def _told(error: Exception) -> tuple[int, list[str]]:
+    """The exit code that an error leads to, and what is said about it."""
+    if isinstance(error, ConfigError):
+        return INVALID, error.problems
+    if isinstance(error, WorkspaceError):
+        return FAILED, [str(error)]
+    return FAILED, [f"a fault of the host itself: {explain(error)}; --debug shows where"]
 
 
 def run(job: BenchmarkingJob, fresh: bool, debug: bool) -> int:
-    """Run all test cases and print the leaderboard."""
+    """Run all test cases and print the leaderboard. Leaves environment variables that tell plugins about the run."""
     # Plugins tell the answers of this run from earlier ones' by these; upstream Ianvs sets neither.
     os.environ["IANVS_RUN_ID"] = run_id = uuid.uuid4().hex
     if fresh:
@@ -99,6 +106,8 @@ def summary(job: BenchmarkingJob, controller: TestCaseController) -> str:
 
 def check_surroundings() -> None:
     """ConfigError if another distribution owns the import name ``sedna`` too: of two, either one's files may win."""
+    import importlib.metadata
+
     try:
         other = importlib.metadata.distribution("sedna")
     except importlib.metadata.PackageNotFoundError:

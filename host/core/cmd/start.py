@@ -18,13 +18,14 @@ def main() -> int:
     gc.set_threshold(20_000, 50, 100)
     try:
         from core.cmd.benchmarking import main as run
+
+        return run()
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         if package in ("core", "sedna", "None"):
             raise
         print(f"ianvs: the package {package} is not installed: pip install -r requirements.txt", file=sys.stderr)
         return 2
-    return run()
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 
 from core.common.document import Document, mismatch
 from core.common.errors import Problems
-from core.runner.base import Runner
-from core.runner.local import LocalRunner
 
 _RUNNERS = ("local", "ray")
 _RAY_MISSING = "runner ray needs the package ray, which is not installed: pip install 'ianvs-specdec-host[ray]'"
@@ -59,14 +57,6 @@ class RunConfig:
                 problems.add(doc.place(*path, name), f"{name} must be from 1 to {most}, not {entries[name]}")
         ray = _parse_runner(doc, (*path, "runner"), entries["runner"], problems) if "runner" in entries else None
         return cls(entries.get("concurrency", 1), entries.get("repeats", 1), ray)
-
-    def runner(self, job_file: str) -> Runner:
-        """The runner, which holds nothing before the first test case."""
-        if self.ray is None:
-            return LocalRunner(self.concurrency)
-        from core.runner.ray import RayRunner
-
-        return RayRunner(self.ray, self.concurrency, job_file)
 
 
 def _parse_runner(doc: Document, path: tuple[Any, ...], value: Any, problems: Problems) -> RayConfig | None:

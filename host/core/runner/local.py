@@ -6,13 +6,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from core.runner.base import Progress, Runner
-
-if TYPE_CHECKING:
-    from core.testcasecontroller.algorithm.paradigm import JointInference
-    from core.testcasecontroller.testcase import TestCase
+from core.runner.order import RowFailed, in_order
+from core.testcasecontroller.algorithm.paradigm import JointInference
+from core.testcasecontroller.testcase import Progress, Runner
 
 LAST_WAIT = 30.0
 """Seconds that rows in progress have, after another row has failed, to bring their answers home."""
@@ -29,7 +27,7 @@ class LocalRunner(Runner):
         self.concurrency = concurrency
 
     def results(
-        self, case: TestCase, paradigm: JointInference, rows: Sequence[Any], progress: Progress
+        self, case_id: str, paradigm: JointInference, rows: Sequence[Any], progress: Progress
     ) -> Generator[Any, None, None]:
         answer, stage = paradigm.start(), paradigm.stage
         if self.concurrency == 1:
@@ -42,20 +40,12 @@ class LocalRunner(Runner):
             yield from threads.results(progress)
         except RowFailed as failed:
             stage.at_row(failed.index)
-            raise failed.error from failed.error.__cause__
+            raise failed.fault from failed.fault.__cause__
         finally:
             threads.stop()
 
     def describe(self) -> dict[str, Any]:
         return {"runner": "local", "concurrency": self.concurrency}
-
-
-class RowFailed(Exception):
-    """The row with this index could not be answered."""
-
-    def __init__(self, index: int, error: BaseException) -> None:
-        super().__init__(f"row {index + 1}: {error}")
-        self.index, self.error = index, error
 
 
 class _Threads:
@@ -68,6 +58,7 @@ class _Threads:
         self._lock = threading.Lock()
         self._next = 0
         self._stopped = False
+        self._deadline: float | None = None
         self._ahead = threading.Semaphore(size * AHEAD)
         self._out: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
         self._threads = [
@@ -77,44 +68,28 @@ class _Threads:
     def results(self, progress: Progress) -> Iterator[Any]:
         for thread in self._threads:
             thread.start()
-        early: dict[int, Any] = {}
-        delivered, finished = 0, 0
-        while delivered < len(self._rows):
-            index, result, error = self._out.get()
-            finished += 1
-            if error is not None:
-                yield from self._last_results(early, delivered, finished, RowFailed(index, error))
-            early[index] = result
-            progress(finished)
-            while delivered in early:
-                yield early.pop(delivered)
-                delivered += 1
-                self._ahead.release()
+        for result in in_order(self._items(), progress, self.stop):
+            yield result
+            self._ahead.release()
 
-    def _last_results(self, early: dict[int, Any], delivered: int, finished: int, failed: RowFailed) -> Iterator[Any]:
-        """Wait for the rows in progress, yield those before the first failed one, and raise that one's failure."""
-        self.stop()
-        with self._lock:
-            begun = self._next
-        deadline = time.monotonic() + LAST_WAIT
-        while finished < begun and (left := deadline - time.monotonic()) > 0:
+    def _items(self) -> Iterator[tuple[int, Any, BaseException | None]]:
+        """All rows as they come; after ``stop`` those in progress, as far as they come within LAST_WAIT."""
+        finished, end = 0, len(self._rows)
+        while finished < end:
+            left = None if self._deadline is None else self._deadline - time.monotonic()
             try:
-                index, result, error = self._out.get(timeout=left)
+                yield self._out.get(timeout=left and max(left, 0))
             except queue.Empty:
-                break
+                return
             finished += 1
-            if error is None:
-                early[index] = result
-            elif index < failed.index:
-                failed = RowFailed(index, error)
-        while delivered in early:
-            yield early.pop(delivered)
-            delivered += 1
-        raise failed
+            if self._stopped:
+                with self._lock:
+                    end = self._next
 
     def stop(self) -> None:
         """Begin no further row."""
         self._stopped = True
+        self._deadline = self._deadline or time.monotonic() + LAST_WAIT
         for _ in self._threads:
             self._ahead.release()
 

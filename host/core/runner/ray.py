@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, ClassVar
 
 from core.common.errors import Failed, Failure
 from core.common.log import LOGGER
 from core.common.utils import plural
-from core.runner.base import Progress, Runner
 from core.runner.config import RayConfig
 from core.runner.crew import Crew
 from core.runner.journal import Journal
+from core.runner.order import RowFailed, in_order
 from core.runner.worker import Setup
-
-if TYPE_CHECKING:
-    from core.testcasecontroller.algorithm.paradigm import JointInference
-    from core.testcasecontroller.testcase import TestCase
+from core.testcasecontroller.algorithm.paradigm import JointInference
+from core.testcasecontroller.testcase import Progress, Runner, TestCase
 
 OBJECT_STORE = 128 << 20
 """Bytes of shared memory of a cluster started here. Ray's own default is a third of the machine's."""
@@ -46,46 +44,41 @@ class RayRunner(Runner):
 
     in_process: ClassVar[bool] = False
 
-    def __init__(self, config: RayConfig, concurrency: int, job_file: str) -> None:
-        self._config, self._concurrency, self._job_file = config, concurrency, job_file
+    def __init__(
+        self,
+        config: RayConfig,
+        concurrency: int,
+        workspace: str,
+        job_file: str,
+        read: Callable[[str], Sequence[TestCase]],
+    ) -> None:
+        self._config, self._workspace = config, workspace
+        self._setup = Setup(os.getcwd(), job_file, read, concurrency)
         self._crew: Crew | None = None
         self._workers = 0
 
     def results(
-        self, case: TestCase, paradigm: JointInference, rows: Sequence[Any], progress: Progress
+        self, case_id: str, paradigm: JointInference, rows: Sequence[Any], progress: Progress
     ) -> Generator[Any, None, None]:
-        crew = self._crew = self._crew or self._join(case)
+        crew = self._crew = self._crew or self._join()
         # What is not set here must not be set there: a node may have been started in the environment of another run.
         variables = {name: os.environ.get(name, "") for name in CARRIED}
-        variables["IANVS_CONCURRENCY"] = str(self._concurrency * self._workers)
-        crew.begin(case.id, variables, rows)
-        early: dict[int, Any] = {}
-        failed: dict[int, Failure] = {}
-        delivered = finished = 0
+        variables["IANVS_CONCURRENCY"] = str(self._setup.concurrency * self._workers)
+        crew.begin(case_id, variables, rows)
         try:
-            for index, result, failure in crew.items():
-                finished += 1
-                if failure is not None:
-                    failed[index] = failure
-                    crew.stop()
-                    continue
-                early[index] = result
-                progress(finished)
-                while delivered in early:
-                    yield early.pop(delivered)
-                    delivered += 1
+            yield from in_order(crew.items(), progress, crew.stop)
+        except RowFailed as failed:
+            raise Failed(failed.fault) from None
         except BaseException:
             crew.dismiss()
             raise
-        if failed:
-            raise Failed(failed[min(failed)])
 
     def release(self) -> list[Failure]:
         return self._crew.release() if self._crew is not None else []
 
     def describe(self) -> dict[str, Any]:
         lost = self._crew.lost if self._crew is not None else 0
-        return {"runner": "ray", "concurrency": self._concurrency, "workers": self._workers, "workers_lost": lost}
+        return {"runner": "ray", "concurrency": self._setup.concurrency, "workers": self._workers, "workers_lost": lost}
 
     def close(self) -> None:
         if self._crew is not None:
@@ -94,7 +87,7 @@ class RayRunner(Runner):
 
             ray.shutdown()
 
-    def _join(self, case: TestCase) -> Crew:
+    def _join(self) -> Crew:
         """Connect to the cluster, or start one. Failed if there is none, or no room in it."""
         for name, value in VARIABLES.items():
             os.environ.setdefault(name, value)
@@ -123,8 +116,7 @@ class RayRunner(Runner):
             )
         workers, nodes = plural(self._workers, "worker"), plural(len(ray.nodes()), "node")
         LOGGER.info("Ray: up to %s of %s on %s", workers, _demand(config), nodes)
-        setup = Setup(os.getcwd(), self._job_file, self._concurrency)
-        return Crew(config, self._workers, setup, Journal(case.workspace))
+        return Crew(config, self._workers, self._setup, Journal(self._workspace))
 
     def _machine(self) -> dict[str, Any]:
         """What a cluster of this machine alone is said to have: room for all workers, or its processors."""

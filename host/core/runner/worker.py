@@ -6,12 +6,11 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from core.cmd.obj import BenchmarkingJob
 from core.common.constant import ModuleType, words
 from core.common.errors import PLUGIN_ERRORS, ConfigError, Failure
 from core.common.files import make_folder
@@ -19,7 +18,8 @@ from core.runner.journal import Journal
 from core.runner.local import LocalRunner
 from core.testcasecontroller.algorithm.paradigm import JointInference
 from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
-from core.testcasecontroller.testcase.testcase import TestCase, plugin_environment
+from core.testcasecontroller.testcase import TestCase
+from core.testcasecontroller.testcase.testcase import plugin_environment
 
 MODULES = tuple(kind for kind in words(ModuleType) if kind != ModuleType.DATA_PROCESSOR.value)
 
@@ -29,10 +29,13 @@ Item = tuple[str, Any, bytes]
 
 @dataclass(frozen=True)
 class Setup:
-    """What all workers of a job share: the folder in which it was started, and its file."""
+    """What all workers of a job share: the folder in which it was started, its file, and what reads test cases from
+    it. They are read anew in each worker, because plugins' classes cannot be sent there.
+    """
 
     folder: str
     job_file: str
+    read: Callable[[str], Sequence[TestCase]]
     concurrency: int
 
 
@@ -41,7 +44,7 @@ class Worker:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._job: BenchmarkingJob | None = None
+        self._cases: Sequence[TestCase] | None = None
         self._scratch = tempfile.mkdtemp(prefix="ianvs-worker-")
         self._journal: Journal | None = None
         self._stack = ExitStack()
@@ -55,16 +58,16 @@ class Worker:
         self._stage, self._stopped = Stage(), False
         self._stage.text = "preparing a worker"
         try:
-            self._case = self._find(case_id)
-            folder = os.path.join(self._scratch, os.path.basename(self._case.workspace))
+            self._case_id, case = case_id, self._find(case_id)
+            folder = os.path.join(self._scratch, os.path.basename(case.workspace))
             self._journal = self._journal or Journal(folder)
             self._journal.extend(journal)
-            result_folder = os.path.join(folder, self._case.algorithm)
+            result_folder = os.path.join(folder, case.algorithm)
             make_folder(result_folder)
             self._stack.enter_context(plugin_environment())
             os.environ.update(variables, RESULT_SAVED_URL=result_folder, IANVS_WORKER=node)
-            env = self._case.env
-            self._paradigm = JointInference(self._case.modules, env.mining_mode, env.dataset.fresh, self._stage)
+            env = case.env
+            self._paradigm = JointInference(case.modules, env.mining_mode, env.dataset.fresh, self._stage)
             self._paradigm.build(MODULES)
         except ConfigError as error:
             message = f"{'; '.join(error.problems)} (every node needs the job's files at the same place)"
@@ -75,12 +78,12 @@ class Worker:
 
     def _find(self, case_id: str) -> TestCase:
         """The test case with this id. ConfigError if this node's files describe none."""
-        if self._job is None:
+        if self._cases is None:
             if not os.path.isdir(self._setup.folder):
                 raise ConfigError([f"the folder {self._setup.folder} is not there"])
             os.chdir(self._setup.folder)
-            self._job = BenchmarkingJob(self._setup.job_file)
-        for case in self._job.test_cases:
+            self._cases = self._setup.read(self._setup.job_file)
+        for case in self._cases:
             if case.id == case_id:
                 return case
         raise ConfigError([f"{self._setup.job_file} describes other test cases there"])
@@ -91,7 +94,7 @@ class Worker:
         """
         assert self._paradigm is not None
         self._stage.first, self._stage.total = first, total
-        results = LocalRunner(self._setup.concurrency).results(self._case, self._paradigm, rows, lambda _: None)
+        results = LocalRunner(self._setup.concurrency).results(self._case_id, self._paradigm, rows, lambda _: None)
         try:
             for result in results:
                 yield "row", result, self._lines()

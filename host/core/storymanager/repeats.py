@@ -8,15 +8,12 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.common.errors import Problems
 from core.common.files import write_atomic, writing
-
-if TYPE_CHECKING:
-    from core.testenvmanager.testenv import TestEnv
 
 INTERVAL = " CI95"
 """End of the name of a metric that is half the width of another metric's 95 % interval."""
@@ -81,14 +78,14 @@ def _numbers(column: list[Any]) -> bool:
     return all(isinstance(value, (int, float)) for value in column)
 
 
-def check_intervals(env: TestEnv, problems: Problems) -> None:
-    """Over repeats, an interval is that of another column: a metric ``X CI95`` needs the metric X."""
-    names = [metric.name for metric in env.metrics]
-    for metric in env.metrics:
-        of = metric.name.removesuffix(INTERVAL)
-        if of not in names:
-            message = f"with repeats, {metric.name!r} is the interval of {of!r} over them: add the metric {of!r}"
-            problems.add(env.doc.place(*metric.path), message)
+def check_intervals(places: Mapping[str, str], problems: Problems) -> None:
+    """Over repeats, an interval is that of another column: a metric ``X CI95`` needs the metric X. ``places``: the
+    names of the metrics, and where each stands.
+    """
+    for name, place in places.items():
+        of = name.removesuffix(INTERVAL)
+        if of not in places:
+            problems.add(place, f"with repeats, {name!r} is the interval of {of!r} over them: add the metric {of!r}")
 
 
 def save_repeats(folder: str, repeats: Sequence[Values]) -> None:

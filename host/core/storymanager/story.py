@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from dataclasses import dataclass
+from typing import Any, TextIO
 
 import yaml
 
@@ -17,35 +18,28 @@ from core.common.files import make_folder, write_atomic, writing
 from core.common.utils import get_local_time
 from core.storymanager.environment import environment
 
-if TYPE_CHECKING:
-    from core.runner import Runner
-    from core.testcasecontroller.testcase import TestCase
-
 REFRESH = 0.2  # seconds between two updates of the progress bar's counts
 
 
+@dataclass(frozen=True)
 class Story:
-    """One run. ``case()`` opens the story of a test case; a context manager. ``runner`` is what answers the rows."""
+    """One run. ``runner`` describes what answers the rows."""
 
-    def __init__(self, job_file: str, run_id: str, runner: Runner) -> None:
-        self.job_file, self.run_id, self.runner = job_file, run_id, runner
-
-    def case(self, test_case: TestCase, title: str, repeat: int = 0) -> CaseStory:
-        return CaseStory(self, test_case, title, repeat)
-
-    def now(self) -> str:
-        return get_local_time()
+    job_file: str
+    run_id: str
+    runner: Callable[[], dict[str, Any]]
 
 
 class CaseStory:
-    """Writes answers while they come in, shows the progress, and seals the folder when the test case is finished.
+    """A context manager around a test case. It writes answers while they come in, shows the progress, and seals the
+    folder when the test case is finished.
 
     Until then the answers stand in ``answers.<process>.partial.jsonl``: an earlier run's ``answers.jsonl`` is replaced
     by a complete one or not at all. ``repeat`` counts from 0; files of the second and further ones carry its number.
     """
 
-    def __init__(self, story: Story, case: TestCase, title: str, repeat: int = 0) -> None:
-        self._story, self._case, self._title, self.repeat = story, case, title, repeat
+    def __init__(self, story: Story, folder: str, title: str, repeat: int = 0) -> None:
+        self._story, self._folder, self._title, self.repeat = story, folder, title, repeat
         self.rows = self.edge = self.cloud = self.replayed = self.tokens = 0
         self.seconds = 0.0  # spent on the answers that were made in this run, by the plugin's own clock
         self._total = self._answered = 0
@@ -54,9 +48,9 @@ class CaseStory:
         self._bar: Any = None
         self._stream: TextIO | None = None
 
-    @functools.cached_property
+    @property
     def partial(self) -> str:
-        return os.path.join(self._case.output_dir, f"answers{part(self.repeat)}.{os.getpid()}.partial.jsonl")
+        return os.path.join(self._folder, f"answers{part(self.repeat)}.{os.getpid()}.partial.jsonl")
 
     def __enter__(self) -> CaseStory:
         print(f"{self._title} ...", file=sys.stderr, flush=True)
@@ -75,7 +69,7 @@ class CaseStory:
     def begin(self, total: int) -> None:
         """Open the folder; ``total`` rows are expected."""
         self._total = total
-        make_folder(self._case.output_dir)
+        make_folder(self._folder)
         with writing(self.partial):
             self._stream = open(self.partial, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
         if sys.stderr.isatty():
@@ -146,21 +140,23 @@ class CaseStory:
         """What there is of an unfinished test case."""
         return f"{self.rows} of {self._total} answers are kept in {self.partial}"
 
-    def finish(self) -> None:
-        """Seal the folder: the complete answers, the configuration and the environment. WorkspaceError on failure."""
+    def finish(self, configuration: dict[str, Any], left_out: int) -> None:
+        """Seal the folder: the complete answers, the test case's configuration and the environment; ``left_out``
+        malformed rows were not asked. WorkspaceError on failure.
+        """
         assert self._stream is not None
-        folder = self._case.output_dir
+        folder = self._folder
         with writing(self.partial):
             self._stream.flush()
             os.fsync(self._stream.fileno())
             self._stream.close()
         write_atomic(
             os.path.join(folder, "config.yaml"),
-            yaml.safe_dump(self._case.configuration(), sort_keys=False, allow_unicode=True),
+            yaml.safe_dump(configuration, sort_keys=False, allow_unicode=True),
         )
         suffix = part(self.repeat)
         environment_file = os.path.join(folder, f"environment{suffix}.json")
-        write_atomic(environment_file, json.dumps(self._environment(), indent=1) + "\n")
+        write_atomic(environment_file, json.dumps(self._environment(configuration, left_out), indent=1) + "\n")
         with writing(folder):
             os.replace(self.partial, os.path.join(folder, f"answers{suffix}.jsonl"))
         self._drop_stale(folder)
@@ -176,23 +172,23 @@ class CaseStory:
                 with suppress(OSError):
                     os.unlink(path)
 
-    def _environment(self) -> dict[str, Any]:
+    def _environment(self, configuration: dict[str, Any], left_out: int) -> dict[str, Any]:
         run = {
             "run_id": self._story.run_id,
-            "finished": self._story.now(),
+            "finished": get_local_time(),
             "seconds": round(time.perf_counter() - self._started, 3),
             "queries": self.rows,
             "edge": self.edge,
             "cloud": self.cloud,
             "replayed": self.replayed,
-            "malformed_rows_left_out": self._case.env.dataset.skipped,
+            "malformed_rows_left_out": left_out,
             "repeat": self.repeat + 1,
-            **self._story.runner.describe(),
+            **self._story.runner(),
         }
         seeds = {
-            f"{m.type}-{name}": value
-            for m in self._case.modules.values()
-            for name, value in m.hyperparameters.items()
+            f"{module['type']}-{name}": value
+            for module in configuration["modules"]
+            for name, value in module["hyperparameters"].items()
             if "seed" in name
         }
         return {"run": run, "seeds": seeds, **environment(os.path.dirname(os.path.abspath(self._story.job_file)))}

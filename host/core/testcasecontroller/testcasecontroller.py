@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from core.runner import RunConfig
+from core.common.utils import get_local_time
 from core.storymanager.rank import Rank
 from core.storymanager.repeats import combined, save_repeats
 from core.storymanager.story import CaseStory, Story
-from core.testcasecontroller.testcase import TestCase
+from core.testcasecontroller.testcase import Runner, TestCase
 
 
 class TestCaseController:
@@ -20,11 +20,10 @@ class TestCaseController:
     __test__ = False  # not a test class, whatever a test runner thinks of the name
 
     def __init__(
-        self, test_cases: Sequence[TestCase], job_file: str, run_id: str, rank: Rank, config: RunConfig, debug: bool
+        self, test_cases: Sequence[TestCase], story: Story, rank: Rank, runner: Runner, repeats: int, debug: bool
     ) -> None:
-        self.test_cases, self.rank, self.repeats, self.debug = test_cases, rank, config.repeats, debug
-        self.runner = config.runner(job_file)
-        self.story = Story(job_file, run_id, self.runner)
+        self.test_cases, self.story, self.rank, self.runner = test_cases, story, rank, runner
+        self.repeats, self.debug = repeats, debug
         self.finished = 0
         self.current: CaseStory | None = None
 
@@ -35,7 +34,7 @@ class TestCaseController:
             for number, case in enumerate(self.test_cases, 1):
                 title = f"[{number}/{len(self.test_cases)}] {case.label()}"
                 if self._run(case, title):
-                    self.rank.save(case, self.story.now())
+                    self.rank.save({**case.row(), "time": get_local_time()})
                     self.finished += 1
                 self.current = None
                 for failure in dict.fromkeys(case.failures):
@@ -50,13 +49,13 @@ class TestCaseController:
         values: list[dict[str, Any]] = []
         for repeat in range(self.repeats):
             name = f"{title} (repeat {repeat + 1} of {self.repeats})" if self.repeats > 1 else title
-            with self.story.case(case, name, repeat) as self.current:
+            with CaseStory(self.story, case.output_dir, name, repeat) as self.current:
                 case.values = {}
                 if not case.run(self.current, self.runner):
                     if self.current.rows:
                         print(f"{name}: {self.current.kept()}", file=sys.stderr)
                     return False
-                self.current.finish()
+                self.current.finish(case.configuration(), case.env.dataset.skipped)
             values.append(case.values)
         save_repeats(case.output_dir, values)
         case.values = combined(values)

@@ -11,14 +11,16 @@ from core.common.document import Document, find_file, missing_file
 from core.common.errors import ConfigError, Problems
 from core.common.files import check_writable
 from core.common.utils import plural
-from core.runner import RunConfig
+from core.runner.config import RunConfig
+from core.runner.local import LocalRunner
 from core.storymanager.rank import Rank
+from core.storymanager.rank.columns import Columns
 from core.storymanager.rank.config import RankConfig
-from core.storymanager.rank.rank import Columns
 from core.storymanager.repeats import check_intervals
+from core.storymanager.story import Story
 from core.testcasecontroller.algorithm import Algorithm
 from core.testcasecontroller.algorithm.algorithm import MISPLACED_MODE
-from core.testcasecontroller.testcase import TestCase
+from core.testcasecontroller.testcase import Runner, TestCase
 from core.testcasecontroller.testcasecontroller import TestCaseController
 from core.testenvmanager.testenv import TestEnv
 
@@ -52,10 +54,11 @@ class BenchmarkingJob:
         env_doc = self._open(entries.get("testenv"), ("benchmarkingjob", "testenv"), problems)
         self.env = TestEnv.parse(env_doc, problems) if env_doc else None
         self.algorithms = self._parse_algorithms(entries.get("test_object"), problems)
-        metrics = [metric.name for metric in self.env.metrics] if self.env else []
-        if self.env and self.run_config.repeats > 1:
-            check_intervals(self.env, problems)
-        rank = RankConfig.parse(self.doc, entries.get("rank", {"sort_by": []}), metrics, self.algorithms, problems)
+        metrics = {m.name: self.env.doc.place(*m.path) for m in self.env.metrics} if self.env else {}
+        if self.run_config.repeats > 1:
+            check_intervals(metrics, problems)
+        columns = self._columns(list(metrics))
+        rank = RankConfig.parse(self.doc, entries.get("rank", {"sort_by": []}), columns, problems)
         problems.raise_if_any()
         assert self.env is not None
         self.env.dataset.read(self.env.on_malformed_row, problems)
@@ -68,7 +71,7 @@ class BenchmarkingJob:
             for algorithm in self.algorithms
             for modules in algorithm.test_cases()
         ]
-        self.rank = Rank(rank, self.workspace, self._columns(metrics))
+        self.rank = Rank(rank, self.workspace, columns)
 
     def _open(self, url: str | None, path: tuple[Any, ...], problems: Problems) -> Document | None:
         """The YAML file a url leads to; None, and a problem, if there is none."""
@@ -130,4 +133,20 @@ class BenchmarkingJob:
 
     def controller(self, run_id: str, debug: bool) -> TestCaseController:
         """Ready to run the test cases; the leaderboard grows with each that finishes."""
-        return TestCaseController(self.test_cases, self.file, run_id, self.rank, self.run_config, debug)
+        runner = self._runner()
+        story = Story(self.file, run_id, runner.describe)
+        return TestCaseController(self.test_cases, story, self.rank, runner, self.run_config.repeats, debug)
+
+    def _runner(self) -> Runner:
+        """It holds nothing before the first test case."""
+        config = self.run_config
+        if config.ray is None:
+            return LocalRunner(config.concurrency)
+        from core.runner.ray import RayRunner
+
+        return RayRunner(config.ray, config.concurrency, self.workspace, self.file, read_test_cases)
+
+
+def read_test_cases(file: str) -> list[TestCase]:
+    """The test cases of a job file. ConfigError as for the job."""
+    return BenchmarkingJob(file).test_cases

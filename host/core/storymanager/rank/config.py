@@ -8,7 +8,7 @@ from typing import Any
 from core.common.constant import ParadigmType, words
 from core.common.document import Document, describe
 from core.common.errors import Problems, hint
-from core.testcasecontroller.algorithm import Algorithm
+from core.storymanager.rank.columns import Columns
 
 DIRECTIONS = ("ascend", "descend")
 SAVE_MODES = ("selected_and_all", "selected_only", "selected_and_all_and_picture")
@@ -25,9 +25,7 @@ class RankConfig:
     save_mode: str = SAVE_MODES[0]
 
     @classmethod
-    def parse(
-        cls, doc: Document, value: Any, metrics: list[str], algorithms: list[Algorithm], problems: Problems
-    ) -> RankConfig:
+    def parse(cls, doc: Document, value: Any, columns: Columns, problems: Problems) -> RankConfig:
         """Read ``rank``, checking every name in it against what the job has."""
         path, config = ("benchmarkingjob", "rank"), cls()
         entries = doc.mapping(value, path, _KNOWN, problems, required=("sort_by",))
@@ -39,13 +37,13 @@ class RankConfig:
             known = {"mode": ("selected_only",), "method": ("print_table",)}
             doc.mapping(entries["visualization"], (*path, "visualization"), known, problems)
         for i, item in enumerate(entries.get("sort_by", [])):
-            config._parse_sort(doc, (*path, "sort_by", i), item, metrics, problems)
+            config._parse_sort(doc, (*path, "sort_by", i), item, columns.metrics, problems)
         if "selected_dataitem" in entries:
             available = {
                 "paradigms": list(words(ParadigmType)),
-                "modules": list(dict.fromkeys(m.type for a in algorithms for m in a.modules)),
-                "hyperparameters": list(dict.fromkeys(n for a in algorithms for n in a.hyperparameter_names())),
-                "metrics": metrics,
+                "modules": columns.modules,
+                "hyperparameters": columns.hyperparameters,
+                "metrics": columns.metrics,
             }
             config._parse_selected(doc, (*path, "selected_dataitem"), entries["selected_dataitem"], available, problems)
         return config

@@ -11,53 +11,14 @@ import csv
 import io
 import math
 import os
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
 
-from core.common.constant import FIXED_COLUMNS, ModuleType, words
 from core.common.errors import WorkspaceError
 from core.common.files import locked, make_folder, write_atomic
 from core.common.utils import plural
+from core.storymanager.rank.columns import Columns, Row
+from core.storymanager.rank.config import RankConfig
 from core.storymanager.visualization import print_table
-
-if TYPE_CHECKING:
-    from core.storymanager.rank.config import RankConfig
-    from core.testcasecontroller.testcase import TestCase
-
-Row = dict[str, str]
-
-
-@dataclass
-class Columns:
-    """The names of a leaderboard's columns; ``names()`` is their order."""
-
-    metrics: list[str]
-    modules: list[str]
-    hyperparameters: list[str]
-
-    def names(self) -> list[str]:
-        return ["algorithm", *self.metrics, "paradigm", *self.modules, *self.hyperparameters, "time", "url"]
-
-    def extended(self, header: Sequence[str]) -> Columns:
-        """With the further columns that an earlier run's file has."""
-        between = header.index("paradigm") if "paradigm" in header else 0
-        types = words(ModuleType)
-        old = Columns([], [], [])
-        for i, name in enumerate(header):
-            if name in FIXED_COLUMNS:
-                continue
-            if i < between:
-                old.metrics.append(name)
-            elif name in types:
-                old.modules.append(name)
-            else:
-                old.hyperparameters.append(name)
-        return Columns(
-            list(dict.fromkeys([*self.metrics, *old.metrics])),
-            list(dict.fromkeys([*self.modules, *old.modules])),
-            list(dict.fromkeys([*self.hyperparameters, *old.hyperparameters])),
-        )
 
 
 class Rank:
@@ -71,18 +32,11 @@ class Rank:
         self._keep_all = config.save_mode != "selected_only"
         self._finished: dict[str, Row] = {}  # this run's, by url
 
-    def save(self, case: TestCase, time: str) -> None:
-        """Add or replace the test case's row in both files. WorkspaceError if they cannot be read or written."""
+    def save(self, row: Row) -> None:
+        """Add a test case's row to both files, or replace it there; its ``url`` tells it from others. WorkspaceError if
+        they cannot be read or written.
+        """
         make_folder(self.folder)
-        row = {
-            "algorithm": case.algorithm,
-            **{name: _cell(value) for name, value in case.values.items()},
-            "paradigm": case.paradigm,
-            **{kind: module.name for kind, module in case.modules.items()},
-            **{f"{m.type}-{name}": str(v) for m in case.modules.values() for name, v in m.hyperparameters.items()},
-            "time": time,
-            "url": case.output_dir,
-        }
         # Two jobs may share a workspace: reading the files and replacing them must be one act.
         with locked(os.path.join(self.folder, ".lock"), 30):
             self._update(row)
@@ -163,10 +117,6 @@ class Rank:
         differ = [n for n in hidden if any(len({row.get(n) for row in rows}) > 1 for rows in alike.values())]
         advice = "selected_dataitem.hyperparameters has to name what is to be shown"
         return [f"rows differ in {', '.join(differ)}: {advice}"] if differ else []
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def _number(text: str) -> float | None:

@@ -8,8 +8,8 @@ from typing import Any
 from core.common.constant import MiningMode, ModuleType, ParadigmType, words
 from core.common.document import Document
 from core.common.errors import Problems, hint
+from core.common.plugins import import_plugin
 from core.testcasecontroller.algorithm.module import Module, ModuleConfig
-from core.testcasecontroller.algorithm.module.module import import_plugin
 from core.testcasecontroller.generation_assistant import get_full_combinations
 
 _KNOWN: dict[str, Any] = {

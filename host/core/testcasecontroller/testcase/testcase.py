@@ -13,11 +13,11 @@ from typing import Any
 
 from core.common.errors import PLUGIN_ERRORS, Failure, WorkspaceError, explain
 from core.common.files import make_folder
-from core.runner import Runner
 from core.storymanager.story import CaseStory
 from core.testcasecontroller.algorithm.module import Module
 from core.testcasecontroller.algorithm.paradigm import JointInference
 from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
+from core.testcasecontroller.testcase.runner import Runner
 from core.testenvmanager.dataset.dataset import aligned_labels
 from core.testenvmanager.testenv import TestEnv
 
@@ -56,10 +56,22 @@ class TestCase:
 
     def label(self) -> str:
         """A short name for the screen: the algorithm, and what tells its test cases apart."""
-        by_name = {
-            f"{m.type}-{name}": value for m in self.modules.values() for name, value in m.hyperparameters.items()
+        point = self._hyperparameters()
+        return " ".join([self.algorithm, *(f"{name}={point.get(name)}" for name in self.varied)])
+
+    def row(self) -> dict[str, str]:
+        """The cells of its row on the leaderboard, by the names of the columns; the time is not among them."""
+        return {
+            "algorithm": self.algorithm,
+            **{name: "" if value is None else str(value) for name, value in self.values.items()},
+            "paradigm": self.paradigm,
+            **{kind: module.name for kind, module in self.modules.items()},
+            **self._hyperparameters(),
+            "url": self.output_dir,
         }
-        return " ".join([self.algorithm, *(f"{name}={by_name.get(name)}" for name in self.varied)])
+
+    def _hyperparameters(self) -> dict[str, str]:
+        return {f"{m.type}-{name}": str(v) for m in self.modules.values() for name, v in m.hyperparameters.items()}
 
     def configuration(self) -> dict[str, Any]:
         """The resolved configuration, as plain data."""
@@ -110,7 +122,7 @@ class TestCase:
         labels = aligned_labels(dataset, self.env.dataset.labels)
         results = []
         story.begin(len(dataset.x))
-        with closing(runner.results(self, paradigm, dataset.x, story.answered)) as rows:
+        with closing(runner.results(self.id, paradigm, dataset.x, story.answered)) as rows:
             for result in rows:
                 story.add(result)
                 results.append(result)

@@ -8,9 +8,9 @@ from typing import Any
 from core.common.constant import FIXED_COLUMNS, MiningMode, words
 from core.common.document import Document
 from core.common.errors import Problems
-from core.testcasecontroller.algorithm.module.module import resolve_alias
-from core.testcasecontroller.metrics import Metric
+from core.common.plugins import resolve_alias
 from core.testenvmanager.dataset import Dataset
+from core.testenvmanager.testenv.metric import Metric
 from sedna.common.class_factory import ClassType
 
 _KNOWN: dict[str, Any] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 from core.common.constant import ModuleType, words
 from core.common.document import Document, describe, find_file, missing_file
-from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint, short_path
-from core.testcasecontroller import plugins
+from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint
+from core.common.plugins import resolve_alias
 from core.testcasecontroller.generation_assistant import get_full_combinations
 from sedna.common.class_factory import ClassFactory, ClassType
 from sedna.common.utils import copy_tree
@@ -168,35 +168,6 @@ class ModuleConfig:
             except PLUGIN_ERRORS as error:
                 key = getattr(error, "key", None)
                 problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(error)}")
-
-
-def import_plugin(url: str, doc: Document, path: tuple[Any, ...], problems: Problems) -> str | None:
-    """Import the plugin file that the key ``url`` at ``path`` names; its module name, or None and a problem."""
-    file, place = find_file(url, doc), doc.place(*path, "url")
-    if file is None:
-        problems.add(place, missing_file(url, doc))
-        return None
-    try:
-        return plugins.load(file)
-    except plugins.PluginError as error:
-        problems.add(place, str(error))
-    except PLUGIN_ERRORS as error:
-        problems.add(place, f"{short_path(file)} cannot be imported: {explain(error)}")
-    return None
-
-
-def resolve_alias(
-    kind: str, name: str, url: str, doc: Document, path: tuple[Any, ...], problems: Problems
-) -> Any | None:
-    """The class or function that the file ``url`` registers as ``name``; None, and a problem, if there is none."""
-    module = import_plugin(url, doc, path, problems)
-    if module is None:
-        return None
-    try:
-        return plugins.find(kind, name, module, url)
-    except plugins.PluginError as error:
-        problems.add(doc.place(*path, "name"), str(error))
-        return None
 
 
 def _parameters(target: Any) -> tuple[list[str], list[str], bool]:

@@ -22,7 +22,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
-from core.common.errors import hint, short_path
+from core.common.document import Document, find_file, missing_file
+from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint, short_path
 from sedna.common.class_factory import PLUGIN_MARK, ClassFactory, ClassType, Registration
 
 _PREFIX = "_ianvs_plugin_"
@@ -113,7 +114,36 @@ def _package_of(folder: str) -> str:
     return root
 
 
-def load(file: str) -> str:
+def import_plugin(url: str, doc: Document, path: tuple[Any, ...], problems: Problems) -> str | None:
+    """Import the plugin file that the key ``url`` at ``path`` names; its module name, or None and a problem."""
+    file, place = find_file(url, doc), doc.place(*path, "url")
+    if file is None:
+        problems.add(place, missing_file(url, doc))
+        return None
+    try:
+        return _load(file)
+    except PluginError as error:
+        problems.add(place, str(error))
+    except PLUGIN_ERRORS as error:
+        problems.add(place, f"{short_path(file)} cannot be imported: {explain(error)}")
+    return None
+
+
+def resolve_alias(
+    kind: str, name: str, url: str, doc: Document, path: tuple[Any, ...], problems: Problems
+) -> Any | None:
+    """The class or function that the file ``url`` registers as ``name``; None, and a problem, if there is none."""
+    module = import_plugin(url, doc, path, problems)
+    if module is None:
+        return None
+    try:
+        return _find(kind, name, module, url)
+    except PluginError as error:
+        problems.add(doc.place(*path, "name"), str(error))
+        return None
+
+
+def _load(file: str) -> str:
     """Import a plugin file (or package folder); the private module name. Its own exceptions pass through."""
     folder, base = os.path.split(os.path.abspath(file))
     stem, extension = os.path.splitext(base)
@@ -127,7 +157,7 @@ def load(file: str) -> str:
     return name
 
 
-def find(type_name: str, alias: str, module: str, file: str) -> Any:
+def _find(type_name: str, alias: str, module: str, file: str) -> Any:
     """The class or function that a plugin module registered under an alias. PluginError if none or several did.
 
     The file itself comes first, then files of its folder that it imported, then installed libraries.

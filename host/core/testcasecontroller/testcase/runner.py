@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from core.common.errors import Failure
-
-if TYPE_CHECKING:
-    from core.testcasecontroller.algorithm.paradigm import JointInference
-    from core.testcasecontroller.testcase import TestCase
+from core.testcasecontroller.algorithm.paradigm import JointInference
 
 Progress = Callable[[int], None]
 """Told how many rows have been answered so far, those that wait for an earlier one among them."""
@@ -24,7 +21,7 @@ class Runner(ABC):
 
     @abstractmethod
     def results(
-        self, case: TestCase, paradigm: JointInference, rows: Sequence[Any], progress: Progress
+        self, case_id: str, paradigm: JointInference, rows: Sequence[Any], progress: Progress
     ) -> Generator[Any, None, None]:
         """Each row's result, in the order of the rows. The first row that cannot be answered ends it: its exception
         passes through, after the results of the rows before it, and no further row is begun.

@@ -1,3 +1,0 @@
-from core.testcasecontroller.metrics.metrics import Metric
-
-__all__ = ["Metric"]

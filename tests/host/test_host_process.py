@@ -1,0 +1,149 @@
+"""What needs a process of its own: Ctrl-C, rows that hang, and a terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from host_job import Job
+
+SLEEPER = """
+import time
+from sedna.common.class_factory import ClassFactory, ClassType
+@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+class EdgeModel:
+    def __init__(self, stubborn=False, quick=False):
+        self.stubborn, self.quick, self.seen = stubborn, quick, 0
+    def predict(self, data):
+        self.seen += 1
+        if self.quick or self.seen < 4:
+            return {"prediction": "A"}
+        while True:
+            try:
+                print("ready", flush=True)
+                time.sleep(60)
+            except BaseException:
+                if not self.stubborn:
+                    raise
+    def cleanup(self):
+        print("cleaned up", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT to one process")
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_ctrl_c(job: Job, stubborn: bool) -> None:
+    """The time limit is the interruption's own: a plugin that swallows it is ended by the watchdog."""
+    job.plugin("algo/edge_model.py", SLEEPER)
+    job.modules[0]["hyperparameters"] = [{"quick": {"values": [True, False]}}, {"stubborn": {"values": [stubborn]}}]
+    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    assert process.stdout is not None
+    while "ready" not in process.stdout.readline():
+        assert process.poll() is None, process.communicate()
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    seconds = time.monotonic() - started
+    assert process.returncode == 130
+    last = err.strip().splitlines()[-1].replace("\\", "/")
+    assert last.startswith(
+        "ianvs: interrupted; 1 of 2 test cases are on the leaderboard in workspace/job/rank; "
+        "3 of 10 answers are kept in"
+    )
+    assert "Traceback" not in err
+    assert ("cleaned up" in out) is not stubborn
+    assert len(job.leaderboard()) == 1
+    assert seconds < 20, "the process must not wait for the plugin"
+
+
+def test_a_row_that_hangs_does_not_keep_the_process_from_ending(job: Job) -> None:
+    job.plugin(
+        "algo/edge_model.py",
+        """
+        import time
+        from sedna.common.class_factory import ClassFactory, ClassType
+        @ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+        class EdgeModel:
+            def predict(self, data):
+                if data.split()[1] == "0":
+                    time.sleep(3600)
+                raise RuntimeError("no answer")
+        """,
+    )
+    job.job["concurrency"] = 2
+    code = "import core.runner.local as local; local.LAST_WAIT = 0.1; from core.cmd.start import main; exit(main())"
+    command = [sys.executable, "-c", code, "-f", job.save()]
+    outcome = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    assert outcome.returncode == 1
+    assert "failed: row 2 of 10: RuntimeError: no answer" in outcome.stderr
+
+
+HANGING = """
+import sys
+import time
+from sedna.common.class_factory import ClassFactory, ClassType
+@ClassFactory.register(ClassType.GENERAL, alias="EdgeModel")
+class EdgeModel:
+    def predict(self, data):
+        if data.split()[1] in "012":
+            return {"prediction": "A"}
+        sys.stdout.write("ready\\n")  # in one piece, among other threads
+        sys.stdout.flush()
+        while True:
+            try:
+                time.sleep(60)
+            except BaseException:
+                pass
+    def cleanup(self):
+        print("cleaned up", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT to one process")
+def test_ctrl_c_while_all_threads_hang(job: Job) -> None:
+    job.plugin("algo/edge_model.py", HANGING)
+    job.job["concurrency"] = 4
+    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    assert process.stdout is not None
+    for _ in range(4):
+        assert "ready" in process.stdout.readline()
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "cleaned up" in out
+    assert err.strip().splitlines()[-1].startswith("ianvs: interrupted; 0 of 1 test cases are on the leaderboard")
+    assert "Traceback" not in err
+    assert time.monotonic() - started < 20, "the process must not wait for its threads"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
+def test_the_progress_bar_on_a_terminal(job: Job) -> None:
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    job.plugin("algo/edge_model.py", SLEEPER.replace("time.sleep(60)", "return {'prediction': 'B', 'replayed': True}"))
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs)
+    assert process.wait(timeout=60) == 0
+    os.close(theirs)
+    seen = b""
+    try:
+        while piece := os.read(ours, 65536):
+            seen += piece
+    except OSError:  # Linux reports the closed other end as an error
+        pass
+    os.close(ours)
+    text = seen.decode("utf-8", "replace")
+    assert "10/10" in text
+    assert "edge 10, cloud 0, replayed 7" in text
