@@ -14,14 +14,17 @@ PAGE = ROOT / "docs" / "architecture.md"
 PROJECT = "ianvs_specdec"
 
 
-def floors(name: str) -> dict[str, int]:
-    """Package or module -> its floor, the lowest 0, as the block of this name has them line by line."""
-    block = PAGE.read_text(encoding="utf-8").partition(f"```{name}\n")[2].partition("```")[0]
-    return {room: level for level, line in enumerate(block.splitlines()) for room in line.split()}
+def floors(block: str, prefix: str = "") -> dict[str, int]:
+    """Package or module -> its floor, the lowest 0, as the page's block of this name has them line by line."""
+    lines = PAGE.read_text(encoding="utf-8").partition(f"```{block}\n")[2].partition("```")[0].splitlines()
+    return {prefix + room: level for level, line in enumerate(lines) for room in line.split()}
 
 
-def modules(source: Path, project: str) -> dict[str, Path]:
-    files = sorted((source / project.replace(".", "/")).rglob("*.py"))
+TREES = {"src": floors("floors", f"{PROJECT}."), "host": floors("host-floors")}
+
+
+def modules(source: Path) -> dict[str, Path]:
+    files = sorted(file for file in source.rglob("*.py") if "build" not in file.relative_to(source).parts)
     names = (".".join(file.relative_to(source).with_suffix("").parts).removesuffix(".__init__") for file in files)
     return dict(zip(names, files, strict=True))
 
@@ -44,37 +47,38 @@ def imported(file: Path, known: dict[str, Path], *, at_once: bool = False) -> It
         yield from ((node.lineno, name) for name in names if name in known)
 
 
-def violations(source: Path, project: str, levels: dict[str, int]) -> list[str]:
+def violations(source: Path, levels: dict[str, int]) -> list[str]:
     """Imports that do not lead to a lower floor or stay in their own package, one line each."""
-    known = modules(source, project)
+    known = modules(source)
 
-    def room(module: str) -> str:
-        inside = module.removeprefix(f"{project}.") if module != project else ""
-        return max((name for name in levels if f"{inside}.".startswith(f"{name}.")), key=len, default=inside)
+    def room(module: str) -> str | None:
+        return max((name for name in levels if f"{module}.".startswith(f"{name}.")), key=len, default=None)
 
     found = []
     for module, file in known.items():
         own = room(module)
         for line, name in imported(file, known):
             other = room(name)
-            if own in ("", other) or other == "":
-                continue
-            if own not in levels or other not in levels or levels[other] >= levels[own]:
-                found.append(f"{file.relative_to(source)}:{line}: {own or project} imports {name}")
+            if own is not None and other is not None and own != other and levels[other] >= levels[own]:
+                found.append(f"{file.relative_to(source)}:{line}: {own} imports {name}")
     return found
 
 
 def test_every_package_stands_on_a_floor() -> None:
-    rooms = {path.stem for path in (ROOT / "src" / PROJECT).iterdir() if not path.name.startswith("__")}
-    assert set(floors("floors")) == rooms
+    rooms = {f"{PROJECT}.{path.stem}" for path in (ROOT / "src" / PROJECT).iterdir() if path.stem[0] != "_"}
+    assert set(TREES["src"]) == rooms
+    packages = {f"core.{path.name}" for path in (ROOT / "host" / "core").iterdir() if (path / "__init__.py").is_file()}
+    assert packages < set(TREES["host"])
 
 
-def test_imports_lead_downward() -> None:
-    assert violations(ROOT / "src", PROJECT, floors("floors")) == []
+@pytest.mark.parametrize("tree", TREES)
+def test_imports_lead_downward(tree: str) -> None:
+    assert violations(ROOT / tree, TREES[tree]) == []
 
 
-def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    known = modules(ROOT / "src", PROJECT)
+@pytest.mark.parametrize("tree", TREES)
+def test_modules_do_not_import_each_other_in_a_circle(tree: str) -> None:
+    known = modules(ROOT / tree)
     graph = {module: {name for _, name in imported(file, known, at_once=True)} for module, file in known.items()}
     while free := [module for module, needed in graph.items() if not needed & graph.keys()]:
         for module in free:
@@ -96,5 +100,5 @@ def test_an_upward_import_is_found(line: str, tmp_path: Path) -> None:
         path = tmp_path / PROJECT / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (found,) = violations(tmp_path, PROJECT, floors("floors"))
+    (found,) = violations(tmp_path, TREES["src"])
     assert found.startswith("ianvs_specdec/decoding/loop.py:")

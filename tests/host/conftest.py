@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from host_job import Job
+
+from tests.host.host_job import Job
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from host_job import Job, answers
 
 from core.runner import local
 from core.runner.local import AHEAD, _Threads
 from core.runner.order import RowFailed, in_order
+from tests.host.host_job import Job, answers
 
 MEETING = """
 import threading

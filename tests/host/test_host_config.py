@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from host_job import Job
 
 from core.cmd.benchmarking import main
+from tests.host.host_job import Job
 
 Change = Callable[[Job], Any]
 

@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from host_job import Job
 
 from sedna.datasources import JsonlDataParse, JSONMetaDataParse, MalformedRow
+from tests.host.host_job import Job
 
 GOOD = {"question": "q A", "answer": "A"}
 MALFORMED = [

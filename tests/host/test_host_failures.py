@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
-from host_job import Job
 
 from core.cmd.benchmarking import main
 from core.common import files
+from tests.host.host_job import Job
 
 
 def test_a_failing_test_case_leaves_the_others_alone(job: Job, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from host_job import Job, answers
+
+from tests.host.host_job import Job, answers
 
 
 def test_mode_mining_then_inference(job: Job) -> None:

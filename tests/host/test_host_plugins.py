@@ -6,9 +6,9 @@ import sys
 import textwrap
 
 import pytest
-from host_job import Job
 
 from core.cmd.benchmarking import main
+from tests.host.host_job import Job
 
 
 def model(alias: str, answer: str) -> str:

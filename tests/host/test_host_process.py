@@ -9,7 +9,8 @@ import sys
 import time
 
 import pytest
-from host_job import Job
+
+from tests.host.host_job import Job
 
 SLEEPER = """
 import time

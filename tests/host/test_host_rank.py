@@ -10,9 +10,9 @@ import sys
 import time
 
 import pytest
-from host_job import EDGE, Job
 
 from core.storymanager.visualization import print_table
+from tests.host.host_job import EDGE, Job
 
 SCORES = """
 from sedna.common.class_factory import ClassFactory, ClassType

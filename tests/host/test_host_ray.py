@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from host_job import Job
 
 from core.cmd.obj.benchmarkingjob import read_test_cases
 from core.common.errors import WorkspaceError
 from core.runner import journal
 from core.runner.journal import Journal
 from core.runner.worker import Setup, Worker
+from tests.host.host_job import Job
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install ray")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from host_job import Job
 
 from core.common.errors import WorkspaceError
 from core.storymanager.repeats import combined, t95
+from tests.host.host_job import Job
 
 METRICS = """
 import os

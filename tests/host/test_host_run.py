@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from host_job import Job, answers
 
 from core.cmd.benchmarking import main
+from tests.host.host_job import Job, answers
 
 COLUMNS = ["rank", "algorithm", "Accuracy", "Edge Ratio", "paradigm", "edgemodel", "cloudmodel", "hard_example_mining"]
 

@@ -68,7 +68,7 @@ def test_names_tell_test_cases_apart(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for length in ("fixed:2", "fixed:4"):
         bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion("B")]))], length=length)
     names = [case["name"] for case in collect(bench.folder)["cases"]]
-    assert names == ["CloudOnly · specdec (length=fixed:2)", "CloudOnly · specdec (length=fixed:4)"]
+    assert names == ["CloudOnly · autoregressive (length=fixed:2)", "CloudOnly · autoregressive (length=fixed:4)"]
 
 
 def test_kinds_of_queries_add_up_to_the_whole(bench: Bench) -> None:
