@@ -15,12 +15,12 @@ from typing import Any
 
 from serve import Decode, serve
 
-BACKEND = Path(__file__).resolve().parents[2] / "src" / "ianvs_specdec" / "llm" / "vllm_worker.py"
+BACKEND = Path(__file__).resolve().parents[2] / "src" / "ianvs_specdec" / "llm" / "vllm" / "worker.py"
 BLOCKS = 512
 
 
 def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
-    # By its place: its folder also holds a module called vllm, and its package is not in this environment.
+    # By its place: its package is not in this environment.
     spec = importlib.util.spec_from_file_location("backend", BACKEND)
     assert spec is not None
     assert spec.loader is not None

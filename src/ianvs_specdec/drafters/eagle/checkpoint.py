@@ -15,8 +15,6 @@ vocabulary, D = draft vocabulary:
 
 from __future__ import annotations
 
-import json
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +23,10 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding.fused import ROTATIONS
+from ianvs_specdec.drafters.tensors import find, read_config, read_tensors
 from ianvs_specdec.errors import UserError
 
+WHAT = "EAGLE head"
 FILES = ("model.safetensors", "pytorch_model.bin")
 
 Shapes = dict[str, tuple[int, ...]]
@@ -73,22 +73,18 @@ class EagleCheckpoint:
     def read(cls, folder: Path) -> EagleCheckpoint:
         """Raises ``UserError`` naming the file and the key or tensor that is missing, unknown or of the wrong shape."""
         config = _config(folder)
-        path = find(folder)
-        tensors = {name: tensor for name, tensor in _tensors(path).items() if not name.endswith("rotary_emb.inv_freq")}
+        path = find(folder, FILES, WHAT)
+        tensors = {
+            name: tensor
+            for name, tensor in read_tensors(path, WHAT).items()
+            if not name.endswith("rotary_emb.inv_freq")
+        }
         eagle3 = any(name.startswith("midlayer.") or name == "d2t" for name in tensors)
         required, optional = _shapes(config, eagle3)
         _check(path, tensors, required, optional, "EAGLE-3" if eagle3 else "EAGLE")
         if "d2t" in tensors:
             _check_mapping(path, tensors["d2t"], config.vocabulary)
         return cls(folder, config, tensors, eagle3)
-
-
-def find(folder: Path) -> Path:
-    """The file of the tensors. Raises ``UserError`` where there is none."""
-    path = next((folder / name for name in FILES if (folder / name).is_file()), None)
-    if path is None:
-        raise UserError(f"no EAGLE head in {folder}: expected config.json and {' or '.join(FILES)} there", key="head")
-    return path
 
 
 def _layer(eagle3: bool) -> str:
@@ -158,15 +154,7 @@ def _check_mapping(path: Path, offsets: Tensor, vocabulary: int) -> None:
 
 
 def _config(folder: Path) -> HeadConfig:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise UserError(f"no EAGLE head in {folder}: config.json is not there", key="head")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}", key="head") from error
-    if not isinstance(config, dict):
-        raise UserError(f"{path} must hold a JSON object", key="head")
+    path, config = folder / "config.json", read_config(folder, WHAT)
 
     def whole(key: str, default: int | None = None) -> int:
         value = config.get(key)
@@ -202,29 +190,3 @@ def _config(folder: Path) -> HeadConfig:
             key="head",
         )
     return sizes
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    tensors: Any
-    try:
-        if path.suffix == ".bin":
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
-        else:
-            from safetensors.torch import load_file
-
-            tensors = load_file(path)
-    except (pickle.UnpicklingError, RuntimeError, OSError, ValueError, EOFError) as error:
-        raise _unreadable(path, error) from error
-    except Exception as error:
-        # safetensors has an exception class of its own, derived from nothing more specific.
-        if type(error).__module__.partition(".")[0] != "safetensors":
-            raise
-        raise _unreadable(path, error) from error
-    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
-        raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
-    return tensors
-
-
-def _unreadable(path: Path, error: Exception) -> UserError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return UserError(f"cannot read the EAGLE head in {path}: {reason}", key="head")

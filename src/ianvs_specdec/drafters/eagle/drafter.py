@@ -16,10 +16,11 @@ from torch import Tensor
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.drafters.eagle import static as eagle_static
 from ianvs_specdec.drafters.eagle import trees as eagle_trees
-from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, find
+from ianvs_specdec.drafters.eagle.checkpoint import FILES, WHAT, EagleCheckpoint
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.sequence import HeadSequence
+from ianvs_specdec.drafters.tensors import find
 
 _FITTED: weakref.WeakKeyDictionary[Target, dict[Path, EagleHead]] = weakref.WeakKeyDictionary()
 
@@ -42,7 +43,7 @@ class Eagle(Drafter):
         eagle_topk: int | None = None,
     ) -> None:
         self._folder = Path(head)
-        find(self._folder)
+        find(self._folder, FILES, WHAT)
         self._shape = "chain" if tree == "dynamic" and eagle_topk == 1 else tree
         self._topk = eagle_topk or 10
         self._levels = (depth or (6 if tree == "chain" else 7)) + 1

@@ -7,18 +7,17 @@ A folder with ``config.json`` and ``medusa_lm_head.safetensors`` or ``medusa_lm_
 
 from __future__ import annotations
 
-import json
-import pickle
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ianvs_specdec.drafters.tensors import find, read_config, read_tensors
 from ianvs_specdec.errors import UserError
 
+WHAT = "Medusa heads"
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
 
 _TENSOR = re.compile(r"(\d+)\.(\d+)\.(linear\.weight|linear\.bias|weight)")
@@ -52,7 +51,8 @@ class MedusaHeads:
         The number of heads is the configuration's ``medusa_num_heads``, or all there are. Raises ``UserError`` naming
         the file and the tensor that is missing, unknown or of the wrong shape.
         """
-        path, tensors = _read(folder)
+        path = find(folder, FILES, WHAT)
+        tensors = read_tensors(path, WHAT)
         config = _config(folder)
         stored = {int(match[1]) for name in tensors if (match := _TENSOR.fullmatch(name))}
         heads = config.get("medusa_num_heads", len(stored))
@@ -76,51 +76,16 @@ class MedusaHeads:
 
 
 def _config(folder: Path) -> dict[str, int]:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise UserError(f"the Medusa heads in {folder} have no config.json", key="head")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}", key="head") from error
+    path, config = folder / "config.json", read_config(folder, WHAT)
     found: dict[str, int] = {}
     for key, least in (("medusa_num_heads", 1), ("medusa_num_layers", 0)):
-        value = config.get(key) if isinstance(config, dict) else None
+        value = config.get(key)
         if value is None:
             continue
         if type(value) is not int or value < least:
             raise UserError(f"{path}: {key} must be a whole number from {least}, not {value!r}", key="head")
         found[key] = value
     return found
-
-
-def _read(folder: Path) -> tuple[Path, dict[str, Tensor]]:
-    path = next((folder / name for name in FILES if (folder / name).is_file()), None)
-    if path is None:
-        raise UserError(f"no Medusa heads in {folder}: expected {' or '.join(FILES)} there", key="head")
-    tensors: Any
-    try:
-        if path.suffix == ".pt":
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
-        else:
-            from safetensors.torch import load_file
-
-            tensors = load_file(path)
-    except (pickle.UnpicklingError, RuntimeError, OSError, ValueError, EOFError) as error:
-        raise _unreadable(path, error) from error
-    except Exception as error:
-        # safetensors has an exception class of its own, derived from nothing more specific.
-        if type(error).__module__.partition(".")[0] != "safetensors":
-            raise
-        raise _unreadable(path, error) from error
-    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
-        raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
-    return path, tensors
-
-
-def _unreadable(path: Path, error: Exception) -> UserError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return UserError(f"cannot read the Medusa heads in {path}: {reason}", key="head")
 
 
 def _check(path: Path, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]], heads: int, layers: int) -> None:
