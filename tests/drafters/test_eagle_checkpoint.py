@@ -115,7 +115,7 @@ def test_wrong_files_are_told(tmp_path):
         drafters.create("eagle", {"head": tmp_path})
     save(tmp_path, random_tensors(CONFIG), CONFIG)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(UserError, match=r"config\.json is not there"):
+    with pytest.raises(UserError, match=r"no config\.json"):
         EagleCheckpoint.read(tmp_path)
     for text, message in (("{", "is not JSON"), ("[1]", "must hold a JSON object")):
         (tmp_path / "config.json").write_text(text)

@@ -24,7 +24,7 @@ def read_config(folder: Path, what: str) -> dict[str, Any]:
     """``config.json``. Raises ``UserError`` naming the file."""
     path = folder / "config.json"
     if not path.is_file():
-        raise UserError(f"no {what} in {folder}: config.json is not there", key="head")
+        raise UserError(f"the {what} in {folder} cannot be read: there is no config.json", key="head")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
