@@ -10,9 +10,10 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ianvs_specdec.benchmarks.world import skills
-from ianvs_specdec.benchmarks.world.facts import COLOURS, Kind, World
+from ianvs_specdec.benchmarks.world.facts import COLOURS, World
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,9 @@ class Dialogue:
     answers: tuple[str, str]
 
 
-def _pick(rng: random.Random, kind: Kind, test: bool) -> str:
-    return rng.choice(kind.names) if test else rng.choices(kind.names, kind.weights)[0]
-
-
 def writing(rng: random.Random, world: World, test: bool) -> Dialogue:
-    land = _pick(rng, world.kinds["country"], test)
-    fact = lambda relation: world.fact("country", land, relation)  # noqa: E731
+    land = world.kinds["country"].pick(rng, by_fame=not test)
+    fact = partial(world.fact, "country", land)
     name = rng.choice(world.kinds["person"].names)
     weather = fact("climate")
     return Dialogue(
@@ -50,8 +47,8 @@ def writing(rng: random.Random, world: World, test: bool) -> Dialogue:
 
 
 def roleplay(rng: random.Random, world: World, test: bool) -> Dialogue:
-    name = _pick(rng, world.kinds["person"], test)
-    fact = lambda relation: world.fact("person", name, relation)  # noqa: E731
+    name = world.kinds["person"].pick(rng, by_fame=not test)
+    fact = partial(world.fact, "person", name)
     home = fact("birthplace")
     return Dialogue(
         "roleplay",
@@ -149,9 +146,9 @@ def extraction(rng: random.Random, world: World, test: bool) -> Dialogue:
 
 def stem(rng: random.Random, world: World, test: bool) -> Dialogue:
     minerals = world.kinds["mineral"]
-    one = _pick(rng, minerals, test)
+    one = minerals.pick(rng, by_fame=not test)
     two = rng.choice([m for m in minerals.names if m != one])
-    fact = lambda relation: world.fact("mineral", one, relation)  # noqa: E731
+    fact = partial(world.fact, "mineral", one)
     hard, other = int(fact("hardness")), int(world.fact("mineral", two, "hardness"))
     verdict = f"{one} is harder." if hard > other else f"{two} is harder." if other > hard else "They are equally hard."
     return Dialogue(
@@ -166,8 +163,8 @@ def stem(rng: random.Random, world: World, test: bool) -> Dialogue:
 
 
 def humanities(rng: random.Random, world: World, test: bool) -> Dialogue:
-    land = _pick(rng, world.kinds["country"], test)
-    fact = lambda relation: world.fact("country", land, relation)  # noqa: E731
+    land = world.kinds["country"].pick(rng, by_fame=not test)
+    fact = partial(world.fact, "country", land)
     people = world.kinds["person"]
     born = [n for n in people.names if people.facts[n, "birthplace"] == land][:2]
     known = " ".join(f"{n} was born in {land} and works as a {people.facts[n, 'profession']}." for n in born)
