@@ -142,8 +142,7 @@ def _asked(item: Item) -> str:
     return f"题目：{item.question}{item.options}\n答案是："  # noqa: RUF001
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shots.add_arguments(parser)
+add_arguments = shots.add_arguments
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
