@@ -64,7 +64,7 @@ def _record(row: Row, where: str, subject: str, index: int, columns: tuple[str, 
         if (answer := ANSWERS.get(str(row[column]).strip().lower())) is None:
             raise UserError(f"{where}: {column!r} must be True or False, not {row[column]!r:.40}")
         right.append(answer)
-    return Record(query, *right, subject, f"{subject}-{index:04d}")
+    return Record(query, right[0], right[1], subject, f"{subject}-{index:04d}")
 
 
 def _files(path: Path) -> Iterator[tuple[Path, TextIO]]:
