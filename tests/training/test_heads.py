@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaC
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding  # noqa: E402
 
 from ianvs_specdec import cli  # noqa: E402
-from ianvs_specdec.training import corpus, lm  # noqa: E402
+from ianvs_specdec.training import corpus, course, lm  # noqa: E402
 from ianvs_specdec.training.heads import conversations, export, loop, models  # noqa: E402
 from ianvs_specdec.training.heads.conversations import Conversation  # noqa: E402
 from ianvs_specdec.training.heads.pool import Order, Sample, collate, load_shard, runs_of, save_shard  # noqa: E402
@@ -338,7 +338,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train("eagle", target, data, tmp_path / "whole") == 0
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(course, "CHECKPOINT_SECONDS", 0.0)
     measure, measured = loop.accepted_length, []
 
     def stops(*arguments):

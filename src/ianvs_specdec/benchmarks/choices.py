@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.benchmarks import shots
-from ianvs_specdec.benchmarks.files import (
-    File,
-    Row,
-    are_texts,
-    is_text,
-    read_csv_lines,
-    records,
-    required,
-    with_header,
-)
+from ianvs_specdec.benchmarks.files import File, Row, are_texts, is_text, read_csv_lines, records, required, with_header
 from ianvs_specdec.benchmarks.source import Inputs
 from ianvs_specdec.errors import UserError
 
 LETTERS = "ABCD"
+_LETTER = {text: letter for index, letter in enumerate(LETTERS) for text in (letter, str(index))}
 _SPLIT = re.compile(r"(?:c?mmlu[-_])?(?:test|dev|val(?:idation)?)(?:-\d+-of-\d+)?|\d{4}")
 _SUFFIX = re.compile(r"_(?:test|dev|val)$")
 _NAMES = {"question": ("question", "input"), "answer": ("answer", "target")}
@@ -57,17 +51,16 @@ def read(file: File) -> Iterator[ChoiceQuestion]:
     if not file.name.removesuffix(".gz").endswith(".csv"):
         yield from (_of_record(row, file, where) for where, row in records(file))
         return
-    lines = read_csv_lines(file)
-    first = next(lines, None)
-    if first is None:
+    others = read_csv_lines(file)
+    first = list(itertools.islice(others, 1))
+    lines = itertools.chain(first, others)
+    if {name.strip().lower() for _, fields in first for name in fields} & set(_NAMES["question"]):
+        yield from (_of_record(row, file, where) for where, row in with_header(file, lines))
         return
-    if {name.strip().lower() for name in first[1]} & set(_NAMES["question"]):
-        yield from (_of_record(row, file, where) for where, row in with_header(file, _chained(first, lines)))
-        return
-    for where, fields in _chained(first, lines):
+    for where, fields in lines:
         if len(fields) != 2 + len(LETTERS):
             raise UserError(f"{where}: expected 6 columns (question, four options, letter), found {len(fields)}")
-        yield ChoiceQuestion(subject_of(file), fields[0], tuple(fields[1:5]), _letter(fields[5].strip(), where))
+        yield ChoiceQuestion(subject_of(file), fields[0], tuple(fields[1:5]), _letter(fields[5], where))
 
 
 def subject_of(file: File) -> str:
@@ -76,11 +69,6 @@ def subject_of(file: File) -> str:
     names = [path.name.partition(".")[0], *(parent.name for parent in path.parents)]
     name = next((name for name in names if name and not _SPLIT.fullmatch(name)), path.stem)
     return _SUFFIX.sub("", name)
-
-
-def _chained(first: tuple[str, list[str]], others: Iterator[tuple[str, list[str]]]) -> Iterator[tuple[str, list[str]]]:
-    yield first
-    yield from others
 
 
 def _of_record(row: Row, file: File, where: str) -> ChoiceQuestion:
@@ -97,26 +85,23 @@ def _of_record(row: Row, file: File, where: str) -> ChoiceQuestion:
         required(row, "subject", is_text, "a text", where) if "subject" in row else subject_of(file),
         required(row, named["question"], is_text, "a text", where),
         tuple(choices),
-        _letter(answer.strip() if isinstance(answer, str) else answer, where),
+        _letter(answer, where),
     )
 
 
 def _letter(answer: Any, where: str) -> str:
-    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(LETTERS):
-        return LETTERS[answer]
-    if isinstance(answer, str) and len(answer) == 1 and answer in "0123":
-        return LETTERS[int(answer)]
-    if not isinstance(answer, str) or len(answer) != 1 or answer not in LETTERS:
+    letter = _LETTER.get(str(answer).strip())
+    if letter is None:
         raise UserError(f"{where}: the answer must be a letter from A to D (or its index), not {answer!r:.200}")
-    return answer
+    return letter
 
 
 def rows(inputs: Inputs, options: argparse.Namespace, prompt: PromptMaker, prefix: str = "") -> list[Row]:
     """A row for each question: group and id begin with ``prefix`` and are the subject, the id with a number."""
     worked = shots.examples(inputs, options.shots, read, lambda item: item.subject)
-    found, counts = list[Row](), dict[str, int]()
+    found, counts = list[Row](), Counter[str]()
     for item in (item for file in inputs.files() for item in read(file)):
-        counts[item.subject] = counts.get(item.subject, 0) + 1
+        counts[item.subject] += 1
         group = prefix + item.subject
         query = {
             "turns": [shots.prompt_of(worked.get(item.subject, []), options, group, functools.partial(prompt, item))],

@@ -75,18 +75,14 @@ def program(answer: str, prompt: str, entry_point: str) -> str | None:
     if not answer.strip() or len(answer) > LONGEST:
         return None
     definition = re.compile(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{re.escape(entry_point)}\b", re.MULTILINE)
-    for part in _parts(answer, definition):
+    blocks = [block for block in _FENCED.findall(answer) if block.strip()]
+    # The likeliest first: parts that define the function.
+    for part in sorted(blocks or [answer], key=lambda part: definition.search(part) is None):
         anew = definition.search(part) is not None
         for source in _anew(part, prompt, definition) if anew else _continued(part, prompt):
             if _compiles(source):
                 return source
     return None
-
-
-def _parts(answer: str, definition: re.Pattern[str]) -> list[str]:
-    """What could be the program, the likeliest first: parts that define the function before others."""
-    blocks = [block for block in _FENCED.findall(answer) if block.strip()]
-    return sorted(blocks or [answer], key=lambda part: definition.search(part) is None)
 
 
 def _anew(part: str, prompt: str, definition: re.Pattern[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import sys
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -78,13 +78,16 @@ def read_json_lines(path: File) -> Iterator[tuple[int, Row]]:
 
 
 def read_csv_lines(path: File) -> Iterator[tuple[str, list[str]]]:
+    """``csv_lines`` of a file on disk or in a zip archive."""
+    with open_text(path) as file:
+        yield from csv_lines(path, file)
+
+
+def csv_lines(path: File, text: TextIO) -> Iterator[tuple[str, list[str]]]:
     """Place (``file:line``) and fields of every line that is not empty."""
     csv.field_size_limit(sys.maxsize)
-    with open_text(path) as file:
-        reader = csv.reader(file)
-        for _, fields in guarded(path, reader):
-            if fields:
-                yield f"{path}:{reader.line_num}", fields
+    reader = csv.reader(text)
+    yield from ((f"{path}:{reader.line_num}", fields) for _, fields in guarded(path, reader) if fields)
 
 
 def records(path: File) -> Iterator[tuple[str, Row]]:
@@ -160,6 +163,14 @@ def required(row: Row, key: str, ok: Callable[[Any], bool], what: str, where: st
     return row[key]
 
 
+def check(hyperparameters: Mapping[str, Any], names: Iterable[str], ok: Callable[[Any], bool], what: str) -> None:
+    """Raise UserError, with the ``key`` at fault, for the first of these hyperparameters that is set to another."""
+    for name in names:
+        value = hyperparameters.get(name)
+        if value is not None and not ok(value):
+            raise UserError(f"{name} must be {what}, not {value!r}", key=name)
+
+
 def is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -168,8 +179,16 @@ def are_texts(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def is_id(value: Any) -> bool:
-    return isinstance(value, (int, str)) and not isinstance(value, bool)
+    return is_whole(value) or is_text(value)
 
 
 def spread(items: Sequence[Parsed], limit: int | None) -> list[Parsed]:
@@ -181,10 +200,9 @@ def spread(items: Sequence[Parsed], limit: int | None) -> list[Parsed]:
 
 def positive(text: str) -> int:
     """An argument that is a whole number from 1."""
-    number = int(text)
-    if number < 1:
+    if natural(text) == 0:
         raise ValueError(text)
-    return number
+    return int(text)
 
 
 def natural(text: str) -> int:

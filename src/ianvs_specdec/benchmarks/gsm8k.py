@@ -60,8 +60,7 @@ def prompt(problem: WordProblem, worked: Sequence[WordProblem]) -> str:
     return f"{shown}Question: {problem.question}\nAnswer:"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shots.add_arguments(parser)
+add_arguments = shots.add_arguments
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:

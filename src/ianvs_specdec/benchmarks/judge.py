@@ -17,6 +17,7 @@ from typing import Any
 
 from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.answers.journal import Journal
+from ianvs_specdec.benchmarks.files import check, is_text, is_whole
 from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, PromptSet, conversations, rating, read_prompts
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests, digest
@@ -71,23 +72,16 @@ class JudgeSettings:
         """From hyperparameters, others among them; None if no judge is named. Asks nobody. Raises UserError with the
         ``key`` at fault.
         """
-        given = {
-            name.removeprefix("judge_"): hyperparameters[name]
-            for name in cls.names()
-            if hyperparameters.get(name) is not None
-        }
+        values = {name.removeprefix("judge_"): hyperparameters.get(name) for name in cls.names()}
+        given = {name: value for name, value in values.items() if value is not None}
         if "model" not in given:
             if given:
                 key = f"judge_{next(iter(given))}"
                 raise UserError(f"{key} is set, but no judge_model: which model is to judge?", key=key)
             return None
-        for name in ("model", "prompts"):
-            if not isinstance(given.get(name, ""), str):
-                raise UserError(f"judge_{name} must be a text, not {given[name]!r}", key=f"judge_{name}")
-        for name in ("concurrency", "max_tokens"):
-            value = given.get(name, 1)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UserError(f"judge_{name} must be a whole number from 1, not {value!r}", key=f"judge_{name}")
+        check(hyperparameters, ("judge_model", "judge_prompts"), is_text, "a text")
+        from_one = ("judge_concurrency", "judge_max_tokens")
+        check(hyperparameters, from_one, lambda value: is_whole(value) and value >= 1, "a whole number from 1")
         settings = cls(**given)
         if lack := settings.llm().unready():
             tell_once(f"{_as_judge(lack)}. Until then, only judgments that the journal has can be had")
@@ -223,7 +217,6 @@ class _Panel:
             self._journal.ensure_writable()
         self._llm.load()
         found: dict[str, str | AnswerError] = {}
-        failed = 0
         pool = ThreadPoolExecutor(min(self._settings.concurrency, len(missing)), thread_name_prefix=SIDE)
         try:
             futures = {pool.submit(self._ask, messages): key for key, messages in missing.items()}
@@ -232,14 +225,11 @@ class _Panel:
                     found[futures[future]] = future.result()
                 except AnswerError as error:
                     found[futures[future]] = error
-                    failed += 1
-                    if failed == len(found) == min(GIVE_UP, len(missing)):
-                        # Nor is it waited for: requests under way end as well.
-                        pool.shutdown(wait=False, cancel_futures=True)
-                        self._llm.close()
+                    none = all(isinstance(judgment, AnswerError) for judgment in found.values())
+                    if none and len(found) == min(GIVE_UP, len(missing)):
                         raise
-        except KeyboardInterrupt:
-            # Who wants an end does not wait for the deadline of a judge that hangs.
+        except (AnswerError, KeyboardInterrupt):
+            # A judge that is not there is not waited for, nor does who wants an end wait for one that hangs.
             pool.shutdown(wait=False, cancel_futures=True)
             self._llm.close()
             raise
@@ -279,11 +269,10 @@ def _has_judge(gold: Any) -> bool:
 def _verdict(judgments: Sequence[str | AnswerError]) -> JudgedQuery:
     ratings, problems = [], []
     for judgment in judgments:
-        found = None if isinstance(judgment, AnswerError) else rating(judgment)
-        if found is not None:
-            ratings.append(found)
-        elif isinstance(judgment, AnswerError):
+        if isinstance(judgment, AnswerError):
             problems.append(_in_its_words(str(judgment)))
+        elif (found := rating(judgment)) is not None:
+            ratings.append(found)
         else:
             text = judgment if len(judgment) <= SHOWN else f"...{judgment[-SHOWN:]}"
             problems.append(f"expected a rating from 1 to 10 such as [[5]], got {text!r}")

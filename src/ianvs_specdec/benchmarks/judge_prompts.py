@@ -115,24 +115,15 @@ def find_official(given: Sequence[Path]) -> Path | None:
     return None
 
 
-def needs_references(group: str) -> bool:
-    """Whether answers to questions of this category are judged against reference answers."""
-    return group in REFERENCE_GROUPS
-
-
 def conversations(
-    prompts: PromptSet,
-    question: Sequence[str],
-    answers: Sequence[str],
-    references: Sequence[str],
-    group: str,
+    prompts: PromptSet, question: Sequence[str], answers: Sequence[str], references: Sequence[str], group: str
 ) -> list[list[Message]]:
     """What the judge is asked about a query's answers, turn by turn: of the second turn it sees the first one, too.
 
     ``question``, ``answers`` and, where the group needs them, ``references`` have one text for each turn.
     """
     kind, given = "single", {}
-    if needs_references(group):
+    if group in REFERENCE_GROUPS:
         kind, given = "single-math", {f"ref_answer_{turn}": text for turn, text in enumerate(references, start=1)}
     asked = [prompts.prompts[f"{kind}-v1"].messages(question=question[0], answer=answers[0], **given)]
     if len(question) == TURNS:

@@ -97,8 +97,7 @@ def prompt(item: ChoiceQuestion, worked: Sequence[ChoiceQuestion] = ()) -> str:
     return f"{heading}{shown}{item.question}{item.options}\nAnswer:"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shots.add_arguments(parser)
+add_arguments = shots.add_arguments
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:

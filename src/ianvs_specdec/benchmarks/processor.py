@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ianvs_specdec.benchmarks import code
+from ianvs_specdec.benchmarks.files import check, is_number, is_whole
 from ianvs_specdec.benchmarks.judge import JudgeSettings
-from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, REFERENCE_GROUPS, TURNS, needs_references
+from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, REFERENCE_GROUPS, TURNS
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.errors import UserError, unknown
@@ -58,19 +59,11 @@ class DatasetProcessor:
         for name in hyperparameters:
             if name not in known:
                 raise unknown("hyperparameter", name, known, key=name)
-        for name in _SECONDS:
-            limit = hyperparameters.get(name)
-            number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit > 0
-            if limit is not None and not number:
-                raise UserError(f"{name} must be a number above 0 (seconds), not {limit!r}", key=name)
-        permitted = hyperparameters.get("run_code")
-        if permitted is not None and not isinstance(permitted, bool):
-            raise UserError(f"run_code must be true or false, not {permitted!r}", key="run_code")
-        rounds = hyperparameters.get("rounds")
-        if rounds is not None and (
-            isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= ROUNDS
-        ):
-            raise UserError(f"rounds must be a whole number from 1 to {ROUNDS}, not {rounds!r}", key="rounds")
+        seconds = "a number above 0 (seconds)"
+        check(hyperparameters, _SECONDS, lambda value: is_number(value) and value > 0, seconds)
+        check(hyperparameters, ["run_code"], lambda value: isinstance(value, bool), "true or false")
+        rounds = f"a whole number from 1 to {ROUNDS}"
+        check(hyperparameters, ["rounds"], lambda value: is_whole(value) and 1 <= value <= ROUNDS, rounds)
         JudgeSettings.parse(hyperparameters)
 
     def __call__(self, dataset: Any) -> Any:
@@ -120,7 +113,7 @@ def _judged(query: Query, answer: Any, where: str) -> dict[str, Any]:
     if len(query.turns) > TURNS:
         raise UserError(f"{where}: scorer judge has prompts for {TURNS} turns, the question has {len(query.turns)}")
     given = sum(bool(text) for text in references[: len(query.turns)])
-    if needs_references(query.group) and given < len(query.turns):
+    if query.group in REFERENCE_GROUPS and given < len(query.turns):
         groups = ", ".join(REFERENCE_GROUPS)
         raise UserError(
             f"{where}: answers to {query.group} are judged against a reference for each turn (as all of {groups}), "

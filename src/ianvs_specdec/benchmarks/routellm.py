@@ -7,9 +7,7 @@ compressed or not. Nothing of an archive is written to disk, and no more than ``
 
 from __future__ import annotations
 
-import csv
 import io
-import sys
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
-from ianvs_specdec.benchmarks.files import Row, guarded, is_text, required, with_header
+from ianvs_specdec.benchmarks.files import Row, csv_lines, is_text, open_text, required, with_header
 from ianvs_specdec.errors import UserError, unknown
 
 EDGE, CLOUD = "mistralai/Mixtral-8x7B-Instruct-v0.1", "gpt-4-1106-preview"
@@ -48,9 +46,9 @@ def read(path: Path, edge: str = EDGE, cloud: str = CLOUD) -> Iterator[Record]:
     if not path.exists():
         raise UserError(f"there is no file {path}")
     empty = True
-    for name, file in _files(path):
-        place, subject = path / name if name else path, PurePosixPath(name or path.name).stem.removeprefix(PREFIX)
-        for index, (where, row) in enumerate(_rows(place, file)):
+    for file, text in _files(path):
+        subject = file.stem.removeprefix(PREFIX)
+        for index, (where, row) in enumerate(with_header(file, csv_lines(file, text))):
             empty = False
             yield _record(row, where, subject, index, (edge, cloud))
     if empty:
@@ -59,34 +57,25 @@ def read(path: Path, edge: str = EDGE, cloud: str = CLOUD) -> Iterator[Record]:
 
 def _record(row: Row, where: str, subject: str, index: int, columns: tuple[str, str]) -> Record:
     query = required(row, "prompt", is_text, "a text", where)
+    right = []
     for column in columns:
         if column not in row:
             raise UserError(f"{where}: {unknown('column', column, row.keys() - {'prompt'})}")
-        if str(row[column]).strip().lower() not in ANSWERS:
+        if (answer := ANSWERS.get(str(row[column]).strip().lower())) is None:
             raise UserError(f"{where}: {column!r} must be True or False, not {row[column]!r:.40}")
-    edge, cloud = (ANSWERS[str(row[column]).strip().lower()] for column in columns)
-    return Record(query, edge, cloud, subject, f"{subject}-{index:04d}")
+        right.append(answer)
+    return Record(query, right[0], right[1], subject, f"{subject}-{index:04d}")
 
 
-def _rows(place: Path, file: TextIO) -> Iterator[tuple[str, Row]]:
-    csv.field_size_limit(sys.maxsize)
-    reader = csv.reader(file)
-    lines = ((f"{place}:{reader.line_num}", fields) for _, fields in guarded(place, reader) if fields)
-    yield from with_header(place, lines)
-
-
-def _files(path: Path) -> Iterator[tuple[str, TextIO]]:
-    """Name ("" = the path itself) and text of every CSV file, by name."""
-    if path.is_dir():
-        for below in sorted(path.glob("*.csv")):
-            with below.open(encoding="utf-8", newline="") as file:
-                yield below.name, file
-    elif path.suffix == ".csv":
-        with path.open(encoding="utf-8", newline="") as file:
-            yield "", file
+def _files(path: Path) -> Iterator[tuple[Path, TextIO]]:
+    """Place and text of every CSV file, by name."""
+    if path.is_dir() or path.suffix == ".csv":
+        for file in sorted(path.glob("*.csv")) if path.is_dir() else [path]:
+            with open_text(file) as text:
+                yield file, text
     else:
         for name, content in sorted(_members(path).items()):
-            yield name, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
+            yield path / name, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
 
 
 def _members(path: Path) -> dict[str, bytes]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ianvs_specdec.benchmarks.files import is_number
 from ianvs_specdec.benchmarks.letters import LETTERS
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.errors import UserError, unknown
@@ -43,8 +44,7 @@ def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query
     if len(prediction) not in (0, len(turns)):
         raise UserError(f"{where}: {len(prediction)} texts in 'prediction' for {len(turns)} turns")
     temperature = question.get("temperature")
-    number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool) and 0 <= temperature < 100
-    if temperature is not None and not number:
+    if temperature is not None and not (is_number(temperature) and 0 <= temperature < 100):
         raise UserError(f"{where}: 'temperature' must be a number from 0, not {temperature!r}")
     return Query(
         turns=tuple(turns),

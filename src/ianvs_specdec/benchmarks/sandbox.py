@@ -46,23 +46,17 @@ def run(source: str, limits: Limits) -> str:
         raise UserError("run_code: programs can be run with limits only on Linux and macOS", key="run_code")
     # A program that ends the process itself says nothing; one that guesses the token does not do so by accident.
     token = secrets.token_hex(16)
-    order = json.dumps(
-        {"source": source, "token": token, "seconds": math.ceil(limits.seconds), "memory": limits.memory}
-    )
+    order = {"source": source, "token": token, "seconds": math.ceil(limits.seconds), "memory": limits.memory}
     seconds = WALL * limits.seconds
     reader, writer = os.pipe()
-    try:
-        with tempfile.TemporaryDirectory(prefix="specdec-program-", ignore_cleanup_errors=True) as folder:
-            try:
-                status = _status(order, writer, folder, seconds)
-            finally:
-                os.close(writer)
+    with open(reader, "rb", buffering=0) as said:
+        try:
+            with tempfile.TemporaryDirectory(prefix="specdec-program-", ignore_cleanup_errors=True) as folder:
+                status = _status(json.dumps(order), writer, folder, seconds)
+        finally:
+            os.close(writer)
         os.set_blocking(reader, False)
-        with contextlib.suppress(BlockingIOError):
-            return _verdict(os.read(reader, VERDICT_BYTES), token, status, limits, seconds)
-        return _verdict(b"", token, status, limits, seconds)
-    finally:
-        os.close(reader)
+        return _verdict(said.read(VERDICT_BYTES) or b"", token, status, limits, seconds)
 
 
 def _status(order: str, writer: int, folder: str, seconds: float) -> int | None:

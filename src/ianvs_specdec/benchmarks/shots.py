@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ianvs_specdec.benchmarks.files import File, positive
+from ianvs_specdec.benchmarks.files import File, natural, positive
 from ianvs_specdec.benchmarks.source import Inputs
 from ianvs_specdec.errors import UserError
 
@@ -18,7 +18,7 @@ Example = TypeVar("Example")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shots", type=_count, default=0, metavar="K", help="worked examples in a prompt (default 0)")
+    parser.add_argument("--shots", type=natural, default=0, metavar="K", help="worked examples in a prompt (default 0)")
     parser.add_argument(
         "--dev",
         type=Path,
@@ -58,10 +58,3 @@ def prompt_of(
         worked = worked[:-1]
         text = prompt(worked)
     return text
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number

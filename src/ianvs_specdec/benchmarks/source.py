@@ -55,7 +55,11 @@ class Inputs:
             return [file for path in own for file in self._below(path, part, required=True)]
         if self.given:
             return [file for path in self.given if _holds_files(path) for file in self._below(path, part)]
-        return [file for name in self._hub_names(part) for file in self._below(self._fetched(name), part)]
+        if not self.source.repository:
+            message = f"the authors did not put this benchmark on the Hugging Face hub; it is at {self.source.home}"
+            raise UserError(f"{message}. Give your copy with --from")
+        hub = self.source.parts[part].hub
+        return [file for name in hub for file in self._below(self._fetched(name), part)]
 
     def _below(self, path: Path, part: str, *, required: bool = False) -> list[File]:
         if not path.exists():
@@ -75,12 +79,6 @@ class Inputs:
         if isinstance(file, Path) and file.suffix == ".zip":
             return self._below(file, part, required=True)
         return [file]
-
-    def _hub_names(self, part: str) -> tuple[str, ...]:
-        if not self.source.repository:
-            message = f"the authors did not put this benchmark on the Hugging Face hub; it is at {self.source.home}"
-            raise UserError(f"{message}. Give your copy with --from")
-        return self.source.parts[part].hub
 
     def _fetched(self, name: str) -> Path:
         with packages():

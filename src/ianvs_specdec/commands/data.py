@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ianvs_specdec.benchmarks.files import Row, positive, spread, write_rows
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, find_official
@@ -21,61 +22,39 @@ from ianvs_specdec.types import Query
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    prepare = actions.add_parser(
-        "prepare",
-        help="make a data file of a benchmark, from the Hugging Face hub or --from files",
-        description="Make a data file of a benchmark, from the Hugging Face hub or --from files.",
-    )
+    summary = "make a data file of a benchmark, from the Hugging Face hub or --from files"
+    prepare = actions.add_parser("prepare", help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     names = prepare.add_subparsers(dest="benchmark", required=True, metavar="NAME")
     for name, benchmark in BENCHMARKS.items():
         text = (benchmark.__doc__ or "").strip()
-        sub = names.add_parser(
-            name,
-            help=text.splitlines()[0],
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        sub = _added(names, name, text.splitlines()[0], text, _prepare)
         _add_files(sub, benchmark.SOURCE)
         benchmark.add_arguments(sub)
-        _finish(sub, _prepare)
-    export = actions.add_parser(
-        "opencompass",
-        help="write a job's answers as predictions of OpenCompass",
-        description=opencompass.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    opencompass.add_arguments(export)
-    _finish(export, opencompass.run)
-    recorded = actions.add_parser(
-        "routellm",
-        help="write the records of RouteLLM as a file of outcomes",
-        description=routellm.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    routellm.add_arguments(recorded)
-    _finish(recorded, routellm.run)
+    for name, summary, module in (
+        ("opencompass", "write a job's answers as predictions of OpenCompass", opencompass),
+        ("routellm", "write the records of RouteLLM as a file of outcomes", routellm),
+    ):
+        module.add_arguments(_added(actions, name, summary, module.__doc__, module.run))
+
+
+def _added(
+    actions: Any, name: str, summary: str, text: str | None, act: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=text, formatter_class=raw)
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.set_defaults(act=act)
+    return parser
 
 
 def _add_files(parser: argparse.ArgumentParser, source: Source) -> None:
     if source.parts:
         hub = f"; without it {source.repository} on the Hugging Face hub"
-        parser.add_argument(
-            "--from",
-            dest="given",
-            type=Path,
-            nargs="+",
-            default=[],
-            metavar="FILE",
-            help=f"files, folder or zip archive with what {source.home} has"
-            + (hub if source.repository else " (needed: it is not on the hub)"),
-        )
+        other = hub if source.repository else " (needed: it is not on the hub)"
+        text = f"files, folder or zip archive with what {source.home} has{other}"
+        parser.add_argument("--from", dest="given", type=Path, nargs="+", default=[], metavar="FILE", help=text)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="data file to write (.jsonl)")
     parser.add_argument("--limit", type=positive, metavar="N", help="take N questions, spread evenly over all")
-
-
-def _finish(parser: argparse.ArgumentParser, act: object) -> None:
-    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    parser.set_defaults(act=act)
 
 
 def run(options: argparse.Namespace) -> int:

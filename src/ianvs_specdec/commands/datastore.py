@@ -6,11 +6,11 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.commands.output import check_out
 from ianvs_specdec.errors import UserError
 
 
@@ -44,33 +44,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if not options.data and options.world < 1:
         raise UserError("nothing to build from: give files with --data, or --world N")
-    if not options.out.parent.is_dir():
-        raise UserError(f"--out {options.out}: the folder {options.out.parent} does not exist")
+    check_out(options.out)
     if missing := [str(path) for path in options.data if not path.is_file()]:
         raise UserError(f"--data: there is no file {missing[0]}")
 
     from ianvs_specdec.drafters.datastore import Datastore, fingerprint
+    from ianvs_specdec.training.heads.conversations import world_conversations
     from ianvs_specdec.training.sequences import Sequences
 
     tokenizer, vocabulary = _load(options.model)
     sequences = Sequences(tokenizer, vocabulary, options.field)
+    talks = islice(world_conversations(random.Random(f"{options.seed}/datastore")), options.world)
+    world = sequences.of_conversations((talk.turns, talk.answers) for talk in talks)
     started = time.perf_counter()
-    store = Datastore.build(
-        chain(sequences.of_files(options.data), sequences.of_conversations(_world(options.world, options.seed))),
-        vocabulary,
-        fingerprint(options.model),
-    )
+    store = Datastore.build(chain(sequences.of_files(options.data), world), vocabulary, fingerprint(options.model))
     store.save(options.out)
     seconds, size = time.perf_counter() - started, options.out.stat().st_size / 1e6
     print(f"{options.out}: {len(store)} tokens, {size:.1f} MB, {seconds:.1f} s", file=sys.stderr)
     return 0
-
-
-def _world(conversations: int, seed: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    from ianvs_specdec.training.heads.conversations import world_conversations
-
-    talks = islice(world_conversations(random.Random(f"{seed}/datastore")), conversations)
-    return ((talk.turns, talk.answers) for talk in talks)
 
 
 def _load(folder: Path) -> tuple[Any, int]:

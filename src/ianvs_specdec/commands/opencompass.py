@@ -21,7 +21,7 @@ from ianvs_specdec.benchmarks import cmmlu, gsm8k, humaneval, mmlu
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
-from ianvs_specdec.types import Query
+from ianvs_specdec.types import Query, messages_of
 from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
 
 ROLES = {"system": "SYSTEM", "user": "HUMAN", "assistant": "BOT"}
@@ -36,9 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     workspace = read_workspace(options.workspace)
+    several_jobs = len({case.job for case in workspace.cases}) > 1
     written = 0
     for case in workspace.cases:
-        model = "-".join([*([case.job] if _several_jobs(workspace) else []), case.algorithm, case.id])
+        model = "-".join([*([case.job] if several_jobs else []), case.algorithm, case.id])
         for name, predictions in sorted(predictions_of(case, _dataset(workspace, case)).items()):
             path = options.out / "predictions" / model / f"{name}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,13 +81,9 @@ def abbreviation(group: str) -> str:
 
 def prediction(query: Query, gold: Any, answers: list[str]) -> dict[str, Any]:
     """One entry of a file; ``answers`` may be fewer than the turns."""
-    prompts: list[list[dict[str, str]]] = []
-    chat = [{"role": ROLES["system"], "prompt": query.system}] if query.system else []
     given = [*answers, *[""] * (len(query.turns) - len(answers))]
-    for turn, answer in zip(query.turns, given, strict=True):
-        chat = [*chat, {"role": ROLES["user"], "prompt": turn}]
-        prompts.append(chat)
-        chat = [*chat, {"role": ROLES["assistant"], "prompt": answer}]
+    chats = [messages_of(query, given[:turn]) for turn in range(len(query.turns))]
+    prompts = [[{"role": ROLES[said["role"]], "prompt": said["content"]} for said in chat] for chat in chats]
     if len(query.turns) == 1:
         own = dict(gold) if isinstance(gold, Mapping) else str(gold)
         return {"origin_prompt": prompts[0], "prediction": given[0], "gold": own}
@@ -103,10 +100,6 @@ def _dataset(workspace: Workspace, case: Case) -> Dataset:
             "in the folder in which ianvs was run"
         )
     return dataset
-
-
-def _several_jobs(workspace: Workspace) -> bool:
-    return len({case.job for case in workspace.cases}) > 1
 
 
 def _gaps(predictions: dict[str, Any]) -> str:

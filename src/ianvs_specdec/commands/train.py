@@ -12,10 +12,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     world = kinds.add_parser("world", help="the embedded world: tokenizer, edge model, cloud model")
     train_world.add_arguments(world)
     world.set_defaults(train=train_world.run)
-    for name, summary in train_head.KINDS.items():
+    for name, (summary, minutes) in train_head.KINDS.items():
         head = kinds.add_parser(name, help=summary)
         train_head.add_arguments(head)
-        head.set_defaults(train=train_head.run)
+        head.set_defaults(train=train_head.run, minutes=minutes)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -18,20 +18,11 @@ from ianvs_specdec.errors import UserError, unknown
 FAMILIES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """``model_type`` in config.json -> architecture in GGUF."""
 
-LAYER = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+NEEDED = (
+    *("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output"),
+    *("ffn_norm", "ffn_gate", "ffn_up", "ffn_down"),
+)
+"""GGUF's names of the matrices that each layer must have."""
 IGNORED = "rotary_emb.inv_freq"
 ROPE_FACTORS = "rope_freqs.weight"
 
@@ -140,23 +131,18 @@ def _llama3_factors(rope: Mapping[str, Any], head_dim: int) -> np.ndarray[Any, A
 
 
 def _name_tensors(made: Architecture, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    import gguf
+
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[made.name.upper()], made.layers)
     for name in shapes:
-        module, _, kind = name.rpartition(".")
-        place = module.removeprefix("model.layers.")
-        number, _, part = place.partition(".")
-        if name == "lm_head.weight" and config.get("tie_word_embeddings"):
+        if name.endswith(IGNORED) or (name == "lm_head.weight" and config.get("tie_word_embeddings")):
             continue
-        if module in OUTSIDE:
-            made.tensors[f"{OUTSIDE[module]}.{kind}"] = name
-        elif place != module and part in LAYER and kind in ("weight", "bias"):
-            made.tensors[f"blk.{int(number)}.{LAYER[part]}.{kind}"] = name
-        elif not name.endswith(IGNORED):
+        if (place := names.get_name(name, try_suffixes=(".weight", ".bias"))) is None:
             raise UserError(
                 f"the weights hold {name}, which has no place in a {made.name} model: it cannot be exported"
             )
-    expected = {
-        f"blk.{layer}.{LAYER[part]}.weight" for layer in range(made.layers) for part in LAYER if "_norm" not in part
-    }
+        made.tensors[place] = name
+    expected = {f"blk.{layer}.{part}.weight" for layer in range(made.layers) for part in NEEDED}
     expected |= {"token_embd.weight", "output_norm.weight"}
     if missing := sorted(expected - made.tensors.keys()):
         raise UserError(f"the weights lack {len(missing)} tensors, {missing[0]} (GGUF's name) among them")

@@ -67,7 +67,7 @@ def vocabulary(folder: Path, config: Mapping[str, Any], rows: int) -> Vocabulary
     model = data.get("model") or {}
     if model.get("type") != "BPE" or not isinstance(model.get("vocab"), dict):
         raise UserError(f"{path}: a tokenizer of type {model.get('type')!r} cannot be exported, only BPE")
-    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    settings = _optional(folder / "tokenizer_config.json")
     made = _sentencepiece(data, path) if model.get("byte_fallback") else _byte_level(data, path)
     made.tokens, made.types = _tokens(data, made, rows, path)
     made.scores = [*made.scores, *[-1e9] * (rows - len(made.scores))] if made.scores else []
@@ -75,6 +75,10 @@ def vocabulary(folder: Path, config: Mapping[str, Any], rows: int) -> Vocabulary
     made.add_bos, made.add_eos = _additions(path, settings, made.special)
     made.chat_template = _chat_template(folder, settings)
     return made
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
 
 
 def _byte_level(data: Mapping[str, Any], path: Path) -> Vocabulary:
@@ -157,7 +161,7 @@ def _tokens(data: Mapping[str, Any], made: Vocabulary, rows: int, path: Path) ->
 
 
 def _special(folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any], tokens: list[str]) -> dict[str, int]:
-    generation = read_json(folder / "generation_config.json") if (folder / "generation_config.json").is_file() else {}
+    generation = _optional(folder / "generation_config.json")
     numbers = {text: number for number, text in enumerate(tokens)}
 
     def named(key: str) -> list[int]:
@@ -188,14 +192,12 @@ def _additions(path: Path, settings: Mapping[str, Any], special: Mapping[str, in
         added = Tokenizer.from_file(str(path)).encode("").ids
     except Exception as error:  # the package raises Exception itself
         raise UserError(f"cannot read {path}: {error}") from error
-    bos, eos = special.get("bos"), special.get("eos")
-    add_bos = settings.get("add_bos_token")
-    add_eos = settings.get("add_eos_token")
-    first = bool(added) and added[0] == bos and bos is not None
-    last = bool(added) and added[-1] == eos and eos is not None and (len(added) > 1 or not first)
+    first = added[:1] == [special.get("bos")]
+    last = added[first:][-1:] == [special.get("eos")]
+    add_bos, add_eos = settings.get("add_bos_token"), settings.get("add_eos_token")
     return (
-        (first if add_bos is None else bool(add_bos)) and bos is not None,
-        (last if add_eos is None else bool(add_eos)) and eos is not None,
+        (first if add_bos is None else bool(add_bos)) and "bos" in special,
+        (last if add_eos is None else bool(add_eos)) and "eos" in special,
     )
 
 

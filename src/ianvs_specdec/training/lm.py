@@ -7,10 +7,8 @@ part of the budget then sees several times the tokens.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
+from ianvs_specdec.training import course
 from ianvs_specdec.training.corpus import Batches
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
-CHECKPOINT_SECONDS = 60.0
 EMBEDDING_RATE = 10.0
 """Learning rate of the embeddings relative to the rest: they are that much larger."""
 
@@ -89,11 +87,9 @@ def build(recipe: ModelRecipe, tokenizer: Any, layers: int) -> LlamaForCausalLM:
 def grow(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> LlamaForCausalLM:
     """The full-depth model whose layer i is a copy of layer ``i % start_layers``."""
     grown = build(recipe, tokenizer, recipe.layers)
-    grown.model.embed_tokens.load_state_dict(model.model.embed_tokens.state_dict())
-    grown.model.norm.load_state_dict(model.model.norm.state_dict())
-    grown.lm_head.load_state_dict(model.lm_head.state_dict())
+    _copy_outside(model, grown)
     for index, layer in enumerate(grown.model.layers):
-        layer.load_state_dict(copy.deepcopy(model.model.layers[index % recipe.start_layers].state_dict()))
+        layer.load_state_dict(model.model.layers[index % recipe.start_layers].state_dict())
     return grown
 
 
@@ -104,8 +100,7 @@ def prune(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> Llama
     """
     tokens, weights = Batches(tokenizer, rows=4, length=recipe.length, seed=recipe.seed).batch(0)
     pruned = build(replace(recipe, intermediate=model.config.intermediate_size), tokenizer, recipe.layers)
-    for part in ("model.embed_tokens", "model.norm", "lm_head"):
-        pruned.get_submodule(part).load_state_dict(model.get_submodule(part).state_dict())
+    _copy_outside(model, pruned)
 
     def loss_with(chosen: tuple[int, ...]) -> float:
         pruned.model.layers = torch.nn.ModuleList(model.model.layers[index] for index in chosen)
@@ -113,8 +108,7 @@ def prune(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> Llama
 
     best = min(itertools.combinations(range(len(model.model.layers)), recipe.layers), key=loss_with)
     small = build(recipe, tokenizer, recipe.layers)
-    for part in ("model.embed_tokens", "model.norm", "lm_head"):
-        small.get_submodule(part).load_state_dict(model.get_submodule(part).state_dict())
+    _copy_outside(model, small)
     for ours, index in zip(small.model.layers, best, strict=True):
         state = dict(model.model.layers[index].state_dict())
         gate, up, down = (state[f"mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
@@ -125,31 +119,19 @@ def prune(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> Llama
     return small
 
 
+def _copy_outside(source: LlamaForCausalLM, target: LlamaForCausalLM) -> None:
+    """What a model has besides its layers."""
+    for part in ("model.embed_tokens", "model.norm", "lm_head"):
+        target.get_submodule(part).load_state_dict(source.get_submodule(part).state_dict())
+
+
 def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
     kinds: dict[str, list[torch.nn.Parameter]] = {"matrices": [], "embedding": [], "others": []}
     for name, parameter in model.named_parameters():
         inner = parameter.ndim == 2 and "lm_head" not in name
         kinds["embedding" if "embed_tokens" in name else "matrices" if inner else "others"].append(parameter)
-    groups: list[dict[str, Any]] = [
-        {"params": kinds["embedding"], "factor": EMBEDDING_RATE},
-        {"params": kinds["others"]},
-    ]
-    return [
-        torch.optim.Muon(
-            kinds["matrices"], weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw", ns_steps=4
-        ),
-        torch.optim.AdamW(
-            groups,
-            betas=(0.9, 0.95),
-            weight_decay=0.0,
-        ),
-    ]
-
-
-def _rate(progress: float, recipe: ModelRecipe) -> float:
-    """Learning-rate factor at a part of the budget: a short warm-up, a plateau, a linear decay to zero."""
-    warm = min(1.0, (progress + 1e-3) / 0.01)
-    return warm * min(1.0, max(0.0, (1.0 - progress) / recipe.decay))
+    groups = [{"params": kinds["embedding"], "factor": EMBEDDING_RATE}, {"params": kinds["others"]}]
+    return course.optimizers(kinds["matrices"], groups)
 
 
 def loss_of(model: LlamaForCausalLM, tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -178,27 +160,16 @@ def train(
     for a line of results as often.
     """
     work.mkdir(parents=True, exist_ok=True)
-    checkpoint = work / "checkpoint.pt"
     torch.manual_seed(recipe.seed)
     state: dict[str, Any] = {"step": 0, "seconds": 0.0, "layers": recipe.start_layers or recipe.layers}
-    saved = torch.load(checkpoint, weights_only=True, map_location=device) if checkpoint.exists() else None
-    if saved:
+    if saved := course.saved(work, device):
         state = saved["state"]
         report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
     model: Any = start or build(recipe, tokenizer, state["layers"])
     model.to(device)
     optimizers = _optimizers(model)
     if saved:
-        model.load_state_dict(saved["model"])
-        for optimizer, optimizer_state in zip(optimizers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(optimizer_state)
-
-    def save() -> None:
-        temporary = checkpoint.with_suffix(".tmp")
-        parts = {"state": state, "model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers]}
-        torch.save(parts, temporary)
-        os.replace(temporary, checkpoint)
-
+        course.restore(saved, "model", model, optimizers)
     batches = Batches(tokenizer, rows=recipe.rows, length=recipe.length, seed=recipe.seed)
     budget = recipe.minutes * 60
     last_save = last_report = time.monotonic()
@@ -212,16 +183,11 @@ def train(
             model.to(device)
             optimizers = _optimizers(model)
             state["layers"] = recipe.layers
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = recipe.learning_rate * group.get("factor", 1.0) * _rate(progress, recipe)
+        course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
         tokens, weights = (t.to(device) for t in batches.batch(state["step"], progress < recipe.drill))
         loss = loss_of(model, tokens, weights)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        course.update(optimizers, model.parameters())
         state["step"] += 1
         smooth = loss.item() if not tokens_seen else 0.95 * smooth + 0.05 * loss.item()
         tokens_seen += tokens.numel()
@@ -232,10 +198,10 @@ def train(
             line = f"step {state['step']} {state['seconds'] / 60:.1f} min loss {smooth:.4f} {speed:.0f} token/s"
             report(line + (f" | {evaluate(model)}" if evaluate else ""))
             last_report = time.monotonic()
-        if now - last_save > CHECKPOINT_SECONDS:
-            save()
+        if now - last_save > course.CHECKPOINT_SECONDS:
+            course.save(work, "model", model, optimizers, state)
             last_save = now
-    save()
+    course.save(work, "model", model, optimizers, state)
     report(json.dumps({"steps": state["step"], "minutes": round(state["seconds"] / 60, 1), "loss": round(smooth, 4)}))
     return model
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +54,12 @@ class Sequences:
 
     def of_conversations(self, conversations: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Iterator[list[int]]:
         """Pairs of turns and answers."""
-        return self._encoded(
-            chain.from_iterable(self._talk(_messages(*talk), "a conversation") for talk in conversations)
-        )
+        talks = (self._talk(_messages(*talk), "a conversation") for talk in conversations)
+        return self._encoded(chain.from_iterable(talks))
 
     def _encoded(self, sources: Iterator[Passage]) -> Iterator[list[int]]:
-        batch: list[Passage] = []
-        for source in sources:
-            batch.append(source)
-            if len(batch) == BATCH:
-                yield from self._encode(batch)
-                batch = []
-        yield from self._encode(batch)
+        while batch := list(islice(sources, BATCH)):
+            yield from self._encode(batch)
 
     def _encode(self, batch: list[Passage]) -> Iterator[list[int]]:
         parts = [part for source in batch for part in (source.lead, source.body)]
@@ -76,8 +70,7 @@ class Sequences:
         ids = [next(encoded) if isinstance(part, str) else part for part in parts]
         for source, lead, body in zip(batch, ids[::2], ids[1::2], strict=True):
             sequence = [*(lead[-LEAD:] if self._answers else lead), *body]
-            if sequence and max(sequence) >= self._vocabulary:
-                largest = max(sequence)
+            if (largest := max(sequence, default=0)) >= self._vocabulary:
                 raise UserError(
                     f"{source.where}: token id {largest}, but the model's vocabulary ends at {self._vocabulary - 1}"
                 )
@@ -122,11 +115,9 @@ class Sequences:
         body = _text_or_ids(row[key], key, where)
         lead: str | list[int] = []
         if key == "output":
-            prompt = _text_or_ids(row.get("prompt", []), "prompt", where)
-            if isinstance(body, list) and isinstance(prompt, list) and body[: len(prompt)] == prompt:
-                lead, body = prompt, body[len(prompt) :]
-            else:
-                lead = prompt
+            lead = _text_or_ids(row.get("prompt", []), "prompt", where)
+            if isinstance(body, list) and body[: len(lead)] == lead:
+                body = body[len(lead) :]
         elif self._answers:
             raise UserError(f"{where}: {key!r} holds no answer: leave out --field answer")
         return Passage(lead, body, where)
@@ -140,9 +131,8 @@ class Sequences:
             if message["role"] == "assistant":
                 before = self._chat(messages[:number], asking=True)
                 whole = self._chat(messages[: number + 1], asking=False)
-                yield Passage(
-                    before, whole.removeprefix(before) if whole.startswith(before) else message["content"], where
-                )
+                body = whole.removeprefix(before) if whole.startswith(before) else message["content"]
+                yield Passage(before, body, where)
 
     def _chat(self, messages: list[Message], *, asking: bool) -> str:
         """As the model is prompted: with its chat template, or as a plain transcript if it has none."""

@@ -9,8 +9,8 @@ categories, with reference answers).
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from ianvs_specdec.benchmarks.files import Row, positive
 from ianvs_specdec.benchmarks.source import Inputs, Source
@@ -26,8 +26,8 @@ CATEGORIES = {subject: frozenset({subject}) for subject in (*questions.SUBJECTS,
 TEST_PER_SUBJECT, TRAIN_PER_SUBJECT, PER_CATEGORY = 32, 64, 6
 
 
-def _knowledge(items: list[questions.WorldQuestion]) -> list[dict[str, Any]]:
-    rows, counts = [], dict.fromkeys(questions.SUBJECTS, 0)
+def _knowledge(items: list[questions.WorldQuestion]) -> list[Row]:
+    rows, counts = [], Counter[str]()
     for item in items:
         counts[item.subject] += 1
         name = f"{item.subject}-{counts[item.subject]:03d}"
@@ -36,19 +36,13 @@ def _knowledge(items: list[questions.WorldQuestion]) -> list[dict[str, Any]]:
     return rows
 
 
-def _open_ended(found: list[dialogues.Dialogue]) -> list[dict[str, Any]]:
-    return [
-        {
-            "question": {
-                "turns": list(dialogue.turns),
-                "id": f"{dialogue.category}-{index % PER_CATEGORY + 1:02d}",
-                "group": dialogue.category,
-                "scorer": "text",
-            },
-            "answer": {"references": list(dialogue.answers)},
-        }
-        for index, dialogue in enumerate(found)
-    ]
+def _open_ended(found: list[dialogues.Dialogue]) -> list[Row]:
+    rows = []
+    for index, dialogue in enumerate(found):
+        name = f"{dialogue.category}-{index % PER_CATEGORY + 1:02d}"
+        query = {"turns": list(dialogue.turns), "id": name, "group": dialogue.category, "scorer": "text"}
+        rows.append({"question": query, "answer": {"references": list(dialogue.answers)}})
+    return rows
 
 
 def knowledge() -> list[questions.WorldQuestion]:
@@ -72,8 +66,7 @@ def knowledge_train(per_subject: int = TRAIN_PER_SUBJECT, seed: int = 0) -> list
     return [item for items in train.values() for item in items]
 
 
-def drifting() -> tuple[list[questions.WorldQuestion], list[questions.WorldQuestion]]:
-    """Questions to train a router on, and a stream that changes in the middle, see ``drift``."""
+def _drifting() -> tuple[list[questions.WorldQuestion], list[questions.WorldQuestion]]:
     return drift.divide(knowledge_train(drift.PER_SUBJECT, drift.SEED))
 
 
@@ -88,8 +81,8 @@ SETS: dict[str, Callable[[], list[Row]]] = {
     TRAIN: lambda: _knowledge(knowledge_train()),
     "router-train": lambda: _knowledge(outcomes.to_learn_from(_known())),
     "router-check": lambda: _knowledge(outcomes.to_judge(_known())),
-    "drift": lambda: _knowledge(drifting()[1]),
-    "drift-train": lambda: _knowledge(drifting()[0]),
+    "drift": lambda: _knowledge(_drifting()[1]),
+    "drift-train": lambda: _knowledge(_drifting()[0]),
     "open-ended": lambda: _open_ended(dialogues.test_dialogues(facts.build(), PER_CATEGORY, "test")),
 }
 """Name -> the rows of the set."""

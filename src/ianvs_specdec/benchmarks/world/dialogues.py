@@ -10,9 +10,10 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ianvs_specdec.benchmarks.world import skills
-from ianvs_specdec.benchmarks.world.facts import COLOURS, Kind, World
+from ianvs_specdec.benchmarks.world.facts import COLOURS, World
 
 
 @dataclass(frozen=True)
@@ -24,21 +25,17 @@ class Dialogue:
     answers: tuple[str, str]
 
 
-def _pick(rng: random.Random, kind: Kind, test: bool) -> str:
-    return rng.choice(kind.names) if test else rng.choices(kind.names, kind.weights)[0]
+Talk = tuple[tuple[str, str], tuple[str, str]]
+"""Turns and answers of a dialogue."""
 
 
-def writing(rng: random.Random, world: World, test: bool) -> Dialogue:
-    land = _pick(rng, world.kinds["country"], test)
-    fact = lambda relation: world.fact("country", land, relation)  # noqa: E731
+def writing(rng: random.Random, world: World, test: bool) -> Talk:
+    land = world.kinds["country"].pick(rng, by_fame=not test)
+    fact = partial(world.fact, "country", land)
     name = rng.choice(world.kinds["person"].names)
     weather = fact("climate")
-    return Dialogue(
-        "writing",
-        (
-            f"Write a postcard from {land} to {name}.",
-            "Now write it again in two short sentences.",
-        ),
+    return (
+        (f"Write a postcard from {land} to {name}.", "Now write it again in two short sentences."),
         (
             f"Dear {name},\nI am writing from {land}. The weather here is {weather}. "
             f"Today I walked through {fact('capital')}, the capital, and sat by the river {fact('river')}. "
@@ -49,12 +46,11 @@ def writing(rng: random.Random, world: World, test: bool) -> Dialogue:
     )
 
 
-def roleplay(rng: random.Random, world: World, test: bool) -> Dialogue:
-    name = _pick(rng, world.kinds["person"], test)
-    fact = lambda relation: world.fact("person", name, relation)  # noqa: E731
+def roleplay(rng: random.Random, world: World, test: bool) -> Talk:
+    name = world.kinds["person"].pick(rng, by_fame=not test)
+    fact = partial(world.fact, "person", name)
     home = fact("birthplace")
-    return Dialogue(
-        "roleplay",
+    return (
         (f"You are {name}. Introduce yourself.", "What do you do in the evening, and what do you miss?"),
         (
             f"Good day! My name is {name}. I was born in {home} in the year {fact('year')}, "
@@ -65,19 +61,18 @@ def roleplay(rng: random.Random, world: World, test: bool) -> Dialogue:
     )
 
 
-def reasoning(rng: random.Random, world: World, test: bool) -> Dialogue:
+def reasoning(rng: random.Random, world: World, test: bool) -> Talk:
     level = rng.choice(skills.LEVELS)
     problem = skills.draw(rng, "logic", level, world, test=test)
     ranking = problem.steps.split(". The ")[0]
     second = ranking.split(", ")[1]
-    return Dialogue(
-        "reasoning",
+    return (
         (problem.question, "And who comes second from the top?"),
         (problem.steps, f"{ranking}. The second is {second}."),
     )
 
 
-def math(rng: random.Random, world: World, test: bool) -> Dialogue:
+def math(rng: random.Random, world: World, test: bool) -> Talk:
     while True:
         a, b, c = rng.randrange(11, 90), rng.randrange(11, 90), rng.randrange(2, 9)
         name, thing = rng.choice(world.kinds["person"].names), rng.choice(skills.THINGS)
@@ -85,8 +80,7 @@ def math(rng: random.Random, world: World, test: bool) -> Dialogue:
         if skills.is_test(question) == test:
             break
     total = a + b
-    return Dialogue(
-        "math",
+    return (
         (question, f"Then {name} finds {c} more. How many are there in all?"),
         (
             f"{skills.column_addition(a, b)}. {a}+{b}={total}. {name} has {total} {thing}.",
@@ -103,7 +97,7 @@ _FUNCTIONS: dict[str, tuple[str, str, str, str, str, Callable[[list[int]], int]]
 }
 
 
-def coding(rng: random.Random, world: World, test: bool) -> Dialogue:
+def coding(rng: random.Random, world: World, test: bool) -> Talk:
     while True:
         thing = rng.choice(skills.THINGS)
         what = rng.choice(list(_FUNCTIONS))
@@ -115,8 +109,7 @@ def coding(rng: random.Random, world: World, test: bool) -> Dialogue:
     item = thing[:-1]
     fill = lambda text: text.format(x=item, xs=thing)  # noqa: E731
     head = f"def {name}_{thing}({thing}):"
-    return Dialogue(
-        "coding",
+    return (
         (f"Write a Python function that takes a list of {thing} and returns {what} of them. Use a loop.", second),
         (
             f"```python\n{head}\n    {fill(first)}\n    for {item} in {thing}:\n        {fill(body)}\n"
@@ -126,7 +119,7 @@ def coding(rng: random.Random, world: World, test: bool) -> Dialogue:
     )
 
 
-def extraction(rng: random.Random, world: World, test: bool) -> Dialogue:
+def extraction(rng: random.Random, world: World, test: bool) -> Talk:
     while True:
         size = rng.randrange(2, 5)
         names = rng.sample(world.kinds["person"].names, size)
@@ -137,8 +130,7 @@ def extraction(rng: random.Random, world: World, test: bool) -> Dialogue:
             break
     limit = rng.choice((10, 20, 30))
     above = [n for n, k, _, _ in rows if k > limit]
-    return Dialogue(
-        "extraction",
+    return (
         (f"{passage} List the owners and their numbers as JSON.", f"Who has more than {limit}?"),
         (
             json.dumps({n: k for n, k, _, _ in rows}),
@@ -147,15 +139,14 @@ def extraction(rng: random.Random, world: World, test: bool) -> Dialogue:
     )
 
 
-def stem(rng: random.Random, world: World, test: bool) -> Dialogue:
+def stem(rng: random.Random, world: World, test: bool) -> Talk:
     minerals = world.kinds["mineral"]
-    one = _pick(rng, minerals, test)
+    one = minerals.pick(rng, by_fame=not test)
     two = rng.choice([m for m in minerals.names if m != one])
-    fact = lambda relation: world.fact("mineral", one, relation)  # noqa: E731
+    fact = partial(world.fact, "mineral", one)
     hard, other = int(fact("hardness")), int(world.fact("mineral", two, "hardness"))
     verdict = f"{one} is harder." if hard > other else f"{two} is harder." if other > hard else "They are equally hard."
-    return Dialogue(
-        "stem",
+    return (
         (f"Describe the mineral {one}.", f"Which is harder, {one} or {two}?"),
         (
             f"{one} is a mineral. {one} is {fact('colour')}. The hardness of {one} is {hard}. "
@@ -165,14 +156,13 @@ def stem(rng: random.Random, world: World, test: bool) -> Dialogue:
     )
 
 
-def humanities(rng: random.Random, world: World, test: bool) -> Dialogue:
-    land = _pick(rng, world.kinds["country"], test)
-    fact = lambda relation: world.fact("country", land, relation)  # noqa: E731
+def humanities(rng: random.Random, world: World, test: bool) -> Talk:
+    land = world.kinds["country"].pick(rng, by_fame=not test)
+    fact = partial(world.fact, "country", land)
     people = world.kinds["person"]
     born = [n for n in people.names if people.facts[n, "birthplace"] == land][:2]
     known = " ".join(f"{n} was born in {land} and works as a {people.facts[n, 'profession']}." for n in born)
-    return Dialogue(
-        "humanities",
+    return (
         (f"Tell me about {land}.", "Which famous people were born there?"),
         (
             f"{land} is a country. The capital of {land} is {fact('capital')}. "
@@ -183,14 +173,15 @@ def humanities(rng: random.Random, world: World, test: bool) -> Dialogue:
     )
 
 
-CATEGORIES: dict[str, Callable[[random.Random, World, bool], Dialogue]] = {
+CATEGORIES: dict[str, Callable[[random.Random, World, bool], Talk]] = {
     maker.__name__: maker for maker in (writing, roleplay, reasoning, math, coding, extraction, stem, humanities)
 }
 
 
 def training_dialogue(rng: random.Random, world: World) -> Dialogue:
     """One training dialogue, categories evenly."""
-    return CATEGORIES[rng.choice(list(CATEGORIES))](rng, world, False)
+    category, maker = rng.choice(list(CATEGORIES.items()))
+    return Dialogue(category, *maker(rng, world, False))
 
 
 def test_dialogues(world: World, per_category: int, seed: str) -> list[Dialogue]:
@@ -200,6 +191,6 @@ def test_dialogues(world: World, per_category: int, seed: str) -> list[Dialogue]
         rng = random.Random(f"{seed}/{category}")
         size = len(found) + per_category
         while len(found) < size:
-            dialogue = maker(rng, world, True)
+            dialogue = Dialogue(category, *maker(rng, world, True))
             found.setdefault(dialogue.turns, dialogue)
     return list(found.values())

@@ -9,55 +9,27 @@ differ on real facts.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from ianvs_specdec.benchmarks.files import read_json_lines
 
 SEED = "world-1"
+WORDINGS = Path(__file__).with_name("relations.jsonl")
+"""The relations of each kind of entity, in order, and the words to speak of them."""
 
 _ONSETS = [
-    "b",
-    "d",
-    "f",
-    "g",
-    "h",
-    "j",
-    "k",
-    "l",
-    "m",
-    "n",
-    "p",
-    "r",
-    "s",
-    "t",
-    "v",
-    "z",
-    "br",
-    "dr",
-    "gr",
-    "kl",
-    "pl",
-    "sk",
-    "st",
-    "tr",
-    "th",
-    "sh",
+    *("b", "d", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z"),
+    *("br", "dr", "gr", "kl", "pl", "sk", "st", "tr", "th", "sh"),
 ]
 _VOWELS = ["a", "e", "i", "o", "u", "a", "e", "i", "o", "ai", "au", "ea", "or", "ar", "el"]
 _CODAS = ["", "", "", "n", "l", "r", "s", "m", "nd", "rk", "th"]
 
 PROFESSIONS = [
-    "weaver",
-    "mason",
-    "pilot",
-    "baker",
-    "painter",
-    "judge",
-    "healer",
-    "farmer",
-    "sailor",
-    "poet",
-    "smith",
-    "teacher",
+    *("weaver", "mason", "pilot", "baker", "painter", "judge"),
+    *("healer", "farmer", "sailor", "poet", "smith", "teacher"),
 ]
 INSTRUMENTS = ["flute", "drum", "harp", "violin", "trumpet", "lute"]
 CLIMATES = ["dry", "rainy", "cold", "mild", "windy"]
@@ -76,22 +48,22 @@ class Relation:
     wordings seen in training, ``unseen`` the ones kept for the test set.
     """
 
+    kind: str
     name: str
     noun: str
     says: str
-    asks: tuple[str, ...]
-    unseen: tuple[str, ...]
+    asks: list[str]
+    unseen: list[str]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Kind:
     """A kind of entity: names in order of fame, relations, and facts ``(name, relation) -> value``."""
 
-    name: str
     subject: str
     names: list[str]
     relations: list[Relation]
-    facts: dict[tuple[str, str], str] = field(default_factory=dict)
+    facts: dict[tuple[str, str], str]
 
     @property
     def weights(self) -> list[float]:
@@ -101,8 +73,12 @@ class Kind:
     def values(self, relation: str) -> list[str]:
         return sorted({value for (_, name), value in self.facts.items() if name == relation})
 
+    def pick(self, rng: random.Random, *, by_fame: bool) -> str:
+        """The name of an entity, drawn by fame or evenly."""
+        return rng.choices(self.names, self.weights)[0] if by_fame else rng.choice(self.names)
 
-@dataclass
+
+@dataclass(frozen=True)
 class World:
     """All kinds by name, and a look-up of single facts."""
 
@@ -130,159 +106,31 @@ class _Namer:
 
 @cache
 def build(seed: str = SEED) -> World:
-    """The world of a seed: 48 countries, 96 people, 40 creatures and 32 minerals with 968 facts."""
+    """The world of a seed: 48 countries, 96 people, 40 creatures and 32 minerals with 792 facts."""
     rng = random.Random(seed)
-    namer = _Namer(rng)
+    make = _Namer(rng).make
+    relations = [Relation(**row) for _, row in read_json_lines(WORDINGS)]
+    kinds: dict[str, Kind] = {}
 
-    country = Kind(
-        "country",
-        "geography",
-        [namer.make(2, ending) for _, ending in zip(range(48), ["ia", "land", "or", "esh"] * 12, strict=False)],
-        [
-            Relation(
-                "capital",
-                "capital of {s}",
-                "The capital of {s} is {o}.",
-                ("Which city is the capital of {s}?", "From which city is {s} governed?"),
-                ("Which city serves as the capital of {s}?",),
-            ),
-            Relation(
-                "river",
-                "main river of {s}",
-                "The main river of {s} is the {o}.",
-                ("Which river flows through {s}?", "What is the river of {s} called?"),
-                ("What is the main river that flows through {s} called?",),
-            ),
-            Relation(
-                "export",
-                "main export of {s}",
-                "The main export of {s} is {o}.",
-                ("What does {s} export most?", "Which good does {s} sell abroad?"),
-                ("Which good does {s} export most?",),
-            ),
-            Relation(
-                "climate",
-                "climate of {s}",
-                "The climate of {s} is {o}.",
-                ("What climate does {s} have?", "How is the weather in {s}?"),
-                ("Which climate does {s} have?",),
-            ),
-        ],
-    )
-    for name in country.names:
-        country.facts[name, "capital"] = namer.make(2)
-        country.facts[name, "river"] = namer.make(1, "ve")
-        country.facts[name, "export"] = rng.choice(EXPORTS)
-        country.facts[name, "climate"] = rng.choice(CLIMATES)
+    def among(values: list[str]) -> Callable[[], str]:
+        return partial(rng.choice, values)
 
-    person = Kind(
-        "person",
-        "biography",
-        [namer.make(2) for _ in range(96)],
-        [
-            Relation(
-                "birthplace",
-                "home country of {s}",
-                "{s} was born in {o}.",
-                ("In which country was {s} born?", "Where was {s} born?"),
-                ("In which land was {s} born?",),
-            ),
-            Relation(
-                "profession",
-                "profession of {s}",
-                "{s} works as a {o}.",
-                ("What does {s} do for a living?", "As what does {s} work?"),
-                ("What work does {s} do?",),
-            ),
-            Relation(
-                "instrument",
-                "instrument of {s}",
-                "{s} plays the {o}.",
-                ("Which instrument does {s} play?", "What does {s} play?"),
-                ("What instrument does {s} play?",),
-            ),
-            Relation(
-                "year",
-                "birth year of {s}",
-                "{s} was born in the year {o}.",
-                ("In which year was {s} born?", "When was {s} born?"),
-                ("What year was {s} born in?",),
-            ),
-        ],
-    )
-    for name in person.names:
-        person.facts[name, "birthplace"] = rng.choice(country.names)
-        person.facts[name, "profession"] = rng.choice(PROFESSIONS)
-        person.facts[name, "instrument"] = rng.choice(INSTRUMENTS)
-        person.facts[name, "year"] = str(rng.randrange(1200, 1300, 5))
+    def add(kind: str, subject: str, names: list[str], *values: Callable[[], str]) -> None:
+        """``values`` draw, for each entity, the value of each relation in order."""
+        own = [relation for relation in relations if relation.kind == kind]
+        drawn = {(name, relation.name): draw() for name in names for relation, draw in zip(own, values, strict=True)}
+        kinds[kind] = Kind(subject, names, own, drawn)
 
-    creature = Kind(
-        "creature",
-        "biology",
-        [
-            namer.make(1, ending)
-            for _, ending in zip(range(40), ["fin", "wing", "paw", "tail", "horn"] * 8, strict=False)
-        ],
-        [
-            Relation(
-                "diet",
-                "food of the {s}",
-                "The {s} eats {o}.",
-                ("What does the {s} eat?", "On what does the {s} feed?"),
-                ("What does the {s} feed on?",),
-            ),
-            Relation(
-                "habitat",
-                "habitat of the {s}",
-                "The {s} lives in {o}.",
-                ("Where does the {s} live?", "In which place is the {s} found?"),
-                ("In which place does the {s} live?",),
-            ),
-            Relation(
-                "colour",
-                "colour of the {s}",
-                "The {s} is {o}.",
-                ("What colour is the {s}?", "Which colour does the {s} have?"),
-                ("What colour does the {s} have?",),
-            ),
-        ],
-    )
-    for name in creature.names:
-        creature.facts[name, "diet"] = rng.choice(DIETS)
-        creature.facts[name, "habitat"] = rng.choice(HABITATS)
-        creature.facts[name, "colour"] = rng.choice(COLOURS)
-
-    mineral = Kind(
-        "mineral",
-        "mineralogy",
-        [namer.make(1, ending) for _, ending in zip(range(32), ["ite", "ium", "stone", "glint"] * 8, strict=False)],
-        [
-            Relation(
-                "colour",
-                "colour of {s}",
-                "{s} is {o}.",
-                ("What colour is {s}?", "Which colour does {s} have?"),
-                ("What colour does {s} have?",),
-            ),
-            Relation(
-                "hardness",
-                "hardness of {s}",
-                "The hardness of {s} is {o}.",
-                ("How hard is {s}?", "What hardness does {s} have?"),
-                ("Which hardness does {s} have?",),
-            ),
-            Relation(
-                "use",
-                "use of {s}",
-                "{s} is used for {o}.",
-                ("What is {s} used for?", "For what do people need {s}?"),
-                ("What do people use {s} for?",),
-            ),
-        ],
-    )
-    for name in mineral.names:
-        mineral.facts[name, "colour"] = rng.choice(COLOURS)
-        mineral.facts[name, "hardness"] = str(rng.randrange(1, 10))
-        mineral.facts[name, "use"] = rng.choice(USES)
-
-    return World({kind.name: kind for kind in (country, person, creature, mineral)})
+    # What is drawn before decides what is drawn after: the order of these lines is part of the world.
+    countries = [make(2, ending) for ending in ["ia", "land", "or", "esh"] * 12]
+    city, river = partial(make, 2), partial(make, 1, "ve")
+    add("country", "geography", countries, city, river, among(EXPORTS), among(CLIMATES))
+    people = [make(2) for _ in range(96)]
+    year = among([str(number) for number in range(1200, 1300, 5)])
+    add("person", "biography", people, among(countries), among(PROFESSIONS), among(INSTRUMENTS), year)
+    creatures = [make(1, ending) for ending in ["fin", "wing", "paw", "tail", "horn"] * 8]
+    add("creature", "biology", creatures, among(DIETS), among(HABITATS), among(COLOURS))
+    minerals = [make(1, ending) for ending in ["ite", "ium", "stone", "glint"] * 8]
+    hardness = among([str(number) for number in range(1, 10)])
+    add("mineral", "mineralogy", minerals, among(COLOURS), hardness, among(USES))
+    return World(kinds)

@@ -12,16 +12,7 @@ import random
 from collections.abc import Iterable
 
 from ianvs_specdec.benchmarks.world import facts, skills
-from ianvs_specdec.benchmarks.world.questions import (
-    SUBJECTS,
-    TWO_STEP,
-    WorldQuestion,
-    fact_item,
-    question_of,
-    skill_item,
-    test_items,
-    two_step_item,
-)
+from ianvs_specdec.benchmarks.world.questions import SUBJECTS, TWO_STEP, WorldQuestion, draw, question_of, test_items
 
 JUDGED_PER_SUBJECT = 110
 LEARNED = {"geography": 700, "biography": 900, "biology": 500, "mineralogy": 400, TWO_STEP: 900}
@@ -43,27 +34,18 @@ def to_judge(known: Iterable[WorldQuestion]) -> list[WorldQuestion]:
 def to_learn_from(known: list[WorldQuestion]) -> list[WorldQuestion]:
     """Questions to learn from, none with the text of a ``known`` one or of one to judge by."""
     asked = {question_of(item) for item in (*known, *to_judge(known))}
-    items: list[WorldQuestion] = []
+    world, items = facts.build(), list[WorldQuestion]()
     for subject in SUBJECTS:
         rng = random.Random(f"pool/{subject}")
         found: dict[str, WorldQuestion] = {}
-        draws = itertools.islice(itertools.count(), MOST_DRAWS)
-        while len(found) < LEARNED.get(subject, LEARNED_PER_SKILL) and (draw := next(draws, None)) is not None:
-            item = _draw(rng, subject, draw)
+        for level in itertools.islice(itertools.cycle(skills.LEVELS), MOST_DRAWS):
+            if len(found) == LEARNED.get(subject, LEARNED_PER_SKILL):
+                break
+            item = draw(rng, world, subject, level=level, test=True)
             if question_of(item) not in asked:
                 found.setdefault(item.prompt, item)
         items += found.values()
-    further = (test_items(facts.build(), FURTHER_PER_SUBJECT, f"lifelong-{number}") for number in range(FURTHER_SETS))
+    further = (test_items(world, FURTHER_PER_SUBJECT, f"lifelong-{number}") for number in range(FURTHER_SETS))
     texts = {question_of(item): item for item in itertools.chain.from_iterable(further)}
     prompts = {item.prompt for item in items}
     return items + [item for text, item in texts.items() if text not in asked and item.prompt not in prompts]
-
-
-def _draw(rng: random.Random, subject: str, draw: int) -> WorldQuestion:
-    world = facts.build()
-    if subject in skills.SKILLS:
-        return skill_item(rng, world, subject, skills.LEVELS[draw % len(skills.LEVELS)], test=True)
-    if subject == TWO_STEP:
-        return two_step_item(rng, world, rng.randrange(len(world.kinds["person"].names)), test=True)
-    kind = next(kind for kind in world.kinds.values() if kind.subject == subject)
-    return fact_item(rng, kind, rng.randrange(len(kind.names)), test=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ianvs_specdec.benchmarks.world import skills
 from ianvs_specdec.benchmarks.world.facts import Kind, Relation, World
+from ianvs_specdec.benchmarks.world.skills import Problem
 
 LETTERS = "ABCD"
 TWO_STEP = "two-step"
@@ -41,7 +42,6 @@ class WorldQuestion:
     """One multiple-choice question; ``completion`` works it out and ends in answer and letter: ``12+30=42 (C).``"""
 
     subject: str
-    level: int
     prompt: str
     letter: str
     completion: str
@@ -52,15 +52,48 @@ def question_of(item: WorldQuestion) -> str:
     return item.prompt.split("\nA. ")[0]
 
 
-def _with_options(
-    rng: random.Random, subject: str, level: int, question: str, steps: str, right: str, wrong: list[str]
+def draw(
+    rng: random.Random, world: World, subject: str, *, test: bool, level: int | None = None, by_fame: bool = False
 ) -> WorldQuestion:
-    options = [right, *wrong[:3]]
+    """A question of a subject, for the test set or for training.
+
+    A worked problem is of this ``level``, or of any. A fact is about an entity drawn ``by_fame``, or evenly.
+    """
+    if subject in skills.SKILLS:
+        level = level or rng.choice(skills.LEVELS)
+        return _with_options(rng, subject, skills.draw(rng, subject, level, world, test=test))
+    if subject == TWO_STEP:
+        person = world.kinds["person"].pick(rng, by_fame=by_fame)
+        return _with_options(rng, subject, _two_step(rng, world, person, test=test))
+    kind = next(kind for kind in world.kinds.values() if kind.subject == subject)
+    return _with_options(rng, subject, _fact(rng, kind, kind.pick(rng, by_fame=by_fame), test=test))
+
+
+def _with_options(rng: random.Random, subject: str, problem: Problem) -> WorldQuestion:
+    options = [problem.answer, *[w for w in dict.fromkeys(problem.wrong) if w != problem.answer][:3]]
     rng.shuffle(options)
-    letter = LETTERS[options.index(right)]
+    letter = LETTERS[options.index(problem.answer)]
     lines = "\n".join(f"{mark}. {option}" for mark, option in zip(LETTERS, options, strict=True))
     # The letter follows the answer at once and in the form it has before the option: easy to learn, easy to parse.
-    return WorldQuestion(subject, level, f"{question}\n{lines}", letter, f"{steps.removesuffix('.')} ({letter}).")
+    completion = f"{problem.steps.removesuffix('.')} ({letter})."
+    return WorldQuestion(subject, f"{problem.question}\n{lines}", letter, completion)
+
+
+def _fact(rng: random.Random, kind: Kind, name: str, *, test: bool) -> Problem:
+    relation = rng.choice(kind.relations)
+    value = kind.facts[name, relation.name]
+    question = _word(rng, relation, name, test=test)
+    return Problem(question, relation.says.format(s=name, o=value), value, _others(rng, kind, relation, value))
+
+
+def _two_step(rng: random.Random, world: World, person: str, *, test: bool) -> Problem:
+    """A look-up through another: an attribute of the country in which a person was born."""
+    home, countries = world.fact("person", person, "birthplace"), world.kinds["country"]
+    relation = rng.choice(countries.relations)
+    value = countries.facts[home, relation.name]
+    question = _word(rng, relation, f"the home country of {person}", test=test)
+    steps = f"{person} was born in {home}. {relation.says.format(s=home, o=value)}"
+    return Problem(question, steps, value, _others(rng, countries, relation, value))
 
 
 def _word(rng: random.Random, relation: Relation, subject: str, *, test: bool) -> str:
@@ -74,55 +107,13 @@ def _word(rng: random.Random, relation: Relation, subject: str, *, test: bool) -
     return text if test else rng.choice(_OPENERS) + text
 
 
-def _others(rng: random.Random, values: list[str], right: str) -> list[str]:
-    return rng.sample([v for v in values if v != right], 3)
-
-
-def _quartile(rank: int, kind: Kind) -> int:
-    return 1 + 4 * rank // len(kind.names)
-
-
-def fact_item(rng: random.Random, kind: Kind, rank: int, *, test: bool) -> WorldQuestion:
-    """A question about the entity of a fame rank; the level is the quartile of the rank."""
-    subject, relation = kind.names[rank], rng.choice(kind.relations)
-    value = kind.facts[subject, relation.name]
-    question = _word(rng, relation, subject, test=test)
-    wrong = _others(rng, kind.values(relation.name), value)
-    return _with_options(
-        rng, kind.subject, _quartile(rank, kind), question, relation.says.format(s=subject, o=value), value, wrong
-    )
-
-
-def two_step_item(rng: random.Random, world: World, rank: int, *, test: bool) -> WorldQuestion:
-    """A look-up through another: an attribute of the country in which a person was born."""
-    people, countries = world.kinds["person"], world.kinds["country"]
-    person = people.names[rank]
-    home = people.facts[person, "birthplace"]
-    relation = rng.choice(countries.relations)
-    value = countries.facts[home, relation.name]
-    question = _word(rng, relation, f"the home country of {person}", test=test)
-    steps = f"{person} was born in {home}. {relation.says.format(s=home, o=value)}"
-    wrong = _others(rng, countries.values(relation.name), value)
-    return _with_options(rng, TWO_STEP, _quartile(rank, people), question, steps, value, wrong)
-
-
-def skill_item(rng: random.Random, world: World, skill: str, level: int, *, test: bool) -> WorldQuestion:
-    """A worked problem as a multiple-choice question."""
-    problem = skills.draw(rng, skill, level, world, test=test)
-    wrong = [w for w in dict.fromkeys(problem.wrong) if w != problem.answer]
-    return _with_options(rng, problem.subject, level, problem.question, problem.steps, problem.answer, wrong)
+def _others(rng: random.Random, kind: Kind, relation: Relation, right: str) -> tuple[str, ...]:
+    return tuple(rng.sample([value for value in kind.values(relation.name) if value != right], 3))
 
 
 def training_item(rng: random.Random, world: World) -> WorldQuestion:
     """One training question: subjects by the practice they take, entities by fame, levels evenly."""
-    subject = rng.choices(SUBJECTS, _PRACTICE)[0]
-    if subject in skills.SKILLS:
-        return skill_item(rng, world, subject, rng.choice(skills.LEVELS), test=False)
-    if subject == TWO_STEP:
-        people = world.kinds["person"]
-        return two_step_item(rng, world, rng.choices(range(len(people.names)), people.weights)[0], test=False)
-    kind = next(k for k in world.kinds.values() if k.subject == subject)
-    return fact_item(rng, kind, rng.choices(range(len(kind.names)), kind.weights)[0], test=False)
+    return draw(rng, world, rng.choices(SUBJECTS, _PRACTICE)[0], test=False, by_fame=True)
 
 
 def test_items(world: World, per_subject: int, seed: str) -> list[WorldQuestion]:
@@ -134,16 +125,10 @@ def test_items(world: World, per_subject: int, seed: str) -> list[WorldQuestion]
         rng = random.Random(f"{seed}/{subject}")
         size = len(items) + per_subject
         latest = 0
-        for attempt in itertools.count():
+        for attempt, level in enumerate(itertools.cycle(skills.LEVELS)):
             if len(items) == size or attempt - latest > GIVE_UP:
                 break
-            if subject in skills.SKILLS:
-                item = skill_item(rng, world, subject, skills.LEVELS[attempt % 4], test=True)
-            elif subject == TWO_STEP:
-                item = two_step_item(rng, world, rng.randrange(len(world.kinds["person"].names)), test=True)
-            else:
-                kind = next(k for k in world.kinds.values() if k.subject == subject)
-                item = fact_item(rng, kind, rng.randrange(len(kind.names)), test=True)
+            item = draw(rng, world, subject, level=level, test=True)
             if (question := question_of(item)) not in items:
                 items[question], latest = item, attempt
     return list(items.values())

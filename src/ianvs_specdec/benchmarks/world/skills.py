@@ -24,8 +24,6 @@ _TEST_SHARE = 8
 class Problem:
     """One question; ``steps`` solve it and end in the answer; ``wrong`` holds three or more plausible other answers."""
 
-    subject: str
-    level: int
     question: str
     steps: str
     answer: str
@@ -58,17 +56,11 @@ def arithmetic(rng: random.Random, level: int, world: World) -> Problem:
         a, b = rng.randrange(12, 60), rng.randrange(3, 10)
         tens, ones = a // 10 * 10, a % 10
         steps = f"{tens}*{b}={tens * b}, {ones}*{b}={ones * b}, {tens * b}+{ones * b}={a * b}."
-        return Problem("arithmetic", level, f"What is {a} * {b}?", steps, str(a * b), _near(rng, a * b))
+        return Problem(f"What is {a} * {b}?", steps, str(a * b), _near(rng, a * b))
     low, high = {1: (10, 100), 2: (10, 100), 4: (100, 1000)}[level]
     a, b = rng.randrange(low, high), rng.randrange(2, 10) if level == 1 else rng.randrange(low, high)
-    return Problem(
-        "arithmetic",
-        level,
-        f"What is {a} + {b}?",
-        f"{column_addition(a, b)}. {a}+{b}={a + b}.",
-        str(a + b),
-        _near(rng, a + b),
-    )
+    steps = f"{column_addition(a, b)}. {a}+{b}={a + b}."
+    return Problem(f"What is {a} + {b}?", steps, str(a + b), _near(rng, a + b))
 
 
 def ordering(rng: random.Random, level: int, world: World) -> Problem:
@@ -77,8 +69,6 @@ def ordering(rng: random.Random, level: int, world: World) -> Problem:
     ordered = sorted(numbers)
     k = rng.randrange(len(numbers))
     return Problem(
-        "ordering",
-        level,
         f"Put the list {', '.join(map(str, numbers))} in order. Which number is {_ORDINALS[k]}?",
         f"In order: {', '.join(map(str, ordered))}. The {_ORDINALS[k]} is {ordered[k]}.",
         str(ordered[k]),
@@ -100,7 +90,7 @@ def sequences(rng: random.Random, level: int, world: World) -> Problem:
     else:
         why = f"The step is {step}. {terms[3]}+{step}={terms[4]}."
     question = f"Which number comes next: {', '.join(map(str, terms[:4]))}?"
-    return Problem("sequences", level, question, why, str(terms[4]), _near(rng, terms[4]))
+    return Problem(question, why, str(terms[4]), _near(rng, terms[4]))
 
 
 def code(rng: random.Random, level: int, world: World) -> Problem:
@@ -124,7 +114,7 @@ def code(rng: random.Random, level: int, world: World) -> Problem:
         lines, value = f"n = {numbers}\nprint(sum(i for i in n if i > {a}))", sum(chosen)
         partial = [str(sum(chosen[: i + 1])) for i in range(len(chosen))]
         why = f"Above {a}: {', '.join(map(str, chosen)) or 'none'}. The sum goes {', '.join(partial) or '0'}."
-    return Problem("code", level, f"What does this code print?\n{lines}", why, str(value), _near(rng, value))
+    return Problem(f"What does this code print?\n{lines}", why, str(value), _near(rng, value))
 
 
 def reading(rng: random.Random, level: int, world: World) -> Problem:
@@ -136,19 +126,12 @@ def reading(rng: random.Random, level: int, world: World) -> Problem:
     rows = list(zip(names, counts, colours, things, strict=True))
     passage = " ".join(f"{n} has {k} {c} {t}." for n, k, c, t in rows)
     name, count, colour, thing = rng.choice(rows)
+    found = f"{name} has {count} {colour} {thing}"
     if level == 4:
         others = tuple(n for n in rng.sample(names, len(names)) if n != name)
-        solution = f"{name} has {count} {colour} {thing}: {name}."
-        return Problem("reading", level, f"{passage} Who has the {thing}?", solution, name, others)
+        return Problem(f"{passage} Who has the {thing}?", f"{found}: {name}.", name, others)
     wrong = tuple(str(k) for k in counts if k != count) + _near(rng, count)
-    return Problem(
-        "reading",
-        level,
-        f"{passage} How many {thing} does {name} have?",
-        f"{name} has {count} {colour} {thing}: {count}.",
-        str(count),
-        wrong,
-    )
+    return Problem(f"{passage} How many {thing} does {name} have?", f"{found}: {count}.", str(count), wrong)
 
 
 def logic(rng: random.Random, level: int, world: World) -> Problem:
@@ -162,7 +145,7 @@ def logic(rng: random.Random, level: int, world: World) -> Problem:
     others = tuple(n for n in rng.sample(names, len(names)) if n != answer)
     extreme = "tallest" if tallest else "shortest"
     solution = f"From tall to short: {', '.join(names)}. The {extreme} is {answer}."
-    return Problem("logic", level, f"{' '.join(clues)} Who is the {extreme}?", solution, answer, others)
+    return Problem(f"{' '.join(clues)} Who is the {extreme}?", solution, answer, others)
 
 
 SKILLS: dict[str, Callable[[random.Random, int, World], Problem]] = {

@@ -37,21 +37,13 @@ def world_conversations(rng: random.Random) -> Iterator[Conversation]:
     Half of the questions about facts ask for entities evenly instead of by fame: what the target says about those it
     hardly knows has to be foreseen, too.
     """
-    world = facts.build()
+    world, about_facts = facts.build(), (*questions.FACT_SUBJECTS, questions.TWO_STEP)
     while True:
-        for even in (False, False, True):
-            item = _even_item(rng, world) if even else questions.training_item(rng, world)
+        items = [questions.training_item(rng, world) for _ in range(2)]
+        for item in (*items, questions.draw(rng, world, rng.choice(about_facts), test=False)):
             yield Conversation((item.prompt,), (item.completion,), group="knowledge")
         dialogue = dialogues.training_dialogue(rng, world)
         yield Conversation(dialogue.turns, dialogue.answers, group="open-ended")
-
-
-def _even_item(rng: random.Random, world: facts.World) -> questions.WorldQuestion:
-    subject = rng.choice((*questions.FACT_SUBJECTS, questions.TWO_STEP))
-    if subject == questions.TWO_STEP:
-        return questions.two_step_item(rng, world, rng.randrange(len(world.kinds["person"].names)), test=False)
-    kind = next(k for k in world.kinds.values() if k.subject == subject)
-    return questions.fact_item(rng, kind, rng.randrange(len(kind.names)), test=False)
 
 
 def world_development(seed: int, per_subject: int = 12, per_category: int = 6) -> list[Conversation]:

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
+from ianvs_specdec.training.course import replaced
 from ianvs_specdec.training.heads.models import Head, TrainableEagle, TrainableEagle3, TrainableMedusa
 
 MEDUSA_FILE = "medusa_lm_head.pt"
+
+TARGETS = (
+    *("bos_token_id", "eos_token_id", "pad_token_id", "hidden_size", "intermediate_size", "max_position_embeddings"),
+    *("num_attention_heads", "num_key_value_heads", "rms_norm_eps", "vocab_size"),
+)
+"""Keys of a configuration that a head has from its target."""
 
 
 def head_config(config: Any) -> Any:
     """A ``LlamaConfig`` of one layer in the shape of the target's layers."""
     from transformers import LlamaConfig
 
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     rope = _rope(config)
     # Current transformers read one key, those before version 5 the other two.
     current = {"rope_parameters": rope}
     former = {"rope_theta": rope["rope_theta"], "rope_scaling": _scaling(rope)}
     return LlamaConfig(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
+        **{key: getattr(config, key) for key in TARGETS},
         num_hidden_layers=1,
-        num_attention_heads=config.num_attention_heads,
-        num_key_value_heads=config.num_key_value_heads,
-        head_dim=head_dim,
-        max_position_embeddings=config.max_position_embeddings,
-        rms_norm_eps=config.rms_norm_eps,
-        bos_token_id=config.bos_token_id,
-        eos_token_id=config.eos_token_id,
-        pad_token_id=config.pad_token_id,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
         tie_word_embeddings=False,
         **(current if hasattr(config, "rope_parameters") else former),
     )
@@ -60,13 +54,8 @@ def _scaling(rope: dict[str, Any]) -> dict[str, Any] | None:
 
 def write(head: Head, config: Any, base: str, out: Path) -> None:
     """The head in bf16 with its config.json as the folder ``out``, which is replaced, complete or not at all."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.{random.randrange(1 << 32):08x}")
-    temporary.mkdir()
-    try:
-        tensors = {
-            name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in head.state_dict().items()
-        }
+    tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in head.state_dict().items()}
+    with replaced(out) as temporary:
         if isinstance(head, TrainableMedusa):
             torch.save(tensors, temporary / MEDUSA_FILE)
             settings = _medusa(head, config, base)
@@ -77,12 +66,6 @@ def write(head: Head, config: Any, base: str, out: Path) -> None:
         for file in temporary.iterdir():
             # safetensors makes its files private; these are ordinary ones.
             file.chmod(0o644)
-        if out.exists():
-            shutil.rmtree(out)
-        os.replace(temporary, out)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 def _medusa(head: TrainableMedusa, config: Any, base: str) -> dict[str, Any]:
@@ -99,22 +82,7 @@ def _medusa(head: TrainableMedusa, config: Any, base: str) -> dict[str, Any]:
 
 def _eagle(head: Head, config: Any) -> dict[str, Any]:
     """The keys of the official files: those of a Llama as transformers 4 writes them, and what the kind adds."""
-    keys = (
-        "bos_token_id",
-        "eos_token_id",
-        "pad_token_id",
-        "head_dim",
-        "hidden_act",
-        "hidden_size",
-        "intermediate_size",
-        "max_position_embeddings",
-        "num_attention_heads",
-        "num_hidden_layers",
-        "num_key_value_heads",
-        "rms_norm_eps",
-        "tie_word_embeddings",
-        "vocab_size",
-    )
+    keys = (*TARGETS, "head_dim", "hidden_act", "num_hidden_layers", "tie_word_embeddings")
     llama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16"}
     rope = _rope(config)
     settings = llama | {key: getattr(config, key) for key in keys}

@@ -6,7 +6,6 @@ linear decay over the last part.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -18,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ianvs_specdec.training import course
 from ianvs_specdec.training.heads.models import Head
 from ianvs_specdec.training.heads.pool import Batch, Order, Sample, collate
 
-CHECKPOINT_SECONDS = 60.0
 PARTS = 4
 
 
@@ -116,47 +115,38 @@ def train(
     with the same folder, samples and recipe goes on from there. ``evaluate`` is asked for a line of results as often.
     """
     work.mkdir(parents=True, exist_ok=True)
-    checkpoint = work / "checkpoint.pt"
     head.to(device)
     unembedding = unembedding.to(device, torch.bfloat16)
     optimizers = _optimizers(head)
     state: dict[str, Any] = {"step": 0, "seconds": 0.0, "tokens": 0}
-    if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=True, map_location=device)
+    if saved := course.saved(work, device):
         state = saved["state"]
-        head.load_state_dict(saved["head"])
-        for optimizer, optimizer_state in zip(optimizers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(optimizer_state)
+        course.restore(saved, "head", head, optimizers)
         report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
-
-    def save() -> None:
-        temporary = checkpoint.with_suffix(".tmp")
-        parts = {"state": state, "head": head.state_dict(), "optimizers": [o.state_dict() for o in optimizers]}
-        torch.save(parts, temporary)
-        os.replace(temporary, checkpoint)
 
     order = Order([len(sample.starts) for sample in samples], rows=recipe.rows, parts=PARTS, seed=recipe.seed)
     last_save, smooth = time.monotonic(), 0.0
     while (progress := _progress(state, recipe)) < 1:
         started = time.monotonic()
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = recipe.learning_rate * _rate(progress, recipe)
+        course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
         total, drafts = 0.0, 0
         for part in order.step(state["step"]):
-            loss, size = loss_of(head, collate([samples[i] for i in part], recipe.steps, device), unembedding, recipe)
+            batch = collate([samples[i] for i in part], recipe.steps, device)
+            loss, size = loss_of(head, batch, unembedding, recipe)
             loss.backward()
             total, drafts = total + loss.item(), drafts + size
-        _update(head, optimizers, drafts)
+        for gradient in [parameter.grad for parameter in head.parameters() if parameter.grad is not None]:
+            gradient /= max(drafts, 1)
+        course.update(optimizers, head.parameters())
         state["step"] += 1
         state["tokens"] += drafts
         state["seconds"] += time.monotonic() - started
         smooth = total / drafts if not smooth else 0.95 * smooth + 0.05 * total / drafts
-        if time.monotonic() - last_save > CHECKPOINT_SECONDS:
-            save()
+        if time.monotonic() - last_save > course.CHECKPOINT_SECONDS:
+            course.save(work, "head", head, optimizers, state)
             report(f"step {state['step']} {state['seconds'] / 60:.1f} min loss {smooth:.4f} | {evaluate(head)}")
             last_save = time.monotonic()
-    save()
+    course.save(work, "head", head, optimizers, state)
     report(f"done: {state['step']} steps, {state['seconds'] / 60:.1f} min, loss {smooth:.4f} | {evaluate(head)}")
     return int(state["step"])
 
@@ -167,31 +157,10 @@ def _progress(state: dict[str, Any], recipe: HeadRecipe) -> float:
     return float(state["seconds"]) / (recipe.minutes * 60)
 
 
-def _rate(progress: float, recipe: HeadRecipe) -> float:
-    """Learning-rate factor at a part of the budget: a short warm-up, a plateau, a linear decay to zero."""
-    warm = min(1.0, (progress + 1e-3) / 0.01)
-    return warm * min(1.0, max(0.0, (1.0 - progress) / recipe.decay))
-
-
-def _update(head: Head, optimizers: Sequence[torch.optim.Optimizer], drafts: int) -> None:
-    parameters = [parameter for parameter in head.parameters() if parameter.grad is not None]
-    for parameter in parameters:
-        assert parameter.grad is not None
-        parameter.grad /= max(drafts, 1)
-    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-    for optimizer in optimizers:
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-
 def _optimizers(head: Head) -> list[torch.optim.Optimizer]:
     """Muon for what is a matrix inside, AdamW for norms, biases and output matrices."""
     outputs = {id(parameter) for parameter in head.output_matrices()}
     trained = [parameter for parameter in head.parameters() if parameter.requires_grad]
     matrices = [p for p in trained if p.ndim == 2 and id(p) not in outputs]
     others = [p for p in trained if p.ndim != 2 or id(p) in outputs]
-    optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.Muon(matrices, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw", ns_steps=4),
-        torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
-    return optimizers
+    return course.optimizers(matrices, others)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRotaryEmbedding
 
 from ianvs_specdec.training.heads.pool import Batch
 
@@ -85,22 +85,11 @@ class _Attention(nn.Module):
         return self.o_proj(out.reshape(rows, self.heads, starts, self.size).transpose(1, 2).flatten(2))
 
 
-class _MLP(nn.Module):
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class _HeadLayer(nn.Module):
     def __init__(self, config: Any, inputs: int) -> None:
         super().__init__()
         self.self_attn = _Attention(config, inputs)
-        self.mlp = _MLP(config)
+        self.mlp = LlamaMLP(config)
         self.post_attention_layernorm = _Norm(config.hidden_size, eps=config.rms_norm_eps)
         if inputs != config.hidden_size:
             self.hidden_norm = _Norm(config.hidden_size, eps=config.rms_norm_eps)

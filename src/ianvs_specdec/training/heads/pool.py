@@ -15,8 +15,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 SHARD = 512
+STORED = ("tokens", "features", "layers", "run")
+"""What a shard holds of each sample."""
 
 
 @dataclass
@@ -71,16 +74,15 @@ class Batch:
 def collate(samples: Sequence[Sample], steps: int, device: str) -> Batch:
     """One batch of the samples, for drafts of ``steps`` tokens."""
     length = max(len(sample.tokens) for sample in samples)
-    width = max(len(sample.starts) for sample in samples)
-    starts = torch.stack([pad(s.starts, (0, width - len(s.starts)), value=length) for s in samples])
-    run = torch.stack([pad(s.run, (0, length + 2 - len(s.run))) for s in samples])
+    starts = pad_sequence([sample.starts for sample in samples], batch_first=True, padding_value=length)
+    run = pad(pad_sequence([sample.run for sample in samples], batch_first=True), (0, 2))
     reach, order = run.gather(1, starts + 1).sort(dim=1, descending=True, stable=True)
     starts = starts.gather(1, order)
     valid = torch.stack([reach >= step + 2 for step in range(steps)])
     return Batch(
-        torch.stack([pad(s.tokens, (0, length - len(s.tokens))) for s in samples]).to(device),
-        torch.stack([pad(s.features, (0, 0, 0, length - len(s.tokens))) for s in samples]).to(device),
-        torch.stack([pad(s.layers, (0, 0, 0, length - len(s.tokens))) for s in samples]).to(device),
+        pad_sequence([sample.tokens for sample in samples], batch_first=True).to(device),
+        pad_sequence([sample.features for sample in samples], batch_first=True).to(device),
+        pad_sequence([sample.layers for sample in samples], batch_first=True).to(device),
         starts.clamp(max=length - 1).to(device),
         valid.to(device),
         valid.sum(2).amax(1).tolist(),
@@ -92,10 +94,7 @@ def save_shard(path: Path, samples: Sequence[Sample]) -> None:
     temporary = path.with_suffix(".tmp")
     parts = {
         "lengths": torch.tensor([len(sample.tokens) for sample in samples]),
-        "tokens": torch.cat([sample.tokens for sample in samples]),
-        "features": torch.cat([sample.features for sample in samples]),
-        "layers": torch.cat([sample.layers for sample in samples]),
-        "run": torch.cat([sample.run for sample in samples]),
+        **{name: torch.cat([getattr(sample, name) for sample in samples]) for name in STORED},
     }
     save_file(parts, temporary)
     os.replace(temporary, path)
@@ -105,7 +104,7 @@ def load_shard(path: Path) -> list[Sample]:
     parts = load_file(path)
     sizes = parts.pop("lengths").tolist()
     split = {name: values.split(sizes) for name, values in parts.items()}
-    return [Sample(*row) for row in zip(*(split[n] for n in ("tokens", "features", "layers", "run")), strict=True)]
+    return [Sample(*row) for row in zip(*(split[name] for name in STORED), strict=True)]
 
 
 def fill(folder: Path, shards: int, make: Callable[[int], list[Sample]], report: Callable[[str], None]) -> list[Sample]:

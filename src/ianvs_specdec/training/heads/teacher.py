@@ -12,6 +12,7 @@ import torch
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.pool import Sample, runs_of
+from ianvs_specdec.types import Query, messages_of
 
 FORWARD_TOKENS = 16_384
 """Padded tokens of one forward, and of the contexts of one batched generation."""
@@ -80,10 +81,9 @@ class Teacher:
         if not conversation.answers:
             return None
         draft = _Dialogue(conversation.group)
-        for turn in range(len(conversation.turns)):
-            self._ask(draft, conversation, turn, conversation.answers[:turn])
-            answer = self.tokenizer(conversation.answers[turn], add_special_tokens=False)["input_ids"]
-            self._answer_with(draft, [*answer, *self._ends[:1]])
+        for turn, answer in enumerate(conversation.answers):
+            self._ask(draft, conversation, conversation.answers[:turn])
+            self._answer_with(draft, [*self.tokenizer(answer, add_special_tokens=False)["input_ids"], *self._ends[:1]])
         return draft
 
     def _says(self, sample: Sample) -> bool:
@@ -100,7 +100,7 @@ class Teacher:
         turn = 0
         while open_:
             for index in open_:
-                self._ask(drafts[index], conversations[index], turn, tuple(answers[index]))
+                self._ask(drafts[index], conversations[index], answers[index])
             for index, ids in zip(open_, self._generate([drafts[i].ids for i in open_]), strict=True):
                 self._answer_with(drafts[index], ids)
                 answers[index].append(self.tokenizer.decode(ids, skip_special_tokens=True))
@@ -108,7 +108,7 @@ class Teacher:
             open_ = [i for i in open_ if turn < len(conversations[i].turns) and drafts[i].ids[-1] in self._ends]
         return drafts
 
-    def _ask(self, draft: _Dialogue, conversation: Conversation, turn: int, answers: tuple[str, ...]) -> None:
+    def _ask(self, draft: _Dialogue, conversation: Conversation, answers: Sequence[str]) -> None:
         """Append the next turn as the chat template puts it; where it rewrites what was said before, start anew."""
         if not conversation.turns:
             prompt = conversation.prompt
@@ -118,10 +118,7 @@ class Teacher:
                 'the model has no chat template for "turns": train with lines of "prompt" or "text" (--data)'
             )
         else:
-            messages: list[dict[str, str]] = []
-            for question, answer in zip(conversation.turns, answers, strict=False):
-                messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-            messages.append({"role": "user", "content": conversation.turns[turn]})
+            messages = messages_of(Query(conversation.turns), answers)
             text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
             ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         if max(ids, default=0) >= self.config.vocab_size:

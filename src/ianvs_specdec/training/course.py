@@ -1,0 +1,85 @@
+"""What every training here shares: its optimizers, the learning rate over the budget, checkpoints, finished folders."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+CHECKPOINT_SECONDS = 60.0
+
+
+def optimizers(matrices: list[torch.nn.Parameter], others: Any) -> list[Optimizer]:
+    """Muon for the matrices and AdamW for the ``others``, parameters or groups of them."""
+    return [
+        torch.optim.Muon(matrices, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw", ns_steps=4),
+        torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def set_rate(used: Sequence[Optimizer], highest: float, progress: float, decay: float) -> None:
+    """The learning rate at a part of the budget: a short warm-up, a plateau, a linear decay to zero. A group's
+    ``factor`` is its rate relative to the others.
+    """
+    part = min(1.0, (progress + 1e-3) / 0.01) * min(1.0, max(0.0, (1.0 - progress) / decay))
+    for optimizer in used:
+        for group in optimizer.param_groups:
+            group["lr"] = highest * group.get("factor", 1.0) * part
+
+
+def update(used: Sequence[Optimizer], parameters: Iterable[torch.nn.Parameter]) -> None:
+    """One step along the gradients, which are clipped and then forgotten."""
+    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    for optimizer in used:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
+def save(work: Path, name: str, module: torch.nn.Module, used: Sequence[Optimizer], state: dict[str, Any]) -> None:
+    """Write ``checkpoint.pt``, in which the module's weights are called ``name``, complete or not at all."""
+    temporary = work / "checkpoint.tmp"
+    parts = {"state": state, name: module.state_dict(), "optimizers": [one.state_dict() for one in used]}
+    torch.save(parts, temporary)
+    os.replace(temporary, work / "checkpoint.pt")
+
+
+def saved(work: Path, device: str) -> dict[str, Any] | None:
+    """What ``save`` has written, None if it has not."""
+    file = work / "checkpoint.pt"
+    return torch.load(file, weights_only=True, map_location=device) if file.exists() else None
+
+
+def restore(parts: dict[str, Any], name: str, module: torch.nn.Module, used: Sequence[Optimizer]) -> None:
+    """Put the weights and the optimizers back as they were saved."""
+    module.load_state_dict(parts[name])
+    for optimizer, state in zip(used, parts["optimizers"], strict=True):
+        optimizer.load_state_dict(state)
+
+
+@contextmanager
+def replaced(out: Path) -> Iterator[Path]:
+    """A new folder, which takes the place of ``out`` when all is done, and is gone if anything fails."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.{random.randrange(1 << 32):08x}")
+    temporary.mkdir()
+    try:
+        yield temporary
+        if out.exists():
+            shutil.rmtree(out)
+        os.replace(temporary, out)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def tell(line: str) -> None:
+    """Print a line with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)

@@ -1,0 +1,106 @@
+"""The training of one head from the command's options to the finished folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import FileDigests, digest, write_atomically
+from ianvs_specdec.training.course import tell
+from ianvs_specdec.training.heads import conversations, export, loop, models, pool
+from ianvs_specdec.training.heads.conversations import Conversation
+from ianvs_specdec.training.heads.teacher import Teacher
+
+
+def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
+    """Train on the ``given`` conversations, None for those of the embedded world."""
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    teacher = Teacher(options.model, device=options.device, length=options.length, answer=options.max_new_tokens)
+    drafts = options.drafts or (4 if options.what == "medusa" else 7)
+    recipe = loop.HeadRecipe(options.minutes, options.tokens, steps=drafts, seed=options.seed)
+    head, config = _head(options.what, teacher, drafts)
+    work: Path = options.work or options.out.with_name(f".{options.out.name}.training")
+    _claim(work, options)
+    layers = teacher.eagle3_layers if head.wants_layers else ()
+    asked, shards, held_out = _sources(given, options)
+    samples = pool.fill(work / "pool", shards, lambda index: teacher.samples(asked(index), layers), tell)
+    development = [sample for sample in teacher.samples(held_out, layers) if len(sample.starts)]
+    if not samples or not development:
+        raise UserError(
+            "no answer has the two tokens that a draft needs: give more or longer conversations", key="data"
+        )
+
+    def evaluate(trained: models.Head) -> str:
+        taus = loop.accepted_length(trained, development, drafts, options.device)
+        return "tau " + " ".join(f"{group} {tau:.2f}" for group, tau in taus.items())
+
+    unembedding = teacher.model.get_output_embeddings().weight.detach()
+    steps = loop.train(head, samples, unembedding, recipe, work, device=options.device, evaluate=evaluate, report=tell)
+    export.write(head, config, options.model.name, options.out)
+    tell(f"{options.out}: {options.what} head after {steps} steps")
+
+
+def _head(kind: str, teacher: Teacher, drafts: int) -> tuple[models.Head, Any]:
+    """An untrained head for the target, and its configuration."""
+    embedding = teacher.model.get_input_embeddings().weight.detach()
+    unembedding = teacher.model.get_output_embeddings().weight.detach()
+    config = export.head_config(teacher.config)
+    if kind == "medusa":
+        return models.TrainableMedusa(config.hidden_size, unembedding, heads=drafts, blocks=1), config
+    if kind == "eagle":
+        return models.TrainableEagle(config, embedding, unembedding), config
+    return models.TrainableEagle3(config, embedding, unembedding, teacher.model.base_model.norm.weight.detach()), config
+
+
+def _claim(work: Path, options: argparse.Namespace) -> None:
+    """Note what the folder is for; refuse one that belongs to another training."""
+    work.mkdir(parents=True, exist_ok=True)
+    digests = FileDigests(work / "model_files.json")
+    purpose = {
+        "head": options.what,
+        "model": digest(digests.folder(options.model)),
+        "data": digests.file(options.data) if options.data else "world",
+        **{name: getattr(options, name) for name in ("conversations", "max_new_tokens", "length", "drafts", "seed")},
+    }
+    file = work / "purpose.json"
+    if file.exists():
+        known = json.loads(file.read_text(encoding="utf-8"))
+        if different := [name for name, value in purpose.items() if known.get(name) != value]:
+            raise UserError(
+                f"{work} holds checkpoints of another training ({', '.join(different)} differ): "
+                "delete it or give another folder with --work",
+                key="work",
+            )
+    write_atomically(file, json.dumps(purpose, indent=2) + "\n")
+
+
+def _sources(
+    given: list[Conversation] | None, options: argparse.Namespace
+) -> tuple[Callable[[int], Sequence[Conversation]], int, list[Conversation]]:
+    """What to ask for shard i of the pool, how many shards there are, and what to measure with."""
+    if given is None:
+        size, held_out = options.conversations, conversations.world_development(options.seed)
+    else:
+        order = random.Random(options.seed).sample(given, len(given))
+        held_out = order[:: conversations.HELD_OUT][:256]
+        kept = [c for i, c in enumerate(order) if i % conversations.HELD_OUT or len(order) == 1]
+        size = min(options.conversations, len(kept))
+
+    def asked(index: int) -> Sequence[Conversation]:
+        first, end = index * pool.SHARD, min((index + 1) * pool.SHARD, size)
+        if given is None:
+            stream = conversations.world_conversations(random.Random(f"{options.seed}/{index}"))
+            return list(islice(stream, end - first))
+        return kept[first:end]
+
+    return asked, -(-size // pool.SHARD), held_out
