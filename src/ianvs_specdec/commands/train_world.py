@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--only", choices=SIZES, help="train one of the two; the edge model is cut out of OUT/cloud")
     parser.add_argument(
-        "--minutes", type=float, help="time budget for each model (default: the recipe's, see the README)"
+        "--minutes", type=float, help="time budget for each model (default: the recipe's, see docs/benchmarks.md)"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
