@@ -13,28 +13,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bench.command import EXAMPLE, command, compared, parsed
 from bench.environment import environment
-from bench.report import table, write
 from ianvs_specdec.errors import UserError
 
 CHAIN = ("depth=9", "length=confidence:0.4")
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "cloud-edge-speculative-decoding"
 
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    try:
-        report = _run(options)
-    except UserError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("bench: interrupted", file=sys.stderr)
-        return 130
-    print(table(report))
-    for path in write(options.out, report):
-        print(f"written: {path}")
-    return 0
+    return command("bench", lambda: _run(options), options.out)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -63,17 +51,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--device", default="cpu")
     add("--threads", type=int, metavar="N", help="CPU threads of torch")
     add("--out", type=Path, default=Path("runs") / "bench", metavar="DIR")
-    options = parser.parse_args(argv)
-    for name in ("limit", "max_new_tokens", "repeats"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    return _with_defaults(options)
+    return _with_defaults(parsed(parser, argv, "limit", "max_new_tokens", "repeats"))
 
 
 def _with_defaults(options: argparse.Namespace) -> argparse.Namespace:
     """Without a model of the user's own: the embedded one with everything that was made for it."""
-    sets = [EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended")]
-    options.prompts = options.prompts or sets
     if options.model is None:
         models = EXAMPLE / "models"
         options.model = models / "cloud"
@@ -101,18 +83,13 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as peers:
         positions = max(len(request.ids) for request in requests) + options.max_new_tokens
         entries = lineup(options, model, eos_ids, positions, peers)
-        runs = measure(model, entries, requests, options.repeats, progress=progress)
+        runs = measure(model, entries, requests, options.repeats)
         held = {entry.name: {"memory": entry.memory(), "resident": entry.resident()} for entry in entries}
     names = list(runs)
     near_ties = [set(repeats[0].near_ties) for repeats in runs[AUTOREGRESSIVE]]
     tasks = dict.fromkeys(request.task for request in requests)
     return {
         "model": str(options.model),
-        "prompts": {
-            "files": [str(file) for file in options.prompts],
-            "count": len(requests),
-            "tokens": sum(len(request.ids) for request in requests),
-        },
         "settings": {
             "max_new_tokens": options.max_new_tokens,
             "repeats": options.repeats,
@@ -128,10 +105,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             }
             for name in names
         ],
-        "ratios": [
-            {"method": method, "baseline": baseline, **asdict(speed_ratio(runs[method], runs[baseline]))}
-            for method, baseline in ratios(names)
-        ],
+        **compared(options.prompts, [request.ids for request in requests], ratios(names), runs),
         "tasks": {
             task: {
                 name: speed_ratio(*(_of_task(runs[which], requests, task) for which in (name, AUTOREGRESSIVE))).value
@@ -173,12 +147,6 @@ def _load(options: argparse.Namespace) -> tuple[Any, Any]:
     except (OSError, ValueError):
         tokenizer = None
     return model.eval(), tokenizer
-
-
-def progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done + 1 == total else ""
-        print(f"\r{done + 1}/{total} prompts", end=end, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

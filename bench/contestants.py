@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from bench.command import interleaved
 from bench.memory import held
 from bench.prompts import Request
 from ianvs_specdec import drafters, lengths
@@ -134,10 +135,8 @@ def measure(
     entries: list[Contestant],
     requests: list[Request],
     repeats: int,
-    progress: Callable[[int, int], None],
 ) -> dict[str, list[list[Run]]]:
-    """Every contestant on every prompt, ``repeats`` times: A B C A B C ..., so that drift of the machine hits all
-    alike.
+    """Every contestant on every prompt, ``repeats`` times, ``interleaved``.
 
     Before that each contestant decodes the first prompts once, uncounted. Returns per name, per prompt, the repeats.
     """
@@ -152,18 +151,13 @@ def measure(
         for entry in entries:
             for request in requests[:2]:
                 entry.decode(request)
-        for repeat in range(repeats):
-            for i, request in enumerate(requests):
-                progress(repeat * len(requests) + i, repeats * len(requests))
-                # Each goes first as often as any other: what runs before it decides what the caches hold.
-                turn = (repeat * len(requests) + i) % len(entries)
-                for entry in entries[turn:] + entries[:turn]:
-                    forwards[0] = 0
-                    started = time.perf_counter()
-                    run = entry.decode(request)
-                    seconds = time.perf_counter() - started
-                    run.seconds, run.forwards = run.seconds or seconds, run.forwards or forwards[0]
-                    runs[entry.name][i].append(run)
+        for i, entry in interleaved(entries, len(requests), repeats):
+            forwards[0] = 0
+            started = time.perf_counter()
+            run = entry.decode(requests[i])
+            seconds = time.perf_counter() - started
+            run.seconds, run.forwards = run.seconds or seconds, run.forwards or forwards[0]
+            runs[entry.name][i].append(run)
     finally:
         hook.remove()
     return runs

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 
 from bench.environment import environment
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import write_atomically
 
 SHAPES: dict[str, dict[str, int]] = {
     "7b": {
@@ -60,9 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     print(table(report))
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = options.out.with_name(f"{options.out.name}.tmp")
-    temporary.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, options.out)
+    write_atomically(options.out, json.dumps(report, indent=1) + "\n")
     print(f"written: {options.out}")
     return 0
 

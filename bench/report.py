@@ -6,9 +6,10 @@ import csv
 import importlib.util
 import io
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from ianvs_specdec.identity import write_atomically
 
 MEMORY = "memory: weights and caches held; process: the most that a process of its own had in memory, code included"
 
@@ -74,9 +75,7 @@ def write(folder: Path, report: dict[str, Any]) -> list[Path]:
     if "speedup" in report["methods"][0] and importlib.util.find_spec("matplotlib"):
         contents["bench.svg"] = _plot(report)
     for name, content in contents.items():
-        temporary = folder / f"{name}.tmp"
-        temporary.write_text(content, encoding="utf-8", newline="")
-        os.replace(temporary, folder / name)
+        write_atomically(folder / name, content)
     return [folder / name for name in contents]
 
 

@@ -15,11 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import EXAMPLE, progress
+from bench.command import EXAMPLE, command, compared, parsed
 from bench.environment import environment
 from bench.official.process import Driver
 from bench.official.rows import PACKAGES, Row, pairs, rows
-from bench.report import table, write
 from ianvs_specdec.errors import UserError
 
 HERE = Path(__file__).resolve().parent
@@ -29,18 +28,7 @@ MARGIN = 160
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
-    try:
-        report = _run(options)
-    except UserError as error:
-        print(f"bench.official: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("bench.official: interrupted", file=sys.stderr)
-        return 130
-    print(table(report))
-    for path in write(options.out, report):
-        print(f"written: {path}")
-    return 0
+    return command("bench.official", lambda: _run(options), options.out)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -58,13 +46,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="CPU threads of torch, on all sides (2)")
     parser.add_argument("--out", type=Path, default=Path("runs") / "official", metavar="DIR", help="(runs/official)")
-    options = parser.parse_args(argv)
-    sets = [EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended")]
-    options.prompts = options.prompts or sets
-    for name in ("limit", "max_new_tokens", "repeats", "threads"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    return options
+    return parsed(parser, argv, "limit", "max_new_tokens", "repeats", "threads")
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
@@ -93,7 +75,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         }
         for driver in drivers.values():
             driver.start()
-        runs = measure(chosen, drivers, prompts, options.repeats, options.max_new_tokens, eos_ids, progress)
+        runs = measure(chosen, drivers, prompts, options.repeats, options.max_new_tokens, eos_ids)
         versions = {name: driver.versions for name, driver in drivers.items()}
     return _report(options, prompts, chosen, runs, versions)
 
@@ -138,11 +120,6 @@ def _report(
     libraries = ", ".join(f"{version['transformers']} ({name})" for name, version in versions.items())
     return {
         "model": str(options.model),
-        "prompts": {
-            "files": [str(file) for file in options.prompts],
-            "count": len(prompts),
-            "tokens": sum(map(len, prompts)),
-        },
         "settings": {"max_new_tokens": options.max_new_tokens, "repeats": options.repeats, "dtype": options.dtype},
         "environment": {**environment(), "threads": options.threads, "transformers": libraries},
         "versions": versions,
@@ -153,10 +130,7 @@ def _report(
             }
             for row in chosen
         ],
-        "ratios": [
-            {"method": name, "baseline": baseline, **asdict(speed_ratio(runs[name], runs[baseline]))}
-            for name, baseline in pairs(chosen)
-        ],
+        **compared(options.prompts, prompts, pairs(chosen), runs),
         "runs": {
             name: [[_run_row(run) for run in repeats] for repeats in per_prompt] for name, per_prompt in runs.items()
         },

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from bench.command import interleaved
 from bench.contestants import Run
 from bench.official.rows import Row
 
@@ -31,9 +32,8 @@ def measure(
     repeats: int,
     max_new_tokens: int,
     eos_ids: Collection[int],
-    progress: Callable[[int, int], None],
 ) -> dict[str, list[list[Measured]]]:
-    """Every row on every prompt, ``repeats`` times: A B C, then B C A ..., after one uncounted request to each.
+    """Every row on every prompt, ``repeats`` times, ``interleaved``, after one uncounted request to each.
 
     Returns per row, per prompt, the repeats.
     """
@@ -45,13 +45,8 @@ def measure(
     runs: dict[str, list[list[Measured]]] = {row.name: [[] for _ in prompts] for row in rows}
     for row in rows:
         ask(row, prompts[0])
-    for repeat in range(repeats):
-        for i, prompt in enumerate(prompts):
-            done = repeat * len(prompts) + i
-            progress(done, repeats * len(prompts))
-            turn = done % len(rows)
-            for row in (*rows[turn:], *rows[:turn]):
-                runs[row.name][i].append(ask(row, prompt))
+    for i, row in interleaved(rows, len(prompts), repeats):
+        runs[row.name][i].append(ask(row, prompts[i]))
     return runs
 
 

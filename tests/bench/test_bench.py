@@ -243,7 +243,8 @@ def test_llama_cpp_is_asked_with_the_weights_of_all_others(tmp_path):
     from contextlib import ExitStack
 
     import bench.lineup
-    from bench.__main__ import EXAMPLE, _arguments
+    from bench.__main__ import _arguments
+    from bench.command import EXAMPLE
     from bench.prompts import Request
     from ianvs_specdec.llm.specdec import AutoregressiveLLM
     from ianvs_specdec.types import Sampling

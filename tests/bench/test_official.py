@@ -100,7 +100,7 @@ def test_rows_take_turns_prompt_by_prompt_each_first_as_often_after_a_warm_up():
     asked: list[tuple[str, list[int]]] = []
     rows = [Row(name, driver, {"which": name}) for name, driver in (("A", "x"), ("B", "y"), ("C", "x"))]
     drivers = {name: Scripted(name, asked) for name in ("x", "y")}
-    runs = measure(rows, drivers, [[1], [2], [3]], 2, 8, [], lambda done, total: None)
+    runs = measure(rows, drivers, [[1], [2], [3]], 2, 8, [])
     order = ["".join(which for which, _ in asked[i : i + 3]) for i in range(0, len(asked), 3)]
     assert order == ["ABC", "ABC", "BCA", "CAB", "ABC", "BCA", "CAB"]
     assert [prompt for _, prompt in asked[3::3]] == [[1], [2], [3]] * 2

@@ -1,0 +1,77 @@
+"""What the commands that compare methods have in common."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.report import table, write
+from ianvs_specdec.errors import UserError
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "cloud-edge-speculative-decoding"
+SETS = tuple(EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended"))
+"""Questions where the user names none."""
+
+Entry = TypeVar("Entry")
+
+
+def command(name: str, measured: Callable[[], dict[str, Any]], out: Path) -> int:
+    """Print the report that ``measured`` makes and write it into the folder ``out``; returns the exit status."""
+    try:
+        report = measured()
+    except UserError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
+    print(table(report))
+    for path in write(out, report):
+        print(f"written: {path}")
+    return 0
+
+
+def parsed(parser: argparse.ArgumentParser, argv: list[str] | None, *positive: str) -> argparse.Namespace:
+    """The options; those in ``positive`` must be at least 1."""
+    options = parser.parse_args(argv)
+    for name in positive:
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    options.prompts = options.prompts or list(SETS)
+    return options
+
+
+def interleaved(entries: Sequence[Entry], prompts: int, repeats: int) -> Iterator[tuple[int, Entry]]:
+    """Every entry on every prompt, ``repeats`` times, as (place of the prompt, entry): A B C, then B C A ..., so that
+    drift of the machine hits all alike, and each goes first as often as any other.
+    """
+    for done in range(repeats * prompts):
+        if sys.stderr.isatty():
+            end = "\n" if done + 1 == repeats * prompts else ""
+            print(f"\r{done + 1}/{repeats * prompts} prompts", end=end, file=sys.stderr, flush=True)
+        turn = done % len(entries)
+        for entry in (*entries[turn:], *entries[:turn]):
+            yield done % prompts, entry
+
+
+def compared(
+    files: Sequence[Path], prompts: Sequence[Sequence[int]], pairs: Sequence[tuple[str, str]], runs: Any
+) -> dict[str, Any]:
+    """The parts of a report that say what was asked, and each pair's ratio of speeds."""
+    from bench.statistics import speed_ratio
+
+    return {
+        "prompts": {
+            "files": [str(file) for file in files],
+            "count": len(prompts),
+            "tokens": sum(map(len, prompts)),
+        },
+        "ratios": [
+            {"method": method, "baseline": baseline, **asdict(speed_ratio(runs[method], runs[baseline]))}
+            for method, baseline in pairs
+        ],
+    }
