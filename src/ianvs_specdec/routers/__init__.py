@@ -42,9 +42,7 @@ def router(name: str) -> type[Router]:
 def check_router(value: Any) -> None:
     """Raise UserError if ``value`` cannot be given to ``build_router``. Loads nothing."""
     kind, hyperparameters = _parse(value)
-    check = getattr(kind, "check_hyperparameters", None)
-    if check is not None:
-        check(hyperparameters)
+    kind.check_hyperparameters(hyperparameters)
 
 
 def build_router(value: Any) -> Router:

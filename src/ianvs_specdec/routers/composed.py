@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -36,9 +37,9 @@ class ConstrainedRouter(Router):
         self._asking = nullcontext() if getattr(self.inner, "concurrent", False) else threading.Lock()
 
     @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads nothing."""
+    def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
         check_router(hyperparameters.get("router", "RandomRouter"))
+        super().check_hyperparameters(hyperparameters)
 
     def score(self, query: Query) -> float:
         """The score of the router inside."""

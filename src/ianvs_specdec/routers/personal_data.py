@@ -111,17 +111,8 @@ def _phone(found: str, before: str) -> bool:
 
 def _card(found: str, before: str) -> bool:
     groups = re.split("[ -]", found)
-    for start, group in enumerate(groups):
-        if group[0] not in "23456":
-            continue
-        number = ""
-        for part in groups[start : start + 6]:
-            number += part
-            if len(number) > 19:
-                break
-            if _card_number(number):
-                return True
-    return False
+    parts = ((start, end) for start in range(len(groups)) for end in range(start + 1, start + 7))
+    return any(_card_number("".join(groups[start:end])) for start, end in parts)
 
 
 def _card_number(digits: str) -> bool:

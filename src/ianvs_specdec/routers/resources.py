@@ -71,7 +71,7 @@ class ResourceRouter(ConstrainedRouter):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         limits = dict(zip(LIMITS, (max_cpu, max_memory, min_battery, max_temperature), strict=True))
-        _check({**limits, "interval": interval, "required": required})
+        self.check({**limits, "interval": interval, "required": required})
         super().__init__(router)
         self._limits = {name: float(limit) for name, limit in limits.items() if limit is not None}
         self._interval, self._required, self._clock = float(interval), required, clock
@@ -82,10 +82,20 @@ class ResourceRouter(ConstrainedRouter):
         self._refresh()
 
     @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
+    def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
         super().check_hyperparameters(hyperparameters)
-        _check(hyperparameters)
         _psutil()
+
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        for name in LIMITS:
+            if given[name] is not None:
+                number(name, given[name], low=0.0, high=200.0 if name == "max_temperature" else 100.0)
+        if all(given[name] is None for name in LIMITS):
+            raise UserError(f"ResourceRouter needs a limit: {', '.join(LIMITS)}", key="max_cpu")
+        number("interval", given["interval"], low=0.0, high=3600.0)
+        if not isinstance(given["required"], bool):
+            raise UserError(f"required must be true or false, not {given['required']!r}", key="required")
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
@@ -143,14 +153,3 @@ def _psutil() -> Callable[[], Reading]:
         return reading
 
     return read
-
-
-def _check(given: Mapping[str, Any]) -> None:
-    for name in LIMITS:
-        if given.get(name) is not None:
-            number(name, given[name], low=0.0, high=200.0 if name == "max_temperature" else 100.0)
-    if all(given.get(name) is None for name in LIMITS):
-        raise UserError(f"ResourceRouter needs a limit: {', '.join(LIMITS)}", key="max_cpu")
-    number("interval", given.get("interval", 1.0), low=0.0, high=3600.0)
-    if not isinstance(given.get("required", False), bool):
-        raise UserError(f"required must be true or false, not {given['required']!r}", key="required")
