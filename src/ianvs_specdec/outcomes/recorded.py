@@ -68,6 +68,11 @@ class Outcomes:
     def groups(self) -> list[str]:
         return [query.group for query in self.queries]
 
+    def summary(self) -> dict[str, float]:
+        """How many queries, and the mean quality of both sides, for reports."""
+        means = {side: round(float(getattr(self, side).mean()), 6) for side in ("edge", "cloud")}
+        return {"queries": len(self), **means}
+
     def take(self, indices: NDArray[Any]) -> Outcomes:
         """These rows (indices or a mask), in this order."""
         chosen = np.arange(len(self))[indices]
