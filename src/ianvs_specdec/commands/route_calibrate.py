@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
-from ianvs_specdec.commands.hyperparameters import read_hyperparameters
+from ianvs_specdec.commands.hyperparameters import add_model, model_of
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.progress import Progress
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
@@ -44,15 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outcomes", type=Path, required=True, metavar="FILE", help="what became of the queries (.jsonl)"
     )
-    parser.add_argument("--edge", type=Path, required=True, metavar="FILE", help="YAML file with the edge's settings")
-    parser.add_argument("--edge-backend", metavar="NAME", help="its back end (default: the file's, or specdec)")
-    parser.add_argument(
-        "--edge-set",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="a hyperparameter of it, as samples=3; repeatable",
-    )
+    add_model(parser, "edge", required=True)
     parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: FILE.journal)")
     parser.add_argument(
         "--signal", action="append", required=True, metavar="NAME", help=f"{', '.join((*SIGNALS, PRIOR))}; repeatable"
@@ -118,15 +110,13 @@ def _doubts(
     options: argparse.Namespace, outcomes: Outcomes, prior: LearnedRouter | None
 ) -> tuple[Outcomes, dict[str, Floats]]:
     """The signals of the edge's answers, and the outcomes of the queries that it has answered."""
-    items = ["logprobs=true", *options.edge_set]
-    own = read_hyperparameters(options.edge, items, "--edge-set", {"--edge-backend": options.edge_backend})
-    own.check(EdgeModel.check_hyperparameters)
+    settings = model_of(options, "edge", EdgeModel.check_hyperparameters, "logprobs=true")
     journal = options.journal or options.outcomes.with_suffix(".journal")
     progress = Progress("answers", {"edge": len(outcomes)})
     answered = np.zeros(len(outcomes), dtype=bool)
     doubts: dict[str, list[float]] = {name: [] for name in options.signal}
     with running(journal, 1):
-        model = EdgeModel(**own.values)
+        model = EdgeModel(**settings)
         try:
             for place, query in enumerate(outcomes.queries):
                 response = model.answer({"query": json.loads(json.dumps(query.to_json()))})

@@ -16,7 +16,7 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.benchmarks.processor import DatasetProcessor
-from ianvs_specdec.commands.hyperparameters import Hyperparameters, read_hyperparameters
+from ianvs_specdec.commands.hyperparameters import add_model, model_of, read_hyperparameters
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.progress import Progress
 from ianvs_specdec.commands.threshold import check_shares
@@ -36,11 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--job", type=Path, metavar="DIR", help="folder of a finished job in its workspace")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="outcomes to write (.jsonl)")
     for side in SIDES:
-        parser.add_argument(f"--{side}", type=Path, metavar="FILE", help=f"YAML file with the {side} model's settings")
-        parser.add_argument(f"--{side}-backend", metavar="NAME", help="its back end (default: the file's, or specdec)")
-        parser.add_argument(
-            f"--{side}-set", action="append", default=[], metavar="K=V", help="a hyperparameter of it; repeatable"
-        )
+        add_model(parser, side)
     parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: OUT.journal)")
     parser.add_argument("--algorithm", metavar="NAME", help="the job's algorithm, where models or data differ by it")
     parser.add_argument("--limit", type=positive, metavar="N", help="N questions, spread evenly over all")
@@ -93,7 +89,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
-    settings = {side: _settings(options, side).values for side in SIDES}
+    settings = {side: model_of(options, side, model.check_hyperparameters) for side, model in SIDES.items()}
     scorers = read_hyperparameters(None, options.scorer_set, "--scorer-set")
     scorers.check(DatasetProcessor.check_hyperparameters)
     asked = read_rows(options.data, scorer, scorers.values, options.limit)
@@ -118,15 +114,6 @@ def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
     progress.close()
     _tell_left_out(collected, len(asked.queries))
     return collected.outcomes
-
-
-def _settings(options: argparse.Namespace, side: str) -> Hyperparameters:
-    file, items, backend = (getattr(options, name) for name in (side, f"{side}_set", f"{side}_backend"))
-    own = read_hyperparameters(file, items, f"--{side}-set", {f"--{side}-backend": backend})
-    if not own.values.get("model"):
-        raise UserError(f"which model is the {side}? Give --{side} FILE with its settings, or --{side}-set model=DIR")
-    own.check(SIDES[side].check_hyperparameters)
-    return own
 
 
 def _tell_left_out(collected: Collected, total: int) -> None:

@@ -70,17 +70,9 @@ def run(options: argparse.Namespace) -> int:
         rest, held = outcomes, _unseen(load_outcomes(options.test), outcomes, options.test)
     else:
         rest, held = outcomes.split(options.by, options.held_out, options.split_seed)
-    recipe = Recipe(
-        kind=options.kind,
-        label=options.label,
-        epsilon=options.epsilon,
-        options=_options(options.options),
-        folds=options.folds,
-        by=options.by,
-        seed=options.seed,
-        keep=options.keep,
-        cloud_share=options.cloud_share,
-    )
+    # Its other arguments have the names that the recipe has for them.
+    given = {one.name: getattr(options, one.name) for one in dataclasses.fields(Recipe)}
+    recipe = Recipe(**{**given, "options": _options(options.options)})
     labels = truths(held, recipe.label, recipe.epsilon)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("ianvs_specdec.learned").setLevel(logging.INFO)

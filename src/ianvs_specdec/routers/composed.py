@@ -13,7 +13,7 @@ from ianvs_specdec.routers.base import Decision, Router
 from ianvs_specdec.types import Query
 
 PRIVATE = "private"
-"""Name, among a decision's details, of the kinds of personal data that were found."""
+"""Name, among the details of a privacy router's decision, of the kinds of personal data that were found."""
 
 
 class ConstrainedRouter(Router):
@@ -55,11 +55,6 @@ class ConstrainedRouter(Router):
         """Called by Ianvs at the end of a test case: hand it on."""
         if hasattr(self.inner, "cleanup"):
             self.inner.cleanup()
-
-
-def is_private(decision: Decision) -> bool:
-    """Whether a privacy router has decided."""
-    return PRIVATE in decision.details
 
 
 def overrule(decision: Decision, hard: bool, reason: str, **details: Any) -> Decision:

@@ -13,7 +13,7 @@ from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.routers.base import Decision, number
-from ianvs_specdec.routers.composed import ConstrainedRouter, is_private, overrule
+from ianvs_specdec.routers.composed import PRIVATE, ConstrainedRouter, overrule
 from ianvs_specdec.routers.pace import Pace
 
 SIDES = ("edge", "cloud")
@@ -87,7 +87,7 @@ class LatencyRouter(ConstrainedRouter):
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
-        if is_private(decision):
+        if PRIVATE in decision.details:
             return decision
         # A cascade inside may have asked the edge: then its answer is there, as in the mode inference-then-mining.
         data = edge_first.waiting(data)

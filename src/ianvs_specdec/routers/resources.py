@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.routers.base import Decision, number
-from ianvs_specdec.routers.composed import ConstrainedRouter, is_private, overrule
+from ianvs_specdec.routers.composed import PRIVATE, ConstrainedRouter, overrule
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +23,11 @@ is not is left out; a battery that is being charged is None."""
 
 @dataclass(frozen=True)
 class Limit:
-    """``sensor``: the reading it is put on; ``above``: whether it is the readings above it that are too much; ``back``:
-    how far on the good side of the limit the reading must be until there is enough again."""
+    """``sensor``: the reading it is put on, in ``words``; ``above``: whether it is the readings above it that are too
+    much; ``back``: how far on the good side of the limit the reading must be until there is enough again."""
 
     sensor: str
+    words: str
     above: bool
     back: float
 
@@ -36,12 +37,11 @@ class Limit:
 
 
 LIMITS = {
-    "max_cpu": Limit("cpu", True, 10.0),
-    "max_memory": Limit("memory", True, 5.0),
-    "min_battery": Limit("battery", False, 5.0),
-    "max_temperature": Limit("temperature", True, 5.0),
+    "max_cpu": Limit("cpu", "CPU in use", True, 10.0),
+    "max_memory": Limit("memory", "memory in use", True, 5.0),
+    "min_battery": Limit("battery", "battery left", False, 5.0),
+    "max_temperature": Limit("temperature", "temperature", True, 5.0),
 }
-WORDS = {"cpu": "CPU in use", "memory": "memory in use", "battery": "battery left", "temperature": "temperature"}
 
 
 class ResourceRouter(ConstrainedRouter):
@@ -103,9 +103,10 @@ class ResourceRouter(ConstrainedRouter):
             if self._clock() >= self._next:
                 self._refresh()
             short = dict(self._broken)
-        if not short or decision.hard or is_private(decision):
+        if not short or decision.hard or PRIVATE in decision.details:
             return decision
-        return overrule(decision, True, f"resources: {', '.join(WORDS[name] for name in short)}", resources=short)
+        words = [limit.words for limit in LIMITS.values() if limit.sensor in short]
+        return overrule(decision, True, f"resources: {', '.join(words)}", resources=short)
 
     def _refresh(self) -> None:
         """Read the sensors and compare."""
@@ -122,7 +123,7 @@ class ResourceRouter(ConstrainedRouter):
         self._broken = broken
 
     def _missing(self, name: str) -> None:
-        message = f"this machine has no sensor for {name} ({WORDS[LIMITS[name].sensor]})"
+        message = f"this machine has no sensor for {name} ({LIMITS[name].words})"
         if self._required:
             raise UserError(f"{message}: leave {name} out, or set required to false", key=name)
         if name not in self._told:
