@@ -67,8 +67,7 @@ class Trees:
         while 2 * node[0, 0] + 1 < self.value.shape[1]:
             above = features[rows, self.feature[trees, node]] > self.limit[trees, node]
             node = 2 * node + 1 + above
-        total: Floats = self.base + self.value[trees, node].sum(axis=1)
-        return total
+        return self.base + self.value[trees, node].sum(axis=1)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"base": np.array(self.base), **{name: getattr(self, name) for name in self.NAMES}}

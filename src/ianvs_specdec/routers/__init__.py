@@ -35,8 +35,7 @@ def router(name: str) -> type[Router]:
     """The class of a router. Raises UserError for an unknown name."""
     if name not in ROUTERS:
         raise unknown("router", name, ROUTERS, key="router")
-    found: type[Router] = getattr(importlib.import_module(ROUTERS[name]), name)
-    return found
+    return getattr(importlib.import_module(ROUTERS[name]), name)
 
 
 def check_router(value: Any) -> None:

@@ -58,7 +58,7 @@ class Router(ABC):
 
     @staticmethod  # noqa: B027 (many routers have nothing of their own to check)
     def check(given: Mapping[str, Any]) -> None:
-        """The router's own part of ``check_hyperparameters``. What was not given has its default."""
+        """The router's own part: ``given`` has all hyperparameters, as a constructor's ``locals()`` do."""
 
     @abstractmethod
     def score(self, query: Query) -> float:

@@ -58,9 +58,7 @@ class BudgetRouter(ConstrainedRouter):
         price_completion: float | None = None,
         completion_tokens: float = 256,
     ) -> None:
-        prices = {"price_prompt": price_prompt, "price_completion": price_completion}
-        self.check({"cloud_share": cloud_share, "cost_per_1000": cost_per_1000, "window": window,
-                    "completion_tokens": completion_tokens, **prices})  # fmt: skip
+        self.check(locals())
         super().__init__(router)
         self._prices = None
         if cloud_share is not None:

@@ -59,8 +59,7 @@ class LatencyRouter(ConstrainedRouter):
         cloud_latency: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        given = {"slo_ttft": slo_ttft, "slo_latency": slo_latency, "percentile": percentile}
-        self.check({**given, "edge_latency": edge_latency, "cloud_latency": cloud_latency})
+        self.check(locals())
         super().__init__(router)
         self._slo = {name: limit for name, limit in (("ttft", slo_ttft), ("latency", slo_latency)) if limit is not None}
         self._interval = math.ceil(1 / (PROBES * (1 - percentile)))

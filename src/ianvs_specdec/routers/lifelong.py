@@ -69,8 +69,7 @@ class LifelongRouter(Router):
         save_every: int = 32,
         save_to: str | None = None,
     ) -> None:
-        self.check_hyperparameters({"path": path, "threshold": threshold, "feedback": feedback, "explore": explore,
-                                    "seed": seed, "save_every": save_every, "save_to": save_to})  # fmt: skip
+        self.check(locals())
         if on_worker():
             raise UserError(
                 "LifelongRouter learns in one process, and what it is told would be lost with a worker's folder: run "

@@ -164,15 +164,11 @@ class Pattern:
     kind: str
     expression: re.Pattern[str]
     needs: str
-    accepts: Callable[[str, str], bool] | None = None
+    accepts: Callable[[str, str], bool] = lambda found, before: True
 
     def holds(self, text: str, present: frozenset[str]) -> bool:
         """Whether the text, whose characters are ``present``, holds data of the kind."""
-        if present.isdisjoint(self.needs):
-            return False
-        if self.accepts is None:
-            return self.expression.search(text) is not None
-        return any(
+        return not present.isdisjoint(self.needs) and any(
             self.accepts(match.group(match.lastindex or 0), text[max(0, match.start() - BEFORE) : match.start()])
             for match in self.expression.finditer(text)
         )

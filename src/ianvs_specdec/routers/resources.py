@@ -70,9 +70,9 @@ class ResourceRouter(ConstrainedRouter):
         reader: Callable[[], Reading] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        limits = dict(zip(LIMITS, (max_cpu, max_memory, min_battery, max_temperature), strict=True))
-        self.check({**limits, "interval": interval, "required": required})
+        self.check(locals())
         super().__init__(router)
+        limits = dict(zip(LIMITS, (max_cpu, max_memory, min_battery, max_temperature), strict=True))
         self._limits = {name: float(limit) for name, limit in limits.items() if limit is not None}
         self._interval, self._required, self._clock = float(interval), required, clock
         self._read = reader or _psutil()
