@@ -152,7 +152,7 @@ def test_soft_labels_are_learned_as_probabilities(folder):
 def test_training_ends_when_held_out_queries_are_no_longer_predicted_better(folder, caplog):
     queries, _ = task(160)
     labels = np.random.default_rng(0).integers(0, 2, 160).astype(float)
-    with caplog.at_level(logging.INFO, "ianvs_specdec.routing"):
+    with caplog.at_level(logging.INFO, "ianvs_specdec.learned"):
         trained = fit(folder, "bert", queries, labels, epochs=40, patience=2, validation=0.2, learning_rate=3e-3)
     losses = [float(found[1]) for found in re.finditer(r"loss [\d.]+, ([\d.]+) on 32 queries", caplog.text)]
     assert 3 <= len(losses) < 40

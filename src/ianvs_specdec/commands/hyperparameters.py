@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 from ianvs_specdec.errors import UserError
 
 Parsed = TypeVar("Parsed")
+Check = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,33 @@ class Hyperparameters:
             if key and line.partition(":")[0] == key:
                 return f"{self.file}:{number}"
         return str(self.file or "")
+
+
+def add_model(parser: argparse.ArgumentParser, side: str, *, required: bool = False) -> None:
+    """The arguments that name the model of a side and its settings, read by ``model_of``."""
+    parser.add_argument(
+        f"--{side}", type=Path, required=required, metavar="FILE", help=f"YAML file with the {side} model's settings"
+    )
+    parser.add_argument(
+        f"--{side}-backend", metavar="NAME", help="its back end (default: the file's, or autoregressive)"
+    )
+    parser.add_argument(
+        f"--{side}-set",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a hyperparameter of it, as samples=3; repeatable",
+    )
+
+
+def model_of(options: argparse.Namespace, side: str, check: Check, *more: str) -> Mapping[str, Any]:
+    """The hyperparameters that these arguments and ``more`` items give, checked. Raises UserError."""
+    file, items, backend = (getattr(options, name) for name in (side, f"{side}_set", f"{side}_backend"))
+    own = read_hyperparameters(file, [*more, *items], f"--{side}-set", {f"--{side}-backend": backend})
+    if not own.values.get("model"):
+        raise UserError(f"which model is the {side}? Give --{side} FILE with its settings, or --{side}-set model=DIR")
+    own.check(check)
+    return own.values
 
 
 def read_hyperparameters(

@@ -10,29 +10,31 @@ scored by a fit to others.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
-from ianvs_specdec.commands.hyperparameters import read_hyperparameters
+from ianvs_specdec.commands.hyperparameters import add_model, model_of
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.progress import Progress
-from ianvs_specdec.commands.threshold import add_threshold
+from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.evaluation.curve import Sides
+from ianvs_specdec.evaluation.quality import Scored
+from ianvs_specdec.evaluation.results import BASELINES, LEVELS, Evaluation, evaluate
 from ianvs_specdec.learned.doubt import Doubt
+from ianvs_specdec.learned.doubt_fit import cross_fitted, fit
+from ianvs_specdec.learned.threshold import keeping, sharing
+from ianvs_specdec.learned.training import fold_numbers
+from ianvs_specdec.outcomes.asking import running
 from ianvs_specdec.outcomes.labels import LABELS, targets
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers.cascade import PRIOR, CascadeRouter
 from ianvs_specdec.routers.learned import LearnedRouter
 from ianvs_specdec.routers.signals import SIGNALS
-from ianvs_specdec.types import Query
-
-if TYPE_CHECKING:
-    from ianvs_specdec.evaluation.results import Evaluation
 
 FITTED = "calibrated"
 SHOWN = ("auroc", "apgr", "cpt50", "cpt80", "ece", "share", "quality")
@@ -42,15 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outcomes", type=Path, required=True, metavar="FILE", help="what became of the queries (.jsonl)"
     )
-    parser.add_argument("--edge", type=Path, required=True, metavar="FILE", help="YAML file with the edge's settings")
-    parser.add_argument("--edge-backend", metavar="NAME", help="its back end (default: the file's, or autoregressive)")
-    parser.add_argument(
-        "--edge-set",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="a hyperparameter of it, as samples=3; repeatable",
-    )
+    add_model(parser, "edge", required=True)
     parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: FILE.journal)")
     parser.add_argument(
         "--signal", action="append", required=True, metavar="NAME", help=f"{', '.join((*SIGNALS, PRIOR))}; repeatable"
@@ -74,21 +68,16 @@ def run(options: argparse.Namespace) -> int:
     targets(outcomes, options.label, options.epsilon)
     outcomes, doubts = _doubts(options, outcomes, prior)
     labels = targets(outcomes, options.label, options.epsilon)
-    from ianvs_specdec.learned.doubt_fit import cross_fitted, fit
-    from ianvs_specdec.learned.threshold import keeping, sharing
-    from ianvs_specdec.learned.training import fold_numbers
-
     numbers = fold_numbers(outcomes, "row", options.folds, options.seed)
     held = cross_fitted(doubts, labels, [np.flatnonzero(numbers == fold) for fold in range(options.folds)])
     share = options.cloud_share
     threshold = keeping(held, outcomes, options.keep) if share is None else sharing(held, share)
-    evaluation = _evaluate(outcomes, doubts, held, threshold, labels)
+    alone = [Scored(name, values) for name, values in doubts.items()]
+    evaluation = evaluate(Sides.of(outcomes), [*alone, Scored.at(FITTED, held, threshold, labels=labels)])
     slopes, offset = fit(doubts, labels)
     report = {
-        "queries": len(outcomes),
+        **outcomes.summary(),
         "label": options.label,
-        "edge": round(float(outcomes.edge.mean()), 6),
-        "cloud": round(float(outcomes.cloud.mean()), 6),
         "apgr": round(evaluation.results[-1].metrics["apgr"].value, 4),
     }
     rounded = {name: round(slope, 6) for name, slope in slopes.items()}
@@ -100,10 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     check_out(options.out)
-    for name in ("epsilon", "keep", "cloud_share"):
-        value = getattr(options, name)
-        if value is not None and not 0 <= value <= 1:
-            raise UserError(f"--{name.replace('_', '-')} must be from 0 to 1, not {value:g}")
+    check_shares(options, "epsilon", "keep", "cloud_share")
     if not 2 <= options.folds <= 100:
         raise UserError(f"--folds must be from 2 to 100, not {options.folds}")
 
@@ -124,57 +110,31 @@ def _doubts(
     options: argparse.Namespace, outcomes: Outcomes, prior: LearnedRouter | None
 ) -> tuple[Outcomes, dict[str, Floats]]:
     """The signals of the edge's answers, and the outcomes of the queries that it has answered."""
-    from ianvs_specdec.outcomes.asking import running
-
-    items = ["logprobs=true", *options.edge_set]
-    own = read_hyperparameters(options.edge, items, "--edge-set", {"--edge-backend": options.edge_backend})
-    own.check(EdgeModel.check_hyperparameters)
+    settings = model_of(options, "edge", EdgeModel.check_hyperparameters, "logprobs=true")
     journal = options.journal or options.outcomes.with_suffix(".journal")
     progress = Progress("answers", {"edge": len(outcomes)})
-    rows: list[dict[str, float] | None] = []
+    answered = np.zeros(len(outcomes), dtype=bool)
+    doubts: dict[str, list[float]] = {name: [] for name in options.signal}
     with running(journal, 1):
-        model = EdgeModel(**own.values)
+        model = EdgeModel(**settings)
         try:
-            for query in outcomes.queries:
-                response = model.answer({"query": _question(query)})
+            for place, query in enumerate(outcomes.queries):
+                response = model.answer({"query": json.loads(json.dumps(query.to_json()))})
                 progress.step("edge", bool(response["replayed"] or response["cached"]))
-                given = None if prior is None else prior.score(query)
-                rows.append(None if response.get("error") else _signals(options.signal, response, given))
+                if response.get("error"):
+                    continue
+                answered[place] = True
+                for name, values in doubts.items():
+                    values.append(prior.score(query) if prior and name == PRIOR else SIGNALS[name](response))
         finally:
             progress.close()
             model.cleanup()
-    answered = [row for row in rows if row is not None]
-    if not answered:
-        raise UserError(f"the edge model has answered none of {len(rows)} queries")
-    doubts = {name: np.array([row[name] for row in answered]) for name in options.signal}
-    return outcomes.take(np.array([row is not None for row in rows])), doubts
-
-
-def _question(query: Query) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in query.to_json().items()}
-
-
-def _signals(names: Sequence[str], response: Any, prior: float | None) -> dict[str, float]:
-    return {name: SIGNALS[name](response) if name != PRIOR else float(prior or 0.0) for name in names}
-
-
-def _evaluate(
-    outcomes: Outcomes, doubts: dict[str, Floats], held: Floats, threshold: float, labels: Floats
-) -> Evaluation:
-    from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED
-    from ianvs_specdec.evaluation.curve import Sides
-    from ianvs_specdec.evaluation.quality import Scored
-    from ianvs_specdec.evaluation.results import evaluate
-
-    sides = Sides(outcomes.edge, outcomes.cloud, outcomes.edge_cost, outcomes.cloud_cost)
-    alone = [Scored(name, values) for name, values in doubts.items()]
-    fitted = Scored.at(FITTED, held, threshold, labels=labels)
-    return evaluate(sides, [*alone, fitted], resamples=RESAMPLES, seed=SEED)
+    if not answered.any():
+        raise UserError(f"the edge model has answered none of {len(outcomes)} queries")
+    return outcomes.take(answered), {name: np.array(values) for name, values in doubts.items()}
 
 
 def _tell(evaluation: Evaluation, slopes: dict[str, float], out: Path) -> None:
-    from ianvs_specdec.evaluation.results import BASELINES, LEVELS
-
     print(f"{evaluation.queries} queries, {evaluation.resamples} bootstrap draws, 95 % intervals")
     for result in evaluation.results:
         if result.name in BASELINES:

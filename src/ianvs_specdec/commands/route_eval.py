@@ -16,19 +16,22 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.errors import UserError, packages
+from ianvs_specdec.evaluation import tables
+from ianvs_specdec.evaluation.bootstrap import RESAMPLES
+from ianvs_specdec.evaluation.curve import Sides
+from ianvs_specdec.evaluation.inputs import EvaluationInputs, job_routers, named_router, threads, undefined
 from ianvs_specdec.evaluation.quality import Scored
+from ianvs_specdec.evaluation.results import BASELINES, evaluate
+from ianvs_specdec.evaluation.scores_file import read_scores
+from ianvs_specdec.outcomes.job import outcomes_of_job
 from ianvs_specdec.outcomes.labels import LABELS
+from ianvs_specdec.outcomes.recorded import load_outcomes
 
-if TYPE_CHECKING:
-    from ianvs_specdec.evaluation.inputs import EvaluationInputs
-
-RESAMPLES = 1000
 FEWEST = 100
 
 
@@ -90,18 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @packages()
 def run(options: argparse.Namespace) -> int:
     _check(options)
-
-    from ianvs_specdec.evaluation import tables
-    from ianvs_specdec.evaluation.curve import Sides
-    from ianvs_specdec.evaluation.inputs import undefined
-    from ianvs_specdec.evaluation.results import evaluate
-
     inputs, scoring = _gather(options)
     started = time.perf_counter()
     outcomes = inputs.outcomes
     inputs.notes += undefined(outcomes, inputs.routers)
-    sides = Sides(outcomes.edge, outcomes.cloud, outcomes.edge_cost, outcomes.cloud_cost)
-    evaluation = evaluate(sides, inputs.routers, resamples=options.resamples, seed=options.seed)
+    evaluation = evaluate(Sides.of(outcomes), inputs.routers, resamples=options.resamples, seed=options.seed)
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
     files: dict[str, str | bytes] = {
@@ -137,11 +133,9 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(f"--out {options.out}: {there} is a file; give a folder to write into")
     if options.resamples < FEWEST:
         raise UserError(f"--resamples must be at least {FEWEST}, not {options.resamples}: fewer draws make no interval")
-    for name in ("seed", "sample"):
-        if getattr(options, name) < 0:
-            raise UserError(f"--{name} must be 0 or more, not {getattr(options, name)}")
-    if options.threads < 1:
-        raise UserError(f"--threads must be 1 or more, not {options.threads}")
+    for name, least in (("seed", 0), ("sample", 0), ("threads", 1)):
+        if getattr(options, name) < least:
+            raise UserError(f"--{name} must be {least} or more, not {getattr(options, name)}")
     if options.held_out is None and (options.by or options.split_seed is not None):
         raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
     if options.held_out is not None and not 0 < options.held_out < 1:
@@ -154,18 +148,11 @@ def _check(options: argparse.Namespace) -> None:
 
 def _gather(options: argparse.Namespace) -> tuple[EvaluationInputs, float]:
     """What is to be evaluated, and the seconds that it took to read and score it."""
-    from ianvs_specdec.evaluation.inputs import EvaluationInputs, job_routers, named_router, threads
-    from ianvs_specdec.evaluation.results import BASELINES
-    from ianvs_specdec.evaluation.scores_file import read_scores
-    from ianvs_specdec.outcomes.recorded import load_outcomes
-
     started = time.perf_counter()
     named = [named_router(name) for name in options.router if name not in BASELINES]
     if options.outcomes:
         inputs = EvaluationInputs(load_outcomes(options.outcomes))
     else:
-        from ianvs_specdec.outcomes.job import outcomes_of_job
-
         inputs = EvaluationInputs(outcomes_of_job(options.job))
         for scored in job_routers(options.job, inputs.outcomes):
             inputs.add(scored, "of the job")

@@ -10,24 +10,24 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.benchmarks.processor import DatasetProcessor
-from ianvs_specdec.commands.hyperparameters import Hyperparameters, read_hyperparameters
+from ianvs_specdec.commands.hyperparameters import add_model, model_of, read_hyperparameters
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.commands.progress import Progress
+from ianvs_specdec.commands.threshold import check_shares
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.outcomes.asking import SIDES, Collected, MoreAnswers, collect, read_rows
+from ianvs_specdec.outcomes.job import outcomes_of_job
 from ianvs_specdec.outcomes.labels import LABELS, soft_labels, targets
 from ianvs_specdec.outcomes.quality import NAMES, Quality, quality
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, save_outcomes
 
-if TYPE_CHECKING:
-    from ianvs_specdec.outcomes.asking import Collected
-
-SIDES = ("edge", "cloud")
+PARTS = ("0", "0 to 0.5", "0.5", "0.5 to 1", "1")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,13 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--job", type=Path, metavar="DIR", help="folder of a finished job in its workspace")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="outcomes to write (.jsonl)")
     for side in SIDES:
-        parser.add_argument(f"--{side}", type=Path, metavar="FILE", help=f"YAML file with the {side} model's settings")
-        parser.add_argument(
-            f"--{side}-backend", metavar="NAME", help="its back end (default: the file's, or autoregressive)"
-        )
-        parser.add_argument(
-            f"--{side}-set", action="append", default=[], metavar="K=V", help="a hyperparameter of it; repeatable"
-        )
+        add_model(parser, side)
     parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: OUT.journal)")
     parser.add_argument("--algorithm", metavar="NAME", help="the job's algorithm, where models or data differ by it")
     parser.add_argument("--limit", type=positive, metavar="N", help="N questions, spread evenly over all")
@@ -69,8 +63,6 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     scorer = quality(options.quality)
     if options.job is not None:
-        from ianvs_specdec.outcomes.job import outcomes_of_job
-
         outcomes = outcomes_of_job(options.job, scorer, options.algorithm)
     else:
         outcomes = _asked(options, scorer)
@@ -82,8 +74,7 @@ def _check(options: argparse.Namespace) -> None:
     check_out(options.out)
     if not options.out.name.endswith(".jsonl"):
         raise UserError(f"--out {options.out}: outcomes are JSON lines, give a name that ends in .jsonl")
-    if not 0 <= options.epsilon <= 1:
-        raise UserError(f"--epsilon must be from 0 to 1, not {options.epsilon:g}")
+    check_shares(options, "epsilon")
     if options.temperature is not None and not 0 < options.temperature < 100:
         raise UserError(f"--temperature must be above 0, not {options.temperature:g}: greedy answers do not differ")
     if options.temperature is not None and not options.samples:
@@ -98,9 +89,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
-    from ianvs_specdec.outcomes.asking import MoreAnswers, collect, read_rows
-
-    settings = {side: _settings(options, side) for side in SIDES}
+    settings = {side: model_of(options, side, model.check_hyperparameters) for side, model in SIDES.items()}
     scorers = read_hyperparameters(None, options.scorer_set, "--scorer-set")
     scorers.check(DatasetProcessor.check_hyperparameters)
     asked = read_rows(options.data, scorer, scorers.values, options.limit)
@@ -110,7 +99,7 @@ def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
     try:
         collected = collect(
             asked,
-            {side: own.values for side, own in settings.items()},
+            settings,
             scorer,
             journal,
             more=MoreAnswers(options.samples or 0, options.temperature),
@@ -125,17 +114,6 @@ def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
     progress.close()
     _tell_left_out(collected, len(asked.queries))
     return collected.outcomes
-
-
-def _settings(options: argparse.Namespace, side: str) -> Hyperparameters:
-    from ianvs_specdec.outcomes.asking import SIDES as MODELS
-
-    file, items, backend = (getattr(options, name) for name in (side, f"{side}_set", f"{side}_backend"))
-    own = read_hyperparameters(file, items, f"--{side}-set", {f"--{side}-backend": backend})
-    if not own.values.get("model"):
-        raise UserError(f"which model is the {side}? Give --{side} FILE with its settings, or --{side}-set model=DIR")
-    own.check(MODELS[side].check_hyperparameters)
-    return own
 
 
 def _tell_left_out(collected: Collected, total: int) -> None:
@@ -179,12 +157,8 @@ def _told(values: Floats, kind: str, epsilon: float, outcomes: Outcomes) -> str:
     detail = f" (epsilon {epsilon:g})" if kind == "hybrid" else ""
     if kind == "soft":
         detail = f" (t = {soft_labels(outcomes)[1]:g})"
-    parts = [(share, name) for share, name in _shares(values) if share]
-    told = ", ".join(f"{name} in {100 * share:.1f} %" for share, name in parts)
+    places = np.select([values == 0, values < 0.5, values == 0.5, values < 1], range(4), 4)
+    counts = np.bincount(places, minlength=5)
+    parts = zip(PARTS, 100 * counts / len(values), strict=True)
+    told = ", ".join(f"{name} in {share:.1f} %" for name, share in parts if share)
     return f"label {kind}{detail}: {told}; mean {values.mean():.3f}, entropy {entropy:.2f} bit"
-
-
-def _shares(values: Floats) -> list[tuple[float, str]]:
-    edges = (values == 0, (values > 0) & (values < 0.5), values == 0.5, (values > 0.5) & (values < 1), values == 1)
-    names = ("0", "0 to 0.5", "0.5", "0.5 to 1", "1")
-    return [(float(chosen.mean()), name) for chosen, name in zip(edges, names, strict=True)]

@@ -11,22 +11,22 @@ import dataclasses
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import yaml
 
 from ianvs_specdec.benchmarks.files import natural
-from ianvs_specdec.commands.threshold import add_threshold
+from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.evaluation.curve import Sides
+from ianvs_specdec.evaluation.quality import Scored
+from ianvs_specdec.evaluation.results import Result, evaluate
 from ianvs_specdec.learned.classifier import FITTED
 from ianvs_specdec.learned.folder import TrainedRouter, check_folder
+from ianvs_specdec.learned.training import RouterRecipe, train
 from ianvs_specdec.outcomes.labels import LABELS, truths
-from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes
-
-if TYPE_CHECKING:
-    from ianvs_specdec.evaluation.results import Result
-    from ianvs_specdec.learned.training import RouterRecipe
+from ianvs_specdec.outcomes.recorded import Outcomes, load_outcomes
 
 SHOWN = {
     "auroc": "AUROC",
@@ -42,7 +42,6 @@ SHOWN = {
     "f1": "F1",
     "ece": "calibration error",
 }
-SHARES = ("held_out", "epsilon", "keep", "cloud_share")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,26 +70,17 @@ def run(options: argparse.Namespace) -> int:
         rest, held = outcomes, _unseen(load_outcomes(options.test), outcomes, options.test)
     else:
         rest, held = outcomes.split(options.by, options.held_out, options.split_seed)
-    from ianvs_specdec.learned.training import RouterRecipe, train
-
-    recipe = RouterRecipe(
-        kind=options.kind,
-        label=options.label,
-        epsilon=options.epsilon,
-        options=_options(options.options),
-        folds=options.folds,
-        by=options.by,
-        seed=options.seed,
-        keep=options.keep,
-        cloud_share=options.cloud_share,
-    )
+    # Its other arguments have the names that the recipe has for them.
+    given = {one.name: getattr(options, one.name) for one in dataclasses.fields(RouterRecipe)}
+    recipe = RouterRecipe(**{**given, "options": _options(options.options)})
     labels = truths(held, recipe.label, recipe.epsilon)
     logging.basicConfig(format="%(message)s")
-    logging.getLogger("ianvs_specdec.routing").setLevel(logging.INFO)
+    logging.getLogger("ianvs_specdec.learned").setLevel(logging.INFO)
     started = time.perf_counter()
     router = train(rest, recipe)
     seconds = time.perf_counter() - started
-    result = _evaluate(router, held, labels)
+    scored = Scored.at(router.kind, router.score(held.queries), router.threshold, labels=labels)
+    result = evaluate(Sides.of(held), [scored]).results[-1]
     router.report = {**_report(rest, held, recipe, result), **router.report}
     router.save(options.out)
     _tell(router, rest, held, result)
@@ -100,10 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     check_folder(options.out)
-    for name in SHARES:
-        value = getattr(options, name)
-        if value is not None and not 0 <= value <= 1:
-            raise UserError(f"--{name.replace('_', '-')} must be from 0 to 1, not {value:g}")
+    check_shares(options, "epsilon", "keep", "cloud_share")
     if not 0 < options.held_out < 1:
         raise UserError(f"--held-out must be between 0 and 1, not {options.held_out:g}")
     if options.folds is not None and not 1 <= options.folds <= 100:
@@ -132,32 +119,13 @@ def _unseen(held: Outcomes, rest: Outcomes, path: Path) -> Outcomes:
     return held.take(fresh)
 
 
-def _evaluate(router: TrainedRouter, held: Outcomes, labels: Floats) -> Result:
-    from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED
-    from ianvs_specdec.evaluation.curve import Sides
-    from ianvs_specdec.evaluation.quality import Scored
-    from ianvs_specdec.evaluation.results import evaluate
-
-    scores = router.score(held.queries)
-    scored = Scored.at(router.kind, scores, router.threshold, labels=labels)
-    sides = Sides(held.edge, held.cloud, held.edge_cost, held.cloud_cost)
-    return evaluate(sides, [scored], resamples=RESAMPLES, seed=SEED).results[-1]
-
-
 def _report(rest: Outcomes, held: Outcomes, recipe: RouterRecipe, result: Result) -> dict[str, Any]:
     metrics = {
-        name: {key: round(value, 6) for key, value in dataclasses.asdict(estimate).items()}
+        name: {key: round(value, 6) for key, value in vars(estimate).items()}
         for name, estimate in result.metrics.items()
         if name in SHOWN
     }
-    sides = {
-        name: {
-            "queries": len(part),
-            "edge": round(float(part.edge.mean()), 6),
-            "cloud": round(float(part.cloud.mean()), 6),
-        }
-        for name, part in (("trained_on", rest), ("held_out", held))
-    }
+    sides = {name: part.summary() for name, part in (("trained_on", rest), ("held_out", held))}
     return {"recipe": dataclasses.asdict(recipe), **sides, "metrics": metrics}
 
 

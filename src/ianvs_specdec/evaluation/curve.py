@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.outcomes.recorded import Floats
+from ianvs_specdec.outcomes.recorded import Floats, Outcomes
 
 ROUNDING = 1e-9
 """Sums that differ by less are equal."""
@@ -30,6 +30,10 @@ class Sides:
     cloud: Floats
     edge_cost: Floats | None = None
     cloud_cost: Floats | None = None
+
+    @classmethod
+    def of(cls, outcomes: Outcomes) -> Sides:
+        return cls(outcomes.edge, outcomes.cloud, outcomes.edge_cost, outcomes.cloud_cost)
 
     def __len__(self) -> int:
         return len(self.edge)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,11 +52,9 @@ class EvaluationInputs:
     def add(self, router: Scored, origin: str) -> None:
         """Add a router, under a name that no other one has."""
         taken = {*BASELINES, *(known.name for known in self.routers)}
-        name, number = router.name, 1
-        while name in taken:
-            name = f"{router.name} ({origin})" if number == 1 else f"{router.name} ({origin}, {number})"
-            number += 1
-        self.routers.append(replace(router, name=name))
+        numbered = (f"{router.name} ({origin}, {number})" for number in itertools.count(2))
+        names = itertools.chain([router.name, f"{router.name} ({origin})"], numbered)
+        self.routers.append(replace(router, name=next(name for name in names if name not in taken)))
 
     def leave_out_seen(self, named: Iterable[Named], job: Path | None = None) -> None:
         """Leave out, for all routers, what one of the trained ones, or of those of the job, has been trained with."""

@@ -91,7 +91,7 @@ class Evaluation:
         )
 
 
-def evaluate(sides: Sides, routers: Sequence[Scored], *, resamples: int, seed: int) -> Evaluation:
+def evaluate(sides: Sides, routers: Sequence[Scored], *, resamples: int = RESAMPLES, seed: int = SEED) -> Evaluation:
     """``sides``: qualities from 0 to 1; ``routers``: their scores on the same queries, their names all different."""
     known = [_Candidate(router, sides) for router in (*_baselines(sides), *routers)]
     for weights in draws(len(sides), resamples, seed):

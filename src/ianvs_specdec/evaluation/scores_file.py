@@ -7,6 +7,7 @@ A router's scores may be any numbers, the higher the sooner its query goes to th
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,14 +53,11 @@ def read_scores(path: Path, outcomes: Outcomes) -> dict[str, Floats]:
 
 
 def _places(key: str, outcomes: Outcomes, path: Path) -> dict[str, int]:
-    if key == "row":
-        return {str(place): place for place in range(len(outcomes))}
-    places: dict[str, int] = {}
-    for place, query in enumerate(outcomes.queries):
-        if query.id in places:
-            raise UserError(f"{path}: two outcomes have the id {query.id!r}: name queries by the column row instead")
-        places[query.id] = place
-    return places
+    names = [query.id if key == "query_id" else str(place) for place, query in enumerate(outcomes.queries)]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UserError(f"{path}: two outcomes have the id {name!r}: name queries by the column row instead")
+    return {name: place for place, name in enumerate(names)}
 
 
 def _score(text: str, where: str) -> float:

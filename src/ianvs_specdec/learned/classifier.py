@@ -58,5 +58,4 @@ def classifier(kind: str) -> type[Classifier]:
     if kind not in CLASSIFIERS:
         raise unknown("kind of router", kind, CLASSIFIERS)
     module, _, name = CLASSIFIERS[kind].partition(":")
-    found: type[Classifier] = getattr(importlib.import_module(module), name)
-    return found
+    return getattr(importlib.import_module(module), name)

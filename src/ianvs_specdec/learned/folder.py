@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,16 @@ class TrainedRouter:
         try:
             self.classifier.save(temporary)
             np.save(temporary / SEEN, np.unique(self.seen), allow_pickle=False)
-            write_atomically(temporary / FILE, json.dumps(self._settings(), indent=2) + "\n")
+            settings = {
+                "format": FORMAT,
+                "kind": self.kind,
+                "label": self.label,
+                "epsilon": self.epsilon,
+                "calibration": asdict(self.calibration),
+                "threshold": self.threshold,
+                "report": dict(self.report),
+            }
+            write_atomically(temporary / FILE, json.dumps(settings, indent=2) + "\n")
             temporary.chmod(0o755)
             if folder.is_dir():
                 old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
@@ -72,17 +81,6 @@ class TrainedRouter:
                 os.replace(temporary, folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "kind": self.kind,
-            "label": self.label,
-            "epsilon": self.epsilon,
-            "calibration": {"slope": self.calibration.slope, "offset": self.calibration.offset},
-            "threshold": self.threshold,
-            "report": dict(self.report),
-        }
 
     @classmethod
     def load(cls, folder: Path) -> TrainedRouter:
@@ -140,12 +138,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not of a format this version reads ({FORMAT})", key="path")
     calibration = settings.get("calibration")
     calibration = calibration if isinstance(calibration, dict) else {}
-    texts = [settings.get("kind"), settings.get("label")]
-    numbers = [
-        *(settings.get(name) for name in ("threshold", "epsilon")),
-        calibration.get("slope"),
-        calibration.get("offset"),
-    ]
+    texts = [settings.get(name) for name in ("kind", "label")]
+    numbers = [settings.get(name) for name in ("threshold", "epsilon")]
+    numbers += [calibration.get(name) for name in ("slope", "offset")]
     if not all(isinstance(text, str) for text in texts) or not all(isinstance(n, (int, float)) for n in numbers):
         needed = "kind, label, threshold, epsilon, and slope and offset of the calibration"
         raise UserError(f"{path}: {needed} are not all there", key="path")

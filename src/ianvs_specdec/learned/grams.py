@@ -77,11 +77,9 @@ class Rows:
         dense[buckets] = weights
         # A running sum, since reduceat does not know empty rows.
         total = np.concatenate([[0.0], np.cumsum(self.weights * dense[self.buckets])])
-        sums: Floats = total[self.starts[1:]] - total[self.starts[:-1]]
-        return sums
+        return total[self.starts[1:]] - total[self.starts[:-1]]
 
     def combined(self, coefficients: Floats) -> Floats:
         """Sum of the texts' weights, each times its coefficient: float64 [2**BITS]."""
         each = np.repeat(coefficients, np.diff(self.starts))
-        combined: Floats = np.bincount(self.buckets, self.weights * each, minlength=1 << BITS).astype(np.float64)
-        return combined
+        return np.bincount(self.buckets, self.weights * each, minlength=1 << BITS).astype(np.float64)

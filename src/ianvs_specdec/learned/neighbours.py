@@ -112,8 +112,7 @@ class Neighbours:
         weights = powers - FADE * powers.min(axis=1, keepdims=True)
         gain = np.einsum("ij,ij->i", weights, self.labels[nearest] - self._mean)
         total = (1.0 + DOUBT) * weights.sum(axis=1)
-        result: Floats = self._mean + np.divide(gain, total, out=np.zeros(len(gain)), where=total > 0)
-        return result
+        return self._mean + np.divide(gain, total, out=np.zeros(len(gain)), where=total > 0)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {

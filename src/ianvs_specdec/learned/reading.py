@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -100,11 +99,6 @@ def read(text: str) -> Reading:
     return Reading(_TOKEN.findall(text.lower()), surface)
 
 
-def surfaces(texts: Sequence[str]) -> Floats:
-    """float64 [texts, FEATURES]."""
-    return np.array([read(text).surface for text in texts]).reshape(len(texts), len(FEATURES))
-
-
 def _counts(stem: list[str], options: list[list[str]]) -> Floats:
     """Logarithms of how many tokens of each class there are, in the stem and then in the options."""
     parts = (stem, [token for option in options for token in option])
@@ -114,10 +108,8 @@ def _counts(stem: list[str], options: list[list[str]]) -> Floats:
 
 @functools.lru_cache(maxsize=1 << 15)
 def _class(token: str) -> int:
-    known = _KNOWN.get(token)
-    if known is None:
-        known = _KNOWN.get(token.lower(), -1)
-    return known if known >= 0 else _NUMBER[_shape(token)]
+    known = _KNOWN.get(token, _KNOWN.get(token.lower()))
+    return _NUMBER[_shape(token)] if known is None else known
 
 
 def _shape(token: str) -> str:

@@ -148,22 +148,18 @@ def _number(value: Any) -> Any:
 def _check(given: dict[str, Any]) -> None:
     """Raise UserError for options that cannot work."""
     rules: list[tuple[str, type | tuple[type, ...], Callable[[Any], bool], str]] = [
-        *((name, int, lambda v: v >= 1, "a whole number from 1") for name in ("layers", "width", "epochs")),
-        *((name, int, lambda v: v >= 1, "a whole number from 1") for name in ("max_length", "batch_size", "patience")),
+        ("layers width epochs max_length batch_size patience", int, lambda v: v >= 1, "a whole number from 1"),
         ("learning_rate", (int, float), lambda v: 0 < v < 1, "a number between 0 and 1"),
-        ("weight_decay", (int, float), lambda v: 0 <= v < 1, "a number from 0 to below 1"),
-        *(
-            ((name, (int, float), lambda v: 0 <= v < 1, "a number from 0 to below 1"))
-            for name in ("validation", "dropout")
-        ),
-        *((name, str, bool, "a text") for name in ("model", "tokenizer", "device")),
+        ("weight_decay validation dropout", (int, float), lambda v: 0 <= v < 1, "a number from 0 to below 1"),
+        ("model tokenizer device", str, bool, "a text"),
     ]
-    for name, kinds, ok, wanted in rules:
-        value = given[name]
-        if value is None and TransformerClassifier.OPTIONS[name] is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, kinds) or not ok(value):
-            raise UserError(f"{name} must be {wanted}, not {value!r}", key=name)
+    for names, kinds, ok, wanted in rules:
+        for name in names.split():
+            value = given[name]
+            if value is None and TransformerClassifier.OPTIONS[name] is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, kinds) or not ok(value):
+                raise UserError(f"{name} must be {wanted}, not {value!r}", key=name)
     if given["dtype"] not in DTYPES:
         raise unknown("dtype", given["dtype"], DTYPES, key="dtype")
     for name in ("width", "tokenizer"):

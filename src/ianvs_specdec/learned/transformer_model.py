@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ianvs_specdec.errors import UserError, not_installed, packages
 from ianvs_specdec.llm.prompts import model_folder
 
@@ -147,11 +149,9 @@ def untrained(tokenizer: Any, *, layers: int, width: int, positions: int, dropou
     if width % HEAD_WIDTH:
         raise UserError(f"width must be a multiple of {HEAD_WIDTH}, not {width}", key="width")
     transformers = _transformers()
-    special = {
-        f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos", "cls", "sep")
-    }
+    names = [f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep")]
     config = transformers.ModernBertConfig(
-        **special,
+        **{name: getattr(tokenizer, name) for name in names},
         vocab_size=len(tokenizer),
         hidden_size=width,
         num_hidden_layers=layers,
@@ -166,7 +166,7 @@ def untrained(tokenizer: Any, *, layers: int, width: int, positions: int, dropou
         mlp_dropout=dropout,
         classifier_dropout=dropout,
     )
-    return transformers.AutoModelForSequenceClassification.from_config(config, dtype=_float32())
+    return transformers.AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
 
 
 def window(model: Any, max_length: int) -> int:
@@ -182,12 +182,6 @@ def _keep_layers(config: Any, layers: int) -> None:
     config.num_hidden_layers = layers
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[:layers]
-
-
-def _float32() -> Any:
-    import torch
-
-    return torch.float32
 
 
 @packages()

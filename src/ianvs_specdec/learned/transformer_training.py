@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from ianvs_specdec.outcomes.recorded import Floats
 
@@ -45,15 +46,11 @@ class Schedule:
 
 def logits_of(model: Any, inputs: Sequence[Tokens], pad: int) -> torch.Tensor:
     """float32 [inputs]. One input goes without padding and mask."""
-    if len(inputs) == 1:
-        ids = torch.tensor([inputs[0]], device=model.device)
+    rows = [torch.tensor(tokens, device=model.device) for tokens in inputs]
+    ids = pad_sequence(rows, batch_first=True, padding_value=pad)
+    if len(rows) == 1:
         return model(input_ids=ids).logits[:, 0].float()
-    longest = max(map(len, inputs))
-    ids = torch.full((len(inputs), longest), pad, device=model.device)
-    mask = torch.zeros_like(ids)
-    for row, tokens in enumerate(inputs):
-        ids[row, : len(tokens)] = torch.tensor(tokens, device=model.device)
-        mask[row, : len(tokens)] = 1
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
     return model(input_ids=ids, attention_mask=mask).logits[:, 0].float()
 
 

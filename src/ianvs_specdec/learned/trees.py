@@ -32,7 +32,8 @@ class Trees:
         """Grow trees on ``features`` [rows, features] by stochastic gradient boosting (Friedman 2002)."""
         grown = [_grown(features, targets, ENSEMBLES * seed + number) for number in range(ENSEMBLES)]
         shape = (sum(len(model.estimators_) for model in grown), 2 ** (DEPTH + 1) - 1)
-        trees = cls(float(grown[0].init_.constant_.item()), *_empty(shape))
+        empty = np.zeros(shape, np.int32), np.zeros(shape, np.float32), np.zeros(shape)
+        trees = cls(float(grown[0].init_.constant_.item()), *empty)
         for number, tree in enumerate(tree for model in grown for (tree,) in model.estimators_):
             trees._take(number, tree.tree_)
         trees.value *= RATE / ENSEMBLES
@@ -66,8 +67,7 @@ class Trees:
         while 2 * node[0, 0] + 1 < self.value.shape[1]:
             above = features[rows, self.feature[trees, node]] > self.limit[trees, node]
             node = 2 * node + 1 + above
-        total: Floats = self.base + self.value[trees, node].sum(axis=1)
-        return total
+        return self.base + self.value[trees, node].sum(axis=1)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"base": np.array(self.base), **{name: getattr(self, name) for name in self.NAMES}}
@@ -93,10 +93,6 @@ def _grown(features: NDArray[np.float32], targets: Floats, seed: int) -> Any:
         min_samples_leaf=int(np.clip(len(targets) // 50, 3, 50)),
         random_state=seed,
     ).fit(features, targets)
-
-
-def _empty(shape: tuple[int, int]) -> tuple[NDArray[np.int32], NDArray[np.float32], Floats]:
-    return np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.float32), np.zeros(shape)
 
 
 def _below(limit: np.float64) -> np.float32:

@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 THUMBS = {"up": 1.0, "down": 0.0}
 LONGEST = 65536
 """Bytes of one feedback."""
-BLOCK = 1 << 20
 
 
 def named(text: str) -> str:
@@ -78,23 +77,16 @@ class FeedbackFile:
         self.damaged = 0
         self._line = 0
         self._offset = 0
-        self._rest = b""
 
     def new(self) -> Iterator[Feedback]:
         """What has been added since. A last line without its end is read when it is whole."""
         try:
-            if self.path.stat().st_size <= self._offset:
-                return
             with self.path.open("rb") as file:
                 file.seek(self._offset)
-                while block := file.read(BLOCK):
-                    self._offset += len(block)
-                    *lines, self._rest = (self._rest + block).split(b"\n")
-                    for line in lines:
-                        yield from self._parsed(line)
-                    if len(self._rest) > LONGEST:
-                        yield from self._parsed(self._rest)
-                        self._rest = b""
+                # Of a line that is too long the rest counts as the next one.
+                while (line := file.readline(LONGEST + 1)).endswith(b"\n") or len(line) > LONGEST:
+                    self._offset += len(line)
+                    yield from self._parsed(line.removesuffix(b"\n"))
         except FileNotFoundError:
             return
         except OSError as error:

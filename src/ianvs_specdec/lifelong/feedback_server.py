@@ -30,13 +30,9 @@ class FeedbackServer:
         token = os.environ.get(variable, "") if variable else ""
         if variable and not token:
             raise UserError(f"feedback: the environment variable {variable} (token_env) is not set", key="feedback")
-
-        class Handler(_Handler):
-            pass
-
-        Handler.receive, Handler.token = staticmethod(receive), token
+        handler = type("Handler", (_Handler,), {"receive": staticmethod(receive), "token": token})
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = ThreadingHTTPServer((host, port), handler)
         except OSError as error:
             reason = error.strerror or error
             raise UserError(f"feedback: cannot listen on {host} port {port}: {reason}", key="feedback") from error
@@ -56,38 +52,36 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "ianvs-specdec", ""
 
     def do_POST(self) -> None:
+        self._answer(*self._taken())
+
+    def do_GET(self) -> None:
+        self._answer(405, "POST /feedback is all there is")
+
+    def _taken(self) -> tuple[int, str]:
+        """Hand the feedback on. The status, and what is wrong with the request."""
         if self.path.partition("?")[0] != "/feedback":
-            self._answer(404, "POST /feedback is all there is")
-            return
+            return 404, "POST /feedback is all there is"
         given = self.headers.get("Authorization", "")
         if self.token and not hmac.compare_digest(given.encode("latin-1", "replace"), f"Bearer {self.token}".encode()):
-            self._answer(401, "the header Authorization: Bearer TOKEN is missing or wrong")
-            return
+            return 401, "the header Authorization: Bearer TOKEN is missing or wrong"
         # A web page can make a browser send any other type here without asking.
         if self.headers.get_content_type() != "application/json":
-            self._answer(415, "the body must be of Content-Type application/json")
-            return
+            return 415, "the body must be of Content-Type application/json"
         length = self.headers.get("Content-Length", "")
         number = length.isascii() and length.isdigit()
         # As a text, since Python reads no number of thousands of digits.
         if not number or len(length) > len(str(LONGEST)) or int(length) > LONGEST:
-            self._answer(413 if number else 411, f"Content-Length must be there, and at most {LONGEST}")
-            return
+            return 413 if number else 411, f"Content-Length must be there, and at most {LONGEST}"
         try:
             body = self.rfile.read(int(length))
             feedback = Feedback.parse(json.loads(body), "feedback")
         except (OSError, ValueError, UserError, RecursionError) as error:
-            self._answer(400, str(error) if isinstance(error, UserError) else "the body is not JSON")
-            return
+            return 400, str(error) if isinstance(error, UserError) else "the body is not JSON"
         try:
             self.receive(feedback)
         except UserError as error:
-            self._answer(507, str(error))
-            return
-        self._answer(202, "")
-
-    def do_GET(self) -> None:
-        self._answer(405, "POST /feedback is all there is")
+            return 507, str(error)
+        return 202, ""
 
     def _answer(self, status: int, error: str) -> None:
         # What was not read of a refused request must not be taken for the next one.

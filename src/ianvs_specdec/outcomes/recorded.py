@@ -29,6 +29,8 @@ from ianvs_specdec.types import Query
 Floats = NDArray[np.float64]
 Samples = tuple[tuple[float, ...], ...]
 
+COSTS, SAMPLES = ("edge_cost", "cloud_cost"), ("edge_samples", "cloud_samples")
+OPTIONAL = (*COSTS, *SAMPLES)
 CSV_NAMES = {"edge": "edge_correct", "cloud": "cloud_correct"}
 WORDS = {"true": 1.0, "false": 0.0}
 SUFFIXES = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
@@ -68,16 +70,19 @@ class Outcomes:
     def groups(self) -> list[str]:
         return [query.group for query in self.queries]
 
+    def summary(self) -> dict[str, float]:
+        """How many queries, and the mean quality of both sides, for reports."""
+        means = {side: round(float(getattr(self, side).mean()), 6) for side in ("edge", "cloud")}
+        return {"queries": len(self), **means}
+
     def take(self, indices: NDArray[Any]) -> Outcomes:
         """These rows (indices or a mask), in this order."""
         chosen = np.arange(len(self))[indices]
-        columns: dict[str, Any] = {}
-        for name in ("edge", "cloud", "edge_cost", "cloud_cost"):
-            column = getattr(self, name)
-            columns[name] = None if column is None else column[chosen]
-        for name in ("queries", "edge_samples", "cloud_samples"):
-            values = getattr(self, name)
-            columns[name] = None if values is None else tuple(values[index] for index in chosen)
+
+        def rows(column: Any) -> Any:
+            return column[chosen] if isinstance(column, np.ndarray) else tuple(column[index] for index in chosen)
+
+        columns = {name: rows(column) for name, column in vars(self).items() if column is not None}
         return replace(self, **columns)
 
     def split(self, by: str = "row", share: float = 0.25, seed: int = 0) -> tuple[Outcomes, Outcomes]:
@@ -128,15 +133,13 @@ def load_outcomes(path: Path) -> Outcomes:
     if not rows:
         raise UserError(f"{path}: there are no outcomes in it")
     columns: dict[str, Any] = {name: np.array([row[name] for row in rows]) for name in ("edge", "cloud")}
-    for name in ("edge_cost", "cloud_cost", "edge_samples", "cloud_samples"):
+    for name in OPTIONAL:
         given = [row[name] for row in rows]
-        missing = [value is None for value in given]
-        if all(missing):
-            continue
-        if any(missing):
-            place = rows[missing.index(True)]["place"]
+        if None not in given:
+            columns[name] = np.array(given) if name in COSTS else tuple(given)
+        elif any(value is not None for value in given):
+            place = rows[given.index(None)]["place"]
             raise UserError(f"{place}: {name} is missing: give it for every query, or for none")
-        columns[name] = np.array(given) if name.endswith("cost") else tuple(given)
     return Outcomes(tuple(row["query"] for row in rows), **columns)
 
 
@@ -145,11 +148,9 @@ def save_outcomes(path: Path, outcomes: Outcomes, **extra: Sequence[Any]) -> Non
     lines = []
     for index, query in enumerate(outcomes.queries):
         line: dict[str, Any] = {"query": query.to_json()}
-        for name in ("edge", "cloud", "edge_cost", "cloud_cost", "edge_samples", "cloud_samples"):
-            column = getattr(outcomes, name)
-            if column is not None:
-                value = column[index]
-                line[name] = list(value) if isinstance(value, tuple) else float(value)
+        for name in ("edge", "cloud", *OPTIONAL):
+            if (column := getattr(outcomes, name)) is not None:
+                line[name] = list(column[index]) if name in SAMPLES else float(column[index])
         line |= {name: values[index] for name, values in extra.items()}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     write_atomically(path, "".join(lines))
@@ -163,8 +164,9 @@ def _row(record: Mapping[str, Any], place: str, index: int, csv: bool) -> dict[s
             hint = ". Columns are to be separated by commas" if csv and len(record) == 1 else ""
             raise UserError(f"{place}: there is no {column}; found: {there}{hint}")
     row: dict[str, Any] = {side: _number(record[name], name, place, high=1.0) for side, name in names.items()}
-    row |= {name: _cost(record.get(name), name, place) for name in ("edge_cost", "cloud_cost")}
-    row |= {name: _samples(record.get(name), name, place) for name in ("edge_samples", "cloud_samples")}
+    for name in OPTIONAL:
+        value, read = record.get(name), _number if name in COSTS else _samples
+        row[name] = None if value is None or value == "" else read(value, name, place)
     return {**row, "query": _query(record, place, index, csv), "place": place}
 
 
@@ -193,13 +195,7 @@ def _number(value: Any, name: str, place: str, *, high: float = math.inf) -> flo
     return float(number)
 
 
-def _cost(value: Any, name: str, place: str) -> float | None:
-    return None if value is None or value == "" else _number(value, name, place)
-
-
-def _samples(value: Any, name: str, place: str) -> tuple[float, ...] | None:
-    if value is None or value == "":
-        return None
+def _samples(value: Any, name: str, place: str) -> tuple[float, ...]:
     if not isinstance(value, list) or not value:
         raise UserError(f"{place}: {name} must be a list of numbers from 0 to 1")
     return tuple(_number(item, name, place, high=1.0) for item in value)

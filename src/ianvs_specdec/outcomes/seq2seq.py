@@ -78,15 +78,13 @@ class Seq2SeqLikelihood:
     def _padded(self, texts: Sequence[str]) -> dict[str, Any]:
         """Ids and mask, int64 [texts, longest]. A text without tokens is one end of sequence."""
         import torch
+        from torch.nn.utils.rnn import pad_sequence
 
         config = self._model.config
         longest = min(LONGEST, getattr(config, "max_position_embeddings", None) or LONGEST)
         end = config.eos_token_id if config.eos_token_id is not None else config.pad_token_id
-        rows = [self._tokenizer(text, truncation=True, max_length=longest).input_ids or [end] for text in texts]
-        width = max(map(len, rows))
-        ids = torch.full((len(rows), width), config.pad_token_id or 0)
-        mask = torch.zeros_like(ids)
-        for number, row in enumerate(rows):
-            ids[number, : len(row)] = torch.tensor(row)
-            mask[number, : len(row)] = 1
-        return {"input_ids": ids, "attention_mask": mask}
+        tokens = [self._tokenizer(text, truncation=True, max_length=longest).input_ids or [end] for text in texts]
+        rows = [torch.tensor(ids) for ids in tokens]
+        padded = pad_sequence(rows, batch_first=True, padding_value=config.pad_token_id or 0)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        return {"input_ids": padded, "attention_mask": mask}

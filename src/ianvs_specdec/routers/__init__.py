@@ -35,16 +35,13 @@ def router(name: str) -> type[Router]:
     """The class of a router. Raises UserError for an unknown name."""
     if name not in ROUTERS:
         raise unknown("router", name, ROUTERS, key="router")
-    found: type[Router] = getattr(importlib.import_module(ROUTERS[name]), name)
-    return found
+    return getattr(importlib.import_module(ROUTERS[name]), name)
 
 
 def check_router(value: Any) -> None:
     """Raise UserError if ``value`` cannot be given to ``build_router``. Loads nothing."""
     kind, hyperparameters = _parse(value)
-    check = getattr(kind, "check_hyperparameters", None)
-    if check is not None:
-        check(hyperparameters)
+    kind.check_hyperparameters(hyperparameters)
 
 
 def build_router(value: Any) -> Router:

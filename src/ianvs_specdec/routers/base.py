@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -44,6 +46,20 @@ class Router(ABC):
     def __init__(self, threshold: float = 0.5) -> None:
         self.threshold = number("threshold", threshold, low=0.0, high=1.0)
 
+    @classmethod
+    def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
+        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads no model."""
+        known = inspect.signature(cls).parameters.values()
+        defaults = {one.name: None if one.default is one.empty else one.default for one in known}
+        given = {**defaults, **hyperparameters}
+        cls.check(given)
+        if given.get("threshold") is not None:
+            number("threshold", given["threshold"], low=0.0, high=1.0)
+
+    @staticmethod  # noqa: B027 (many routers have nothing of their own to check)
+    def check(given: Mapping[str, Any]) -> None:
+        """The router's own part: ``given`` has all hyperparameters, as a constructor's ``locals()`` do."""
+
     @abstractmethod
     def score(self, query: Query) -> float:
         """Probability, from 0 to 1, that the edge's answer to the query will not do."""
@@ -80,3 +96,10 @@ def number(name: str, value: Any, *, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         raise UserError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}", key=name)
     return float(value)
+
+
+def whole(name: str, value: Any, *, low: float = -math.inf, high: float = math.inf) -> None:
+    """Raise UserError if ``value`` is not a whole number from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        ends = [f" {word} {end:.0f}" for word, end in (("from", low), ("to", high)) if math.isfinite(end)]
+        raise UserError(f"{name} must be a whole number{''.join(ends)}, not {value!r}", key=name)

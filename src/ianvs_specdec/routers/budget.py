@@ -11,7 +11,7 @@ from typing import Any
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin import observers
-from ianvs_specdec.routers.base import Decision, number
+from ianvs_specdec.routers.base import Decision, number, whole
 from ianvs_specdec.routers.composed import ConstrainedRouter, overrule
 from ianvs_specdec.routers.pricing import Prices
 from ianvs_specdec.routers.spending import Spending
@@ -20,10 +20,8 @@ NOT_HARD, DEMANDED = -1.0, math.inf
 """Ranks of a query that the router inside leaves on the edge, and of one that it sends to the cloud whatever its score.
 """
 
-HYPERPARAMETERS = ("cloud_share", "cost_per_1000", "window", "price_prompt", "price_completion", "completion_tokens")
 
-
-@dataclass(frozen=True)
+@dataclass
 class _Charge:
     """What was set aside for a query: for which one of all, how much, and what it will cost as far as one can tell."""
 
@@ -60,37 +58,50 @@ class BudgetRouter(ConstrainedRouter):
         price_completion: float | None = None,
         completion_tokens: float = 256,
     ) -> None:
-        given = (cloud_share, cost_per_1000, window, price_prompt, price_completion, completion_tokens)
-        _check(dict(zip(HYPERPARAMETERS, given, strict=True)))
+        self.check(locals())
         super().__init__(router)
         self._prices = None
         if cloud_share is not None:
             self._spending = Spending(cloud_share, tolerance=min(0.01, cloud_share), window=window)
+            for score in _expected_scores(self.inner):
+                self._spending.expect(score)
         else:
+            # What a query costs per score is known when queries are: scores alone tell nothing of it.
             assert cost_per_1000 is not None
             self._prices = Prices(price_prompt or 0.0, price_completion or 0.0, completion_tokens)
             self._spending = Spending(cost_per_1000 / 1000, tolerance=cost_per_1000 / 1e5, window=window)
-            # What a query costs per score is known when queries are: scores alone tell nothing of it.
-        for score in _expected_scores(self.inner) if self._prices is None else ():
-            self._spending.expect(score)
         self._charges: dict[int, _Charge] = {}
         self._mutex = threading.Lock()
         observers.subscribe(self)
 
-    @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        super().check_hyperparameters(hyperparameters)
-        _check(hyperparameters)
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        share, money = given["cloud_share"], given["cost_per_1000"]
+        if (share is None) == (money is None):
+            raise UserError("a budget is either cloud_share or cost_per_1000", key="cost_per_1000")
+        if share is not None:
+            number("cloud_share", share, low=0.0, high=1.0)
+        else:
+            number("cost_per_1000", money, low=0.0, high=1e9)
+            if not (given["price_prompt"] or given["price_completion"]):
+                raise UserError("cost_per_1000 needs price_prompt and price_completion", key="cost_per_1000")
+        for name, low in (("price_prompt", 0.0), ("price_completion", 0.0), ("completion_tokens", 1.0)):
+            if given[name] is not None:
+                number(name, given[name], low=low, high=1e9)
+        whole("window", given["window"], low=10, high=100_000)
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
-        cost = 1.0 if self._prices is None else self._prices.expected(query_of_row(data))
-        rank = DEMANDED if decision.reason else decision.score / max(cost, 1e-12)
+        query = query_of_row(data)
         with self._mutex:
+            cost = 1.0 if self._prices is None else self._prices.expected(query)
+            rank = DEMANDED if decision.reason else decision.score / max(cost, 1e-12)
             granted, why = self._spending.request(rank if decision.hard else NOT_HARD, cost)
             self._charges[id(row_of(data))] = _Charge(self._spending.count, cost if granted else 0.0, cost)
             if len(self._charges) > 2 * self._spending.window:
-                self._forget()
+                # Nobody tells the end of these queries.
+                oldest = self._spending.count - self._spending.window
+                self._charges = {key: charge for key, charge in self._charges.items() if charge.index > oldest}
         if granted or not decision.hard:
             return decision
         return overrule(decision, False, f"budget: {why}")
@@ -104,7 +115,7 @@ class BudgetRouter(ConstrainedRouter):
             due = charge.expected if side == "cloud" else 0.0
             if due != charge.amount:
                 self._spending.correct(charge.index, due - charge.amount)
-                self._charges[id(row_of(data))] = _Charge(charge.index, due, charge.expected)
+                charge.amount = due
 
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
         """The price of an answer is known."""
@@ -116,11 +127,6 @@ class BudgetRouter(ConstrainedRouter):
             if actual is not None:
                 self._spending.correct(charge.index, actual - charge.amount)
 
-    def _forget(self) -> None:
-        """Drop what is set aside for queries that nobody tells the end of."""
-        oldest = self._spending.count - self._spending.window
-        self._charges = {key: charge for key, charge in self._charges.items() if charge.index > oldest}
-
 
 def _expected_scores(router: Any) -> list[float]:
     """Quantiles of the scores that a trained router gave queries it had not seen, where its folder tells them."""
@@ -129,22 +135,3 @@ def _expected_scores(router: Any) -> list[float]:
     report = getattr(getattr(router, "trained", None), "report", {})
     threshold = getattr(router, "threshold", 0.0)
     return [score if score >= threshold else NOT_HARD for score in report.get("score_quantiles") or ()]
-
-
-def _check(given: Mapping[str, Any]) -> None:
-    share, money = given.get("cloud_share"), given.get("cost_per_1000")
-    if (share is None) == (money is None):
-        raise UserError("a budget is either cloud_share or cost_per_1000", key="cost_per_1000")
-    if share is not None:
-        number("cloud_share", share, low=0.0, high=1.0)
-    else:
-        number("cost_per_1000", money, low=0.0, high=1e9)
-        prices = [given.get(name) for name in ("price_prompt", "price_completion")]
-        if not any(prices):
-            raise UserError("cost_per_1000 needs price_prompt and price_completion", key="cost_per_1000")
-    for name, low in (("price_prompt", 0.0), ("price_completion", 0.0), ("completion_tokens", 1.0)):
-        if given.get(name) is not None:
-            number(name, given[name], low=low, high=1e9)
-    window = given.get("window", 200)
-    if isinstance(window, bool) or not isinstance(window, int) or not 10 <= window <= 100_000:
-        raise UserError(f"window must be a whole number of queries from 10 to 100000, not {window!r}", key="window")

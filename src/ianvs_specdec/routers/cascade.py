@@ -15,7 +15,7 @@ from ianvs_specdec.learned.doubt import Doubt
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.routers import build_router, check_router
 from ianvs_specdec.routers import router as router_named
-from ianvs_specdec.routers.base import Decision, Router, number
+from ianvs_specdec.routers.base import Decision, Router
 from ianvs_specdec.routers.composed import ConstrainedRouter
 from ianvs_specdec.routers.signals import SIGNALS
 from ianvs_specdec.types import Query
@@ -55,16 +55,13 @@ class CascadeRouter(Router):
         _check_prior(type(self.prior))
         self._asking = nullcontext() if getattr(self.prior, "concurrent", True) else threading.Lock()
 
-    @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads no model."""
-        router = hyperparameters.get("router")
-        _doubt(hyperparameters.get("signal"), hyperparameters.get("calibration"), router)
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        router = given["router"]
+        _doubt(given["signal"], given["calibration"], router)
         if router is not None:
             check_router(router)
             _check_prior(router_named(router if isinstance(router, str) else router["name"]))
-        if hyperparameters.get("threshold") is not None:
-            number("threshold", hyperparameters["threshold"], low=0.0, high=1.0)
 
     def score(self, query: Query) -> float:
         raise UserError("CascadeRouter needs the edge's answer: give it the row or the response, not the query alone")
@@ -97,10 +94,11 @@ class CascadeRouter(Router):
 
 def _check_prior(kind: type[Any]) -> None:
     if issubclass(kind, ConstrainedRouter):
-        reason = (
-            f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint"
+        raise UserError(
+            f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint: "
+            f"put CascadeRouter under router: of {kind.__name__}",
+            key="router",
         )
-        raise UserError(f"{reason}: put CascadeRouter under router: of {kind.__name__}", key="router")
 
 
 def _doubt(signal: Any, calibration: Any, router: Any) -> Doubt:
@@ -112,7 +110,7 @@ def _doubt(signal: Any, calibration: Any, router: Any) -> Doubt:
     if signal is None and fitted is None:
         known = ", ".join(SIGNALS)
         raise UserError(f"CascadeRouter needs a signal to look at, or a calibration; signals: {known}", key="signal")
-    names = tuple(fitted.signals) if signal is None and fitted is not None else _names(signal)
+    names = fitted.signals if signal is None and fitted is not None else _names(signal)
     for name in names:
         if name not in (*SIGNALS, PRIOR):
             raise unknown("signal", name, (*SIGNALS, PRIOR), key="signal")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ from ianvs_specdec.routers.base import Decision, Router
 from ianvs_specdec.types import Query
 
 PRIVATE = "private"
-"""Name, among a decision's details, of the kinds of personal data that were found."""
+"""Name, among the details of a privacy router's decision, of the kinds of personal data that were found."""
 
 
 class ConstrainedRouter(Router):
@@ -36,9 +37,9 @@ class ConstrainedRouter(Router):
         self._asking = nullcontext() if getattr(self.inner, "concurrent", False) else threading.Lock()
 
     @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads nothing."""
+    def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
         check_router(hyperparameters.get("router", "RandomRouter"))
+        super().check_hyperparameters(hyperparameters)
 
     def score(self, query: Query) -> float:
         """The score of the router inside."""
@@ -54,11 +55,6 @@ class ConstrainedRouter(Router):
         """Called by Ianvs at the end of a test case: hand it on."""
         if hasattr(self.inner, "cleanup"):
             self.inner.cleanup()
-
-
-def is_private(decision: Decision) -> bool:
-    """Whether a privacy router has decided."""
-    return PRIVATE in decision.details
 
 
 def overrule(decision: Decision, hard: bool, reason: str, **details: Any) -> Decision:

@@ -13,7 +13,7 @@ from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.routers.base import Decision, number
-from ianvs_specdec.routers.composed import ConstrainedRouter, is_private, overrule
+from ianvs_specdec.routers.composed import PRIVATE, ConstrainedRouter, overrule
 from ianvs_specdec.routers.pace import Pace
 
 SIDES = ("edge", "cloud")
@@ -59,8 +59,7 @@ class LatencyRouter(ConstrainedRouter):
         cloud_latency: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        given = {"slo_ttft": slo_ttft, "slo_latency": slo_latency, "percentile": percentile}
-        _check({**given, "edge_latency": edge_latency, "cloud_latency": cloud_latency})
+        self.check(locals())
         super().__init__(router)
         self._slo = {name: limit for name, limit in (("ttft", slo_ttft), ("latency", slo_latency)) if limit is not None}
         self._interval = math.ceil(1 / (PROBES * (1 - percentile)))
@@ -78,18 +77,25 @@ class LatencyRouter(ConstrainedRouter):
         self._mutex = threading.Lock()
         observers.subscribe(self)
 
-    @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        super().check_hyperparameters(hyperparameters)
-        _check(hyperparameters)
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        for name in ("slo_ttft", "slo_latency", "edge_latency", "cloud_latency"):
+            if given[name] is not None and number(name, given[name], low=0.0, high=1e6) == 0:
+                raise UserError(f"{name} must be more than 0 (seconds)", key=name)
+        number("percentile", given["percentile"], low=0.5, high=0.999)
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
-        if is_private(decision):
+        if PRIVATE in decision.details:
             return decision
         # A cascade inside may have asked the edge: then its answer is there, as in the mode inference-then-mining.
         data = edge_first.waiting(data)
-        slo = self._slo or _slo_of(row_of(data))
+        slo = self._slo or _given(row_of(data))
+        if not slo:
+            raise UserError(
+                "LatencyRouter needs an objective, its own or the dataset processor's: slo_ttft or slo_latency",
+                key="slo_ttft",
+            )
         wanted, other = ("cloud", "edge") if decision.hard else ("edge", "cloud")
         with self._mutex:
             excess = {side: self._excess(side, data, slo) for side in SIDES}
@@ -105,15 +111,14 @@ class LatencyRouter(ConstrainedRouter):
                     self._since[avoided] = 0
                     self._patience[avoided] = min(self._interval, 2 * self._patience[avoided])
                     chosen, reason = avoided, f"latency: is the {avoided} still slow?"
-        details = {"expected": {side: _rounded(value) for side, value in excess.items()}}
+        expected = {side: round(value, 4) if math.isfinite(value) else None for side, value in excess.items()}
         if chosen != wanted or reason:
-            return overrule(decision, chosen == "cloud", reason, **details)
-        return replace(decision, details={**decision.details, **details})
+            return overrule(decision, chosen == "cloud", reason, expected=expected)
+        return replace(decision, details={**decision.details, "expected": expected})
 
     def began(self, side: str, data: Any) -> None:
-        slo = self._slo or _given(data)
         with self._mutex:
-            if self._excess(side, data, slo) <= 1:
+            if self._excess(side, data, self._slo or _given(data)) <= 1:
                 self._promised.add((side, id(data)))
             for pace in self._paces[side].values():
                 pace.began(id(data), _length(data))
@@ -150,10 +155,9 @@ class LatencyRouter(ConstrainedRouter):
 
     def _due(self, side: str, data: Any, slo: Mapping[str, float]) -> bool:
         """Whether a side that is avoided should be asked: seldom, and after an answer that was fast, at once."""
-        paces = list(self._paces[side].values())
+        paces = self._paces[side].values()
         under_way = max(pace.under_way for pace in paces)
-        known = any(pace.known for pace in paces)
-        if known and not under_way and self._excess(side, data, slo, latest=True) <= 1:
+        if not under_way and any(pace.known for pace in paces) and self._excess(side, data, slo, latest=True) <= 1:
             return True
         return self._since[side] >= self._patience[side] * (1 + under_way)
 
@@ -168,22 +172,3 @@ def _given(row: Any) -> Mapping[str, float]:
     """The objective that a row brings."""
     slo = row.get("slo") if isinstance(row, Mapping) else None
     return {name: limit for name, limit in (slo or {}).items() if name in TIMES}
-
-
-def _slo_of(row: Any) -> Mapping[str, float]:
-    if slo := _given(row):
-        return slo
-    raise UserError(
-        "LatencyRouter needs an objective, its own or the dataset processor's: slo_ttft or slo_latency", key="slo_ttft"
-    )
-
-
-def _rounded(value: float) -> float | None:
-    return round(value, 4) if math.isfinite(value) else None
-
-
-def _check(given: Mapping[str, Any]) -> None:
-    for name in ("slo_ttft", "slo_latency", "edge_latency", "cloud_latency"):
-        if given.get(name) is not None and number(name, given[name], low=0.0, high=1e6) == 0:
-            raise UserError(f"{name} must be more than 0 (seconds)", key=name)
-    number("percentile", given.get("percentile", 0.95), low=0.5, high=0.999)

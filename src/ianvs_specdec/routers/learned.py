@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.learned.folder import TrainedRouter, read_settings
-from ianvs_specdec.routers.base import Router, number
+from ianvs_specdec.routers.base import Router
 from ianvs_specdec.types import Query
 
 
@@ -23,12 +24,9 @@ class LearnedRouter(Router):
         super().__init__(self.trained.threshold if threshold is None else threshold)
         self._mutex = threading.Lock()
 
-    @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        """Raise UserError for hyperparameters that cannot work. Reads no more than the folder's settings."""
-        read_settings(_folder(hyperparameters.get("path")))
-        if hyperparameters.get("threshold") is not None:
-            number("threshold", hyperparameters["threshold"], low=0.0, high=1.0)
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        read_settings(_folder(given["path"]))
 
     def score(self, query: Query) -> float:
         with self._mutex:

@@ -24,8 +24,9 @@ from ianvs_specdec.lifelong.feedback import FeedbackLog, check_feedback
 from ianvs_specdec.lifelong.lessons import AskedQuery, Keeper, Lessons, adapted, item_of
 from ianvs_specdec.outcomes.recorded import load_outcomes
 from ianvs_specdec.plugin import observers
-from ianvs_specdec.routers.base import Decision, Router, number
+from ianvs_specdec.routers.base import Decision, Router, number, whole
 from ianvs_specdec.routers.learned import LearnedRouter
+from ianvs_specdec.routers.random_router import uniform
 from ianvs_specdec.run import current_repeat, current_run, job_folder, on_worker
 from ianvs_specdec.types import Query
 
@@ -68,8 +69,7 @@ class LifelongRouter(Router):
         save_every: int = 32,
         save_to: str | None = None,
     ) -> None:
-        self.check_hyperparameters({"path": path, "threshold": threshold, "feedback": feedback, "explore": explore,
-                                    "seed": seed, "save_every": save_every, "save_to": save_to})  # fmt: skip
+        self.check(locals())
         if on_worker():
             raise UserError(
                 "LifelongRouter learns in one process, and what it is told would be lost with a worker's folder: run "
@@ -95,25 +95,21 @@ class LifelongRouter(Router):
         weakref.finalize(self, keep.last)
         observers.subscribe(self)
 
-    @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        """Raise UserError for hyperparameters that cannot work. Reads no more than the folder's settings."""
-        LearnedRouter.check_hyperparameters(hyperparameters)
-        check_feedback(hyperparameters.get("feedback", "scorer"))
-        number("explore", hyperparameters.get("explore", 0.05), low=0.0, high=0.5)
-        for name, least, default in (("seed", None, 0), ("save_every", 1, 32)):
-            value = hyperparameters.get(name, default)
-            if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-                raise UserError(f"{name} must be a whole number{' from 1' if least else ''}, not {value!r}", key=name)
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        LearnedRouter.check(given)
+        check_feedback(given["feedback"])
+        number("explore", given["explore"], low=0.0, high=0.5)
+        whole("seed", given["seed"])
+        whole("save_every", given["save_every"], low=1)
         for name in ("replay", "save_to"):
-            value = hyperparameters.get(name)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise UserError(f"{name} must be a path, not {value!r}", key=name)
-        if hyperparameters.get("replay") and not Path(hyperparameters["replay"]).is_file():
-            raise UserError(f"replay: there is no file {hyperparameters['replay']}", key="replay")
-        if hyperparameters.get("save_to"):
+            if given[name] is not None and (not isinstance(given[name], str) or not given[name]):
+                raise UserError(f"{name} must be a path, not {given[name]!r}", key=name)
+        if given["replay"] and not Path(given["replay"]).is_file():
+            raise UserError(f"replay: there is no file {given['replay']}", key="replay")
+        if given["save_to"]:
             try:
-                check_folder(Path(hyperparameters["save_to"]))
+                check_folder(Path(given["save_to"]))
             except UserError as error:
                 raise UserError(str(error).replace("--out", "save_to"), key="save_to") from error
 
@@ -135,9 +131,7 @@ class LifelongRouter(Router):
         query = query_of_row(data)
         score = self.score(query)
         hard = bool(score >= self.threshold)
-        if int(digest([self.seed, "explore", query.to_json()])[:13], 16) / 16**13 < self._exploration.of(
-            query.group, int(not hard)
-        ):
+        if uniform(self.seed, "explore", query.to_json()) < self._exploration.of(query.group, int(not hard)):
             return Decision(score, not hard, "explore")
         return Decision(score, hard)
 
@@ -166,9 +160,9 @@ class LifelongRouter(Router):
     def _replay(self, path: Path) -> None:
         outcomes = load_outcomes(path)
         chosen = outcomes.take(np.sort(np.random.default_rng(self.seed).permutation(len(outcomes))[:REPLAYED]))
-        scores = self.base.score(chosen.queries)
-        for place, query in enumerate(chosen.queries):
-            item = item_of(query, float(scores[place]))
-            for side, worths in enumerate((chosen.edge, chosen.cloud)):
-                self._lessons.take_in(SIDES[side], item, float(worths[place]))
+        columns = (self.base.score(chosen.queries), chosen.edge, chosen.cloud)
+        for query, score, *worths in zip(chosen.queries, *map(np.ndarray.tolist, columns), strict=True):
+            item = item_of(query, score)
+            for side, worth in zip(SIDES, worths, strict=True):
+                self._lessons.take_in(side, item, worth)
         self._lessons.learner.solve()

@@ -36,11 +36,7 @@ class OracleRouter(Router):
             raise UserError("OracleRouter needs rows with answers: add the module dataset_processor to the algorithm")
         if self.edgemodel is None or self.cloudmodel is None:
             raise UserError("OracleRouter needs both models: its module must be named OracleRouter")
-        judge, gold = scorer(query_of_row(data).scorer), data["gold"]
-        edge = judge(_answers(self.edgemodel.predict(data)), gold)
-        cloud = judge(_answers(self.cloudmodel.inference(data)), gold)
+        judge = scorer(query_of_row(data).scorer)
+        responses = (self.edgemodel.predict(data), self.cloudmodel.inference(data))
+        edge, cloud = (judge([turn["completion"] for turn in one["turns"]], data["gold"]) for one in responses)
         return 1.0 if edge is not None and cloud is not None and cloud > edge else 0.0
-
-
-def _answers(response: dict[str, Any]) -> list[str]:
-    return [turn["completion"] for turn in response["turns"]]

@@ -111,17 +111,8 @@ def _phone(found: str, before: str) -> bool:
 
 def _card(found: str, before: str) -> bool:
     groups = re.split("[ -]", found)
-    for start, group in enumerate(groups):
-        if group[0] not in "23456":
-            continue
-        number = ""
-        for part in groups[start : start + 6]:
-            number += part
-            if len(number) > 19:
-                break
-            if _card_number(number):
-                return True
-    return False
+    parts = ((start, end) for start in range(len(groups)) for end in range(start + 1, start + 7))
+    return any(_card_number("".join(groups[start:end])) for start, end in parts)
 
 
 def _card_number(digits: str) -> bool:
@@ -173,15 +164,11 @@ class Pattern:
     kind: str
     expression: re.Pattern[str]
     needs: str
-    accepts: Callable[[str, str], bool] | None = None
+    accepts: Callable[[str, str], bool] = lambda found, before: True
 
     def holds(self, text: str, present: frozenset[str]) -> bool:
         """Whether the text, whose characters are ``present``, holds data of the kind."""
-        if present.isdisjoint(self.needs):
-            return False
-        if self.accepts is None:
-            return self.expression.search(text) is not None
-        return any(
+        return not present.isdisjoint(self.needs) and any(
             self.accepts(match.group(match.lastindex or 0), text[max(0, match.start() - BEFORE) : match.start()])
             for match in self.expression.finditer(text)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,19 +20,16 @@ PRIOR = 4.0
 
 class Prices:
     """Prices are per million tokens, ``completion_tokens`` is the length of an answer to expect before the first one.
-    Thread-safe."""
+    Not thread-safe."""
 
     def __init__(self, prompt: float, completion: float, completion_tokens: float) -> None:
         self._prompt, self._completion = prompt / 1e6, completion / 1e6
         self._turns, self._tokens = PRIOR, PRIOR * completion_tokens
         self._characters, self._prompt_tokens = 1000 * PRIOR * CHARACTERS_PER_TOKEN, 1000 * PRIOR
-        self._mutex = threading.Lock()
 
     def expected(self, query: Query) -> float:
         """Cost of all turns of a query."""
-        with self._mutex:
-            each = self._tokens / self._turns
-            rate = self._prompt_tokens / self._characters
+        each, rate = self._tokens / self._turns, self._prompt_tokens / self._characters
         turns = len(query.turns)
         prompt = _characters(query) * rate + turns * (turns - 1) / 2 * each
         return prompt * self._prompt + turns * each * self._completion
@@ -43,20 +40,16 @@ class Prices:
         completion, prompt = usage.get("completion_tokens"), usage.get("prompt_tokens")
         if not turns or completion is None or prompt is None:
             return None
-        with self._mutex:
-            self._turns, self._tokens = KEPT * self._turns + turns, KEPT * self._tokens + completion
-            own = prompt - (turns - 1) / 2 * completion
-            if turns == len(query.turns) and own > 0:
-                self._characters = KEPT * self._characters + _characters(query)
-                self._prompt_tokens = KEPT * self._prompt_tokens + own
+        self._turns, self._tokens = KEPT * self._turns + turns, KEPT * self._tokens + completion
+        own = prompt - (turns - 1) / 2 * completion
+        if turns == len(query.turns) and own > 0:
+            self._characters = KEPT * self._characters + _characters(query)
+            self._prompt_tokens = KEPT * self._prompt_tokens + own
         cost = response.get("cost")
         return float(cost) if cost is not None else prompt * self._prompt + completion * self._completion
 
 
 def _characters(query: Query) -> int:
     """Characters of the user's in the prompts of all turns: each turn repeats those before it."""
-    count, so_far = 0, len(query.system)
-    for turn in query.turns:
-        so_far += len(turn)
-        count += so_far
-    return count
+    turns = itertools.accumulate(map(len, query.turns))
+    return sum(len(query.system) + so_far for so_far in turns)

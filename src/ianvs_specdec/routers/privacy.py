@@ -43,13 +43,12 @@ class PrivacyRouter(ConstrainedRouter):
         self._patterns = _compiled(patterns)
         self._detector = None if detector is None else Detector(**_detector(detector))
 
-    @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        super().check_hyperparameters(hyperparameters)
-        _kinds(hyperparameters.get("kinds"))
-        _compiled(hyperparameters.get("patterns"))
-        if hyperparameters.get("detector") is not None:
-            _detector(hyperparameters["detector"])
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        _kinds(given["kinds"])
+        _compiled(given["patterns"])
+        if given["detector"] is not None:
+            _detector(given["detector"])
             with packages():
                 for package in ("presidio_analyzer", "spacy"):
                     if importlib.util.find_spec(package) is None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import digest
-from ianvs_specdec.routers.base import Router, number
+from ianvs_specdec.routers.base import Router, number, whole
 from ianvs_specdec.types import Query
 
 
@@ -18,13 +18,16 @@ class RandomRouter(Router):
         super().__init__(threshold=1.0 - number("ratio", ratio, low=0.0, high=1.0))
         self.seed = seed
 
-    @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        number("ratio", hyperparameters.get("ratio", 0.5), low=0.0, high=1.0)
-        seed = hyperparameters.get("seed", 0)
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise UserError(f"seed must be a whole number, not {seed!r}", key="seed")
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        number("ratio", given["ratio"], low=0.0, high=1.0)
+        whole("seed", given["seed"])
 
     def score(self, query: Query) -> float:
         """Uniform in [0, 1): a ratio of 0 sends nothing and a ratio of 1 everything."""
-        return int(digest([self.seed, query.to_json()])[:13], 16) / 16**13
+        return uniform(self.seed, query.to_json())
+
+
+def uniform(*content: Any) -> float:
+    """A number drawn from [0, 1): the same JSON values draw the same one."""
+    return int(digest(list(content))[:13], 16) / 16**13

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.routers.base import Decision, number
-from ianvs_specdec.routers.composed import ConstrainedRouter, is_private, overrule
+from ianvs_specdec.routers.composed import PRIVATE, ConstrainedRouter, overrule
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +23,11 @@ is not is left out; a battery that is being charged is None."""
 
 @dataclass(frozen=True)
 class Limit:
-    """``sensor``: the reading it is put on; ``above``: whether it is the readings above it that are too much; ``back``:
-    how far on the good side of the limit the reading must be until there is enough again."""
+    """``sensor``: the reading it is put on, in ``words``; ``above``: whether it is the readings above it that are too
+    much; ``back``: how far on the good side of the limit the reading must be until there is enough again."""
 
     sensor: str
+    words: str
     above: bool
     back: float
 
@@ -36,12 +37,11 @@ class Limit:
 
 
 LIMITS = {
-    "max_cpu": Limit("cpu", True, 10.0),
-    "max_memory": Limit("memory", True, 5.0),
-    "min_battery": Limit("battery", False, 5.0),
-    "max_temperature": Limit("temperature", True, 5.0),
+    "max_cpu": Limit("cpu", "CPU in use", True, 10.0),
+    "max_memory": Limit("memory", "memory in use", True, 5.0),
+    "min_battery": Limit("battery", "battery left", False, 5.0),
+    "max_temperature": Limit("temperature", "temperature", True, 5.0),
 }
-WORDS = {"cpu": "CPU in use", "memory": "memory in use", "battery": "battery left", "temperature": "temperature"}
 
 
 class ResourceRouter(ConstrainedRouter):
@@ -70,9 +70,9 @@ class ResourceRouter(ConstrainedRouter):
         reader: Callable[[], SensorReading] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        limits = dict(zip(LIMITS, (max_cpu, max_memory, min_battery, max_temperature), strict=True))
-        _check({**limits, "interval": interval, "required": required})
+        self.check(locals())
         super().__init__(router)
+        limits = dict(zip(LIMITS, (max_cpu, max_memory, min_battery, max_temperature), strict=True))
         self._limits = {name: float(limit) for name, limit in limits.items() if limit is not None}
         self._interval, self._required, self._clock = float(interval), required, clock
         self._read = reader or _psutil()
@@ -82,10 +82,20 @@ class ResourceRouter(ConstrainedRouter):
         self._refresh()
 
     @classmethod
-    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
+    def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
         super().check_hyperparameters(hyperparameters)
-        _check(hyperparameters)
         _psutil()
+
+    @staticmethod
+    def check(given: Mapping[str, Any]) -> None:
+        for name in LIMITS:
+            if given[name] is not None:
+                number(name, given[name], low=0.0, high=200.0 if name == "max_temperature" else 100.0)
+        if all(given[name] is None for name in LIMITS):
+            raise UserError(f"ResourceRouter needs a limit: {', '.join(LIMITS)}", key="max_cpu")
+        number("interval", given["interval"], low=0.0, high=3600.0)
+        if not isinstance(given["required"], bool):
+            raise UserError(f"required must be true or false, not {given['required']!r}", key="required")
 
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
@@ -93,9 +103,10 @@ class ResourceRouter(ConstrainedRouter):
             if self._clock() >= self._next:
                 self._refresh()
             short = dict(self._broken)
-        if not short or decision.hard or is_private(decision):
+        if not short or decision.hard or PRIVATE in decision.details:
             return decision
-        return overrule(decision, True, f"resources: {', '.join(WORDS[name] for name in short)}", resources=short)
+        words = [limit.words for limit in LIMITS.values() if limit.sensor in short]
+        return overrule(decision, True, f"resources: {', '.join(words)}", resources=short)
 
     def _refresh(self) -> None:
         """Read the sensors and compare."""
@@ -112,7 +123,7 @@ class ResourceRouter(ConstrainedRouter):
         self._broken = broken
 
     def _missing(self, name: str) -> None:
-        message = f"this machine has no sensor for {name} ({WORDS[LIMITS[name].sensor]})"
+        message = f"this machine has no sensor for {name} ({LIMITS[name].words})"
         if self._required:
             raise UserError(f"{message}: leave {name} out, or set required to false", key=name)
         if name not in self._told:
@@ -143,14 +154,3 @@ def _psutil() -> Callable[[], SensorReading]:
         return reading
 
     return read
-
-
-def _check(given: Mapping[str, Any]) -> None:
-    for name in LIMITS:
-        if given.get(name) is not None:
-            number(name, given[name], low=0.0, high=200.0 if name == "max_temperature" else 100.0)
-    if all(given.get(name) is None for name in LIMITS):
-        raise UserError(f"ResourceRouter needs a limit: {', '.join(LIMITS)}", key="max_cpu")
-    number("interval", given.get("interval", 1.0), low=0.0, high=3600.0)
-    if not isinstance(given.get("required", False), bool):
-        raise UserError(f"required must be true or false, not {given['required']!r}", key="required")

@@ -37,11 +37,6 @@ EXTRACTED = ("choice", "number")
 _OPTION = re.compile(r"^[ \t(]{0,12}([A-J])[.):][ \t](.+)$", re.MULTILINE)
 
 
-def _tokens(response: Response) -> list[Triple]:
-    """The triples of all turns. Raises UserError if a turn has none."""
-    return [triple for turn in response["turns"] for triple in _confidence(turn)]
-
-
 def _confidence(turn: Mapping[str, Any]) -> Sequence[Triple]:
     told: Sequence[Triple] | None = turn["trace"].get("confidence")
     if told is None:
@@ -56,7 +51,7 @@ def _confidence(turn: Mapping[str, Any]) -> Sequence[Triple]:
 
 def _over_tokens(place: int, doubt: Callable[[list[float]], float]) -> Callable[[Response], float]:
     def signal(response: Response) -> float:
-        values = [triple[place] for triple in _tokens(response)]
+        values = [triple[place] for turn in response["turns"] for triple in _confidence(turn)]
         return doubt(values) if values else 1.0
 
     return signal
@@ -64,10 +59,6 @@ def _over_tokens(place: int, doubt: Callable[[list[float]], float]) -> Callable[
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _saturating(nats: float) -> float:
-    return nats / (1.0 + nats)
 
 
 _mean_probability = _over_tokens(0, lambda logs: 1.0 - _mean(list(map(math.exp, logs))))
@@ -148,7 +139,7 @@ def _likeness(sample: Response, response: Response) -> float:
 SIGNALS: Mapping[str, Callable[[Response], float]] = {
     "mean_probability": _mean_probability,
     "min_probability": _over_tokens(0, lambda logs: 1.0 - math.exp(min(logs))),
-    "sequence_probability": _over_tokens(0, lambda logs: _saturating(max(0.0, -sum(logs)))),
+    "sequence_probability": _over_tokens(0, lambda logs: (nats := max(0.0, -sum(logs))) / (1.0 + nats)),
     "mean_entropy": _over_tokens(1, lambda entropies: 1.0 - math.exp(-_mean(entropies))),
     "max_entropy": _over_tokens(1, lambda entropies: 1.0 - math.exp(-max(entropies))),
     "mean_margin": _over_tokens(2, lambda margins: 1.0 - _mean(margins)),

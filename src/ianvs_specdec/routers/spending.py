@@ -44,8 +44,15 @@ class Spending:
         self._turn = 0.0
 
     def expect(self, rank: float, cost: float = 1.0) -> None:
-        """Take a rank into account that a query may have, before queries have told theirs."""
-        self._remember(rank, cost)
+        """Take a rank into account that a query has, or may have before queries have told theirs."""
+        self._order.append((rank, cost))
+        place = bisect_right(self._ranks, rank)
+        self._ranks.insert(place, rank)
+        self._costs.insert(place, cost)
+        if len(self._order) > MEMORY * self.window:
+            old, paid = self._order.popleft()
+            place = self._costs.index(paid, bisect_left(self._ranks, old))
+            del self._ranks[place], self._costs[place]
 
     def request(self, rank: float, cost: float) -> tuple[bool, str]:
         """Whether the next query, of this rank, is granted its cost, and why not. A negative rank asks for nothing."""
@@ -53,7 +60,7 @@ class Spending:
         self._used -= self._granted[0]
         # What was not spent can be spent later, as far as the window lets it.
         self._left = min(self._left + self._allowance, self.window * (self._allowance + self._tolerance))
-        self._remember(rank, cost)
+        self.expect(rank, cost)
         why = ""
         if rank < 0:
             why = "not asked for"
@@ -106,13 +113,3 @@ class Spending:
             return 0.0
         low, high = BEHIND
         return min(1.0, max(0.0, ((due - self._used) / chance - low) / (high - low)))
-
-    def _remember(self, rank: float, cost: float) -> None:
-        self._order.append((rank, cost))
-        place = bisect_right(self._ranks, rank)
-        self._ranks.insert(place, rank)
-        self._costs.insert(place, cost)
-        if len(self._order) > MEMORY * self.window:
-            old, paid = self._order.popleft()
-            place = self._costs.index(paid, bisect_left(self._ranks, old))
-            del self._ranks[place], self._costs[place]
