@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.answers import journal as journal_module
-from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.answers.configuration import Configuration, changes_of
 from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.run import current_repeat
@@ -334,3 +334,13 @@ def test_killed_while_writing_at_random_moments(tmp_path: Path) -> None:
         assert journal.corrupt == 0
         journal.close()
     assert count > 0
+
+
+def test_what_changed_is_told_in_the_names_of_today() -> None:
+    before = {"backend": "specdec", "method": "none", "model": "abc", "options": {"top_k": 4}}
+    after = Configuration("m", {**before, "backend": "EagleSpecDec", "method": "eagle", "options": {"top_k": 5}})
+    assert changes_of({"value": before, "model": "m"}, after) == [
+        'backend "autoregressive" -> "EagleSpecDec"',
+        'method "autoregressive" -> "eagle"',
+        "options.eagle_topk 4 -> 5",
+    ]

@@ -191,7 +191,7 @@ def api(root: Path, stub: StubServer) -> None:
     for side in ("edge", "cloud"):
         configure(root, side, model=f"{side}-name", api_base_url=stub.url, dtype=None, device=None)
     for path in (root / ROUTING).glob("*.yaml"):
-        path.write_text(re.sub(r"\n *- PromptLookup\b", "", path.read_text()).replace("- specdec", "- api"))
+        path.write_text(re.sub(r"\n *- PromptLookup\b", "", path.read_text()).replace("- autoregressive", "- api"))
 
 
 def run_ianvs(**options: Any) -> subprocess.Popen[str]:
@@ -250,7 +250,7 @@ def test_a_dead_cloud_is_one_message_and_the_next_run_goes_on(root: Path, stub: 
     ("change", "message"),
     [
         ({"modle": "x"}, "modle"),
-        ({"backend": "specdek"}, "specdek"),
+        ({"backend": "autoregresive"}, "autoregresive"),
         ({"model": "./not/there"}, "no model folder ./not/there"),
         ({"temperature": "hot"}, "temperature must be a number"),
     ],
@@ -264,7 +264,7 @@ def test_a_wrong_setting_is_found_before_anything_runs(
     configure(root, "cloud", model=str(tiny_model))
     path = root / ROUTING / "edge_only.yaml"
     if "backend" in change:
-        path.write_text(path.read_text().replace("- specdec", "- specdek"))
+        path.write_text(path.read_text().replace("- autoregressive", "- autoregresive"))
     else:
         configure(root, "edge", **change)
     assert main(["-f", str(root / "benchmarkingjob.yaml")]) == 2

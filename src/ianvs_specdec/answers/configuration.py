@@ -12,6 +12,8 @@ from ianvs_specdec.identity import digest
 from ianvs_specdec.types import Message
 
 ID_DIGITS = 16
+SHOWN = {"options.top_k": "options.eagle_topk"}
+"""Names that have changed since the journal began, as they are told now."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,12 @@ def changes_of(record: Mapping[str, Any], configuration: Configuration) -> list[
         elif key == "model":
             changes.append(f"model {record.get('model')} -> {configuration.model}")
         else:
-            changes.append(f"{key} {json.dumps(before)} -> {json.dumps(after)}")
+            changes.append(f"{SHOWN.get(key, key)} {_shown(key, before)} -> {_shown(key, after)}")
     return changes
+
+
+def _shown(key: str, value: Any) -> str:
+    return '"autoregressive"' if (key, value) in (("backend", "specdec"), ("method", "none")) else json.dumps(value)
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
