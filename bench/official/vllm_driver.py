@@ -19,13 +19,8 @@ BACKEND = Path(__file__).resolve().parents[2] / "src" / "ianvs_specdec" / "llm" 
 BLOCKS = 512
 
 
-def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
-    # By its place: its package is not in this environment.
-    spec = importlib.util.spec_from_file_location("backend", BACKEND)
-    assert spec is not None
-    assert spec.loader is not None
-    backend = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(backend)
+def _arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """What vLLM is to be loaded with."""
     layout = json.loads((options.model / "config.json").read_text(encoding="utf-8"))
     heads = layout.get("num_key_value_heads") or layout["num_attention_heads"]
     head_dim = layout.get("head_dim") or layout["hidden_size"] // layout["num_attention_heads"]
@@ -51,7 +46,17 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
             "num_speculative_tokens": options.drafts,
         }
         arguments["per_request_spec_decode_metrics"] = "summary"
-    engine, ready = backend.load(arguments)
+    return arguments
+
+
+def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
+    # By its place: its package is not in this environment.
+    spec = importlib.util.spec_from_file_location("backend", BACKEND)
+    assert spec is not None
+    assert spec.loader is not None
+    backend = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(backend)
+    engine, ready = backend.load(_arguments(options))
     asked = iter(range(1 << 60))
 
     def decode(request: dict[str, Any]) -> dict[str, Any]:

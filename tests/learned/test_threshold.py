@@ -74,3 +74,12 @@ def test_calibration_keeps_the_order_and_stays_finite():
 def test_no_calibration_changes_nothing():
     scores = np.linspace(0.001, 0.999, 50)
     np.testing.assert_allclose(Calibration()(scores), scores)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_that_say_nothing_are_calibrated_to_how_often_the_label_comes(seed):
+    generator = np.random.default_rng(seed)
+    scores, labels = generator.random(280), generator.random(280)
+    calibrated = fit_calibration(scores, labels)(scores)
+    assert calibrated.mean() == pytest.approx(labels.mean(), abs=0.01)
+    assert np.ptp(calibrated) < 0.5

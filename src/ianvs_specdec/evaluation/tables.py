@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tabulate import tabulate
+
 from ianvs_specdec.evaluation.bootstrap import LEVEL, Estimate
 from ianvs_specdec.evaluation.results import BASELINES, GRID, LEVELS, Curve, Difference, Evaluation, Result
 
@@ -90,13 +92,9 @@ def _cell(found: Estimate | None, form: str) -> str:
 
 
 def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]))]
-    first, *rest = widths
-    lines = []
-    for name, *values in cells:
-        columns = [value.rjust(width) for value, width in zip(values, rest, strict=True)]
-        lines.append("  ".join([f"  {name.ljust(first)}", *columns]).rstrip())
-    return lines
+    right = ["left", *["right"] * (len(cells[0]) - 1)]
+    text = tabulate(cells, tablefmt="plain", disable_numparse=True, preserve_whitespace=True, colalign=right)
+    return [f"  {line}".rstrip() for line in text.splitlines()]
 
 
 def _comparisons(evaluation: Evaluation) -> str:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ianvs_specdec.learned.logistic import fit, logit, sigmoid
 from ianvs_specdec.outcomes.recorded import Floats
 
 EPSILON = 1e-6
 NEVER = 1e-9
 RIDGE = 1e-3
 """Draws the slope to 1 and the offset to 0 where the data say nothing, as with scores that separate the labels."""
-STEPS = 50
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Calibration:
     offset: float = 0.0
 
     def __call__(self, scores: Floats) -> Floats:
-        return np.clip(_sigmoid(self.slope * _logit(scores) + self.offset), NEVER, 1 - NEVER)
+        return np.clip(sigmoid(self.slope * logit(scores, EPSILON) + self.offset), NEVER, 1 - NEVER)
 
 
 def fit_calibration(scores: Floats, labels: Floats) -> Calibration:
@@ -35,25 +35,6 @@ def fit_calibration(scores: Floats, labels: Floats) -> Calibration:
 
     Scores whose order is that of chance or worse leave the order as it is: the slope stays above 0.
     """
-    x = np.stack([_logit(scores), np.ones(len(scores))], axis=1)
-    prior = np.array([1.0, 0.0])
-    weights = prior.copy()
-    for _ in range(STEPS):
-        p = _sigmoid(x @ weights)
-        gradient = x.T @ (p - labels) / len(labels) + RIDGE * (weights - prior)
-        hessian = (x * (p * (1 - p))[:, None]).T @ x / len(labels) + RIDGE * np.eye(2)
-        step = np.linalg.solve(hessian, gradient)
-        # Newton's step is long where the curve is flat.
-        weights = weights - step * min(1.0, 4.0 / max(float(np.abs(step).max()), EPSILON))
-        if np.abs(step).max() < 1e-9:
-            break
+    x = np.stack([logit(scores, EPSILON), np.ones(len(scores))], axis=1)
+    weights = fit(x, labels, ridge=np.full(2, RIDGE), prior=np.array([1.0, 0.0]))
     return Calibration(slope=max(float(weights[0]), 1e-3), offset=float(weights[1]))
-
-
-def _logit(scores: Floats) -> Floats:
-    clipped = np.clip(scores, EPSILON, 1 - EPSILON)
-    return np.log(clipped / (1 - clipped))
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return 0.5 * (1.0 + np.tanh(0.5 * x))

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.learned import logistic
 from ianvs_specdec.learned.doubt import EPSILON
 from ianvs_specdec.outcomes.recorded import Floats
 
 RIDGE = 1e-2
 """Draws slopes to 0 where the data say nothing."""
-STEPS = 100
 
 
 def fit(doubts: Mapping[str, Floats], labels: Floats) -> tuple[dict[str, float], float]:
@@ -37,14 +37,13 @@ def fit(doubts: Mapping[str, Floats], labels: Floats) -> tuple[dict[str, float],
 
 
 def logits(doubts: Floats) -> Floats:
-    """As ``routers.doubt.logit``, [queries]."""
-    clipped = doubts.clip(EPSILON, 1 - EPSILON)
-    return np.log(clipped / (1 - clipped))
+    """As ``doubt.logit``, [queries]."""
+    return logistic.logit(doubts, EPSILON)
 
 
 def scores(doubts: Mapping[str, Floats], slopes: Mapping[str, float], offset: float) -> Floats:
-    """As ``routers.doubt.Doubt.score``, [queries]."""
-    return _sigmoid(offset + np.sum([slope * logits(doubts[name]) for name, slope in slopes.items()], axis=0))
+    """As ``doubt.Doubt.score``, [queries]."""
+    return logistic.sigmoid(offset + np.sum([slope * logits(doubts[name]) for name, slope in slopes.items()], axis=0))
 
 
 def cross_fitted(doubts: Mapping[str, Floats], labels: Floats, folds: Sequence[np.ndarray]) -> Floats:
@@ -58,20 +57,7 @@ def cross_fitted(doubts: Mapping[str, Floats], labels: Floats, folds: Sequence[n
 
 
 def _fit(x: Floats, labels: Floats) -> Floats:
-    """Newton's method with an intercept in the last place."""
+    """With an intercept in the last place, which nothing draws to 0."""
     x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    ridge = np.diag([RIDGE] * (x.shape[1] - 1) + [0.0])
-    weights = np.zeros(x.shape[1])
-    for _ in range(STEPS):
-        p = _sigmoid(x @ weights)
-        gradient = x.T @ (p - labels) / len(labels) + ridge @ weights
-        hessian = (x * (p * (1 - p))[:, None]).T @ x / len(labels) + ridge + 1e-9 * np.eye(len(weights))
-        step = np.linalg.solve(hessian, gradient)
-        weights = weights - step * min(1.0, 4.0 / max(float(np.abs(step).max()), 1e-12))
-        if np.abs(step).max() < 1e-9:
-            break
-    return weights
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return 0.5 * (1.0 + np.tanh(0.5 * x))
+    ridge = np.array([RIDGE] * (x.shape[1] - 1) + [0.0])
+    return logistic.fit(x, labels, ridge, prior=np.zeros(x.shape[1]))

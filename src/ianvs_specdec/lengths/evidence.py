@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 LEVELS = 65
 """Level 0 is whether there is a draft at all, level i whether its i-th token is accepted after those before it."""
 
-STRENGTHS = (0.2, 2.0, 64.0)
-"""How many trials the task's rates may count for against those of the running request."""
+REQUEST, TASK, EVERYTHING = 10, 50, 100
+"""Trials that each range remembers. The text at hand changes within sentences, what is asked of a server in hours."""
+
+PRIOR = 2.0
+"""Trials that what is known of a wider range counts for against those of a narrower one."""
 
 
 class Counts:
-    """Trials and misses per level; old ones fade by ``keep`` with every new one."""
+    """Trials and misses per level; of old ones, ``memory`` trials are left."""
 
-    def __init__(self, keep: float) -> None:
-        self._keep = keep
+    def __init__(self, memory: int) -> None:
+        self._keep = 1 - 1 / memory
         self.tried = [0.0] * LEVELS
         self.missed = [0.0] * LEVELS
 
@@ -28,59 +31,34 @@ class Counts:
             self.tried[passed] += weight - 1
             self.missed[passed] += weight
 
+    def rate(self, level: int, prior: float) -> float:
+        """How often that level misses, by these trials and by what was thought before."""
+        return (self.missed[level] + PRIOR * prior) / (self.tried[level] + PRIOR)
+
 
 class Task:
-    """What is known of one kind of request: miss rates that lean on those of all requests."""
+    """What is known of one kind of request: miss rates that lean on those of all requests.
+
+    ``fund``: the seconds that may be spent on asking a drafter again that does not pay for this task.
+    """
 
     def __init__(self, everything: Counts) -> None:
         self._everything = everything
-        self.counts = Counts(0.98)
+        self.counts = Counts(TASK)
         self.fund = 0.0
         self.missing: list[float] = []
         self.settle()
 
     def settle(self) -> None:
-        """Work the miss rates out anew. A level nobody reached is as good as the one before it."""
-        everything, own = self._everything, self.counts
+        """Work the miss rates out anew. A level nobody reached is about as good as the one before it."""
+        everything = self._everything
         pooled = (sum(everything.missed[1:]) + 1) / (sum(everything.tried[1:]) + 2)
-        common = [0.0] * LEVELS
+        common: list[float] = []
         for level in range(LEVELS):
-            prior = 0.5 if level < 2 else (common[level - 1] + pooled) / 2
-            strength = 2 if level < 2 else 4
-            common[level] = (everything.missed[level] + strength * prior) / (everything.tried[level] + strength)
-        foreseen = sum(tried * miss for tried, miss in zip(own.tried[2:], common[2:], strict=True))
-        worse = (sum(own.missed[2:]) + 1) / (foreseen + 1)
-        rates = []
-        for level in range(LEVELS):
-            prior = common[level] if level < 2 else min(common[level] * worse, 1.0)
-            strength = 2 if level < 2 else 4
-            rates.append((own.missed[level] + strength * prior) / (own.tried[level] + strength))
-        self.missing = rates
+            common.append(everything.rate(level, 0.5 if level < 2 else (common[-1] + pooled) / 2))
+        self.missing = [self.counts.rate(level, prior) for level, prior in enumerate(common)]
 
-
-class Trust:
-    """How much a request's own evidence tells, found by prediction: each strength is weighted by how well it foresaw
-    the first guesses of recent steps."""
-
-    def __init__(self) -> None:
-        self._losses = [0.0, 0.0, 0.0]
-        self.weights = [1 / 3, 1 / 3, 1 / 3]
-
-    def learn(self, tried: float, missed: float, prior: float, width: float, failed: bool) -> None:
-        for i, strength in enumerate(STRENGTHS):
-            miss = (missed + strength * prior) / (tried + strength)
-            miss = min(max(miss / (miss + (1 - miss) * width), 0.02), 0.98)
-            self._losses[i] = self._losses[i] * 0.98 - math.log(miss if failed else 1 - miss)
-        least = min(self._losses)
-        raw = [math.exp(least - loss) for loss in self._losses]
-        self.weights = [weight / sum(raw) for weight in raw]
-
-    def trials(self, tried: float) -> float:
-        """How many trials of the running request the task's ``tried`` are worth."""
-        return sum(w * min(s, tried) for w, s in zip(self.weights, STRENGTHS, strict=True))
-
-    def miss(self, tried: float, missed: float, prior: float) -> float:
-        return sum(
-            weight * (missed + strength * prior) / (tried + strength)
-            for weight, strength in zip(self.weights, STRENGTHS, strict=True)
-        )
+    def misses(self, request: Counts) -> Sequence[float]:
+        """The miss rates of a request of this task, as far as it has tried the levels itself."""
+        reached = next((level for level, tried in enumerate(request.tried) if not tried), LEVELS)
+        return [request.rate(level, self.missing[level]) for level in range(reached)] + self.missing[reached:]

@@ -10,76 +10,88 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ianvs_specdec.lengths.costs import Timing
-from ianvs_specdec.lengths.evidence import LEVELS, Counts, Task, Trust
+from ianvs_specdec.lengths.evidence import EVERYTHING, LEVELS, REQUEST, Counts, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ianvs_specdec.decoding.contracts import Stats
 
 BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 SETTLE_EVERY = 8
-"""Steps between two reckonings of what all budgets cost."""
+"""Steps between two reckonings of what all budgets cost: each takes a noticeable part of a small model's step."""
 
-EXPLORE, PROBE = 0.005, 0.005
+EXPLORE, PROBE = 0.01, 0.005
 """Shares of the time that may be lost on budgets that might be better than the best one known, and, per task, on asking
 a drafter again that did not pay."""
 
-RISK = 0.25
-"""How far, in plain steps, a draft may go beyond what the evidence carries: a new task starts with small drafts."""
+LONGEST_REST = 16
+"""Steps for which a drafter that does not pay is not thought about, however little there is in the fund."""
 
-LEAN, DOUBT = 6.0, 0.4
-"""How many steps a budget's own record needs to outweigh the model of all budgets, and how much better than the model
-a budget without a record might be."""
+TOO_SHORT = 8
+"""Tokens: with fewer to come, what a trial teaches is of no use to this request."""
+
+DOUBT = 0.4
+"""By what share the miss rate of a level that was never tried may be lower than it seems."""
 
 WIDTH = 0.2
-"""In a branching tree of n nodes a miss is n ** WIDTH times rarer than in a chain, until its record says more."""
+"""In a branching tree of n nodes a miss is about n ** WIDTH times rarer than in a chain."""
+
+RECENT = 20
+"""Steps over which the size of drafts is averaged."""
+
+FILLED = 0.9
+"""A drafter that uses less of its budget than this share has nothing more to say at a larger one."""
+
+SHORTEST = 1e-9
+"""Seconds: what a clock that did not move is taken for."""
 
 
 @dataclass
 class _Shape:
-    """What came of asking for a budget."""
+    """What came of asking for a budget: how often there was a draft, its nodes on average, its greatest depth."""
 
-    asked: int = 0
+    drafts: int = 0
     nodes: float = 0.0
     depth: int = 0
-    expected: float = 0.0
-    accepted: float = 0.0
 
 
 @dataclass
 class _Option:
-    """A budget as the next step sees it: expected depth, how much rarer misses are than in a chain, seconds."""
+    """A budget: the depth to expect, how much rarer misses are than in a chain, the step's seconds with a draft and
+    without one. As the next step sees it: its seconds and accepted tokens on average."""
 
     budget: int
     depth: float
     width: float
-    factor: float
-    doubt: float
     found: float
     empty: float
     time: float = 0.0
-    rate: float = 0.0
+    accepted: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return (1 + self.accepted) / self.time
 
 
 class Goodput:
     confidence = 0.0
 
     def __init__(self) -> None:
-        self._verify = Timing(growth=0.02)
-        self._draft = Timing(outlook=0.5)
-        self._futile = Timing()
-        self._everything = Counts(0.99)
+        self._verify, self._draft, self._futile = Timing(), Timing(), Timing()
+        self._everything = Counts(EVERYTHING)
         self._tasks: dict[str, Task] = {}
-        self._trust = Trust()
         self._shapes: dict[int, _Shape] = {}
         self._branching = False
         self._scouts = 0.0
+        self._fund = 0.0
         self._options: list[_Option] = []
-        self._age = 0
+        self._plain = 0.0
+        self._until_settled = 0
         self._stats: Stats | None = None
         self._seen = 0
         self._resting = 0
-        self._fund = 0.0
-        self._expected = 0.0
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -91,183 +103,133 @@ class Goodput:
         if stats is self._stats and self._resting > 0:
             self._resting -= 1
             return 0
-        self._catch_up()
+        if self._stats is not None:
+            for index in range(self._seen, len(self._stats.steps)):
+                self._learn(self._stats, index)
+            self._seen = len(self._stats.steps)
         if stats is not self._stats:
             self._stats, self._seen = stats, 0
-            self._request = Counts(0.9)
+            self._request = Counts(REQUEST)
             if stats.task not in self._tasks:
                 self._tasks[stats.task] = Task(self._everything)
             self._task = self._tasks[stats.task]
-            self._age = 0
-        self._resting = 0
-        if stats.remaining < 2 or not self._verify.known(1, samples=2):
+            self._until_settled = self._resting = 0
+        # The first step of all also warms up.
+        if stats.remaining < 2 or self._verify.samples(1) < 2:
             return 0
-        if self._age <= 0:
+        if self._until_settled == 0:
             self._settle(stats)
-            self._age = SETTLE_EVERY
-        self._age -= 1
+            self._until_settled = SETTLE_EVERY
+        self._until_settled -= 1
         return self._choose(stats)
-
-    def _catch_up(self) -> None:
-        stats = self._stats
-        if stats is not None:
-            for index in range(self._seen, len(stats.steps)):
-                self._learn(stats, index)
-            self._seen = len(stats.steps)
 
     def _learn(self, stats: Stats, index: int) -> None:
         step, asked, depth = stats.steps[index], stats.budgets[index], stats.depths[index]
         draft, verify = stats.draft_seconds[index], stats.verify_seconds[index]
-        self._verify.add(step.verified, max(verify, 1e-9), stats.context_tokens)
+        self._verify.add(step.verified, max(verify, SHORTEST), stats.context_tokens)
         timing = self._draft if step.drafted or not asked else self._futile
-        timing.add(asked if step.drafted else 0, max(draft, 1e-9), 0)
+        timing.add(asked if step.drafted else 0, max(draft, SHORTEST), 0)
         self._task.fund += PROBE * (draft + verify)
         self._fund += EXPLORE * (draft + verify)
         if asked == 0:
             return
-        self._scouts += (step.verified - 1 - step.drafted - self._scouts) * 0.1
+        self._scouts += (step.verified - 1 - step.drafted - self._scouts) / RECENT
         self._branching |= depth < step.drafted
-        width = self._width(step.drafted)
-        shape = self._shapes.get(asked)
-        if shape is None:
-            shape = self._shapes[asked] = _Shape()
-            self._age = 0
+        if asked not in self._shapes:
+            self._shapes[asked] = _Shape()
+            self._until_settled = 0
+        shape = self._shapes[asked]
         if step.drafted:
-            shape.asked += 1
-            shape.nodes += (step.drafted - shape.nodes) / min(shape.asked, 20)
+            shape.drafts += 1
+            shape.nodes += (step.drafted - shape.nodes) / min(shape.drafts, RECENT)
             shape.depth = max(shape.depth, depth)
-            shape.expected = shape.expected * 0.95 + self._expected
-            shape.accepted = shape.accepted * 0.95 + step.accepted
         # A drafter that ended its tree by itself missed the level after; one that filled the budget did not.
         ended = step.drafted == 0 or (step.drafted < min(asked, stats.remaining) and depth < shape.depth)
-        failed = step.accepted < depth or ended
-        if step.drafted:
-            request, task = self._request, self._task
-            self._trust.learn(request.tried[1], request.missed[1], task.missing[1], width, step.accepted == 0)
         passed = step.accepted + 1 if step.drafted else 0
+        weight = self._width(step.drafted) if step.drafted else 1.0
         for counts in (self._everything, self._task.counts, self._request):
-            counts.add(passed, failed, width if step.drafted else 1.0)
+            counts.add(passed, step.accepted < depth or ended, weight)
 
     def _width(self, nodes: float) -> float:
         """How much rarer a miss is in a branching tree of that size than in a chain."""
         return max(nodes, 1.0) ** WIDTH if self._branching else 1.0
 
     def _settle(self, stats: Stats) -> None:
+        """What all budgets cost from here on, up to twice as large as any draft so far."""
         self._task.settle()
         context = stats.context_tokens
         self._plain = self._verify.at(1, context) + self._draft.at(0, 0)
         empty = self._verify.at(1 + self._scouts, context) + self._futile.at(0, 0)
-        largest = max([2.0, *(shape.nodes for shape in self._shapes.values())])
+        largest = max([1.0, *(shape.nodes for shape in self._shapes.values())])
         self._options = []
         for budget in BUDGETS:
-            if budget > 2 * largest:
-                break
-            nodes, depth = self._delivered(budget)
-            shape = self._shapes.get(budget)
-            asked, factor = (0, 1.0) if shape is None else (shape.asked, 1.0)
-            if shape is not None and self._branching:
-                factor = (shape.accepted + LEAN) / (shape.expected + LEAN)
-            draft = self._draft.at(budget, 0)
-            found = self._verify.at(1 + nodes + self._scouts, context)
-            doubt = DOUBT / (math.sqrt(1 + asked) if self._branching else 1 + asked)
-            self._options.append(_Option(budget, depth, self._width(nodes), factor, doubt, draft + found, empty))
+            if budget <= 2 * largest:
+                nodes, depth = self._delivered(budget)
+                found = self._draft.at(budget, 0) + self._verify.at(1 + nodes + self._scouts, context)
+                self._options.append(_Option(budget, depth, self._width(nodes), found, empty))
 
     def _delivered(self, budget: int) -> tuple[float, float]:
-        """Nodes and depth to expect of a budget."""
-        shape = self._shapes.get(budget)
-        if shape is not None and shape.asked:
-            return shape.nodes, shape.depth
-        known = sorted(b for b, shape in self._shapes.items() if shape.asked)
+        """Nodes and depth to expect of a budget: what it gave, or what those around it lead to expect."""
+        known = sorted(asked for asked, shape in self._shapes.items() if shape.drafts)
+        if budget in known:
+            return self._shapes[budget].nodes, self._shapes[budget].depth
         if not known:
             return budget, budget
-        above = next((b for b in known if b > budget), None)
-        below = next((b for b in reversed(known) if b < budget), None)
-        if above is None:
+        if budget > known[-1]:
             shape = self._shapes[known[-1]]
-            if shape.nodes < 0.9 * known[-1]:
+            if shape.nodes < FILLED * known[-1]:
                 return shape.nodes, shape.depth
-            more = budget - known[-1] if not self._branching else math.log2(budget / known[-1])
-            return budget, shape.depth + more
-        top = self._shapes[above]
-        nodes = min(budget, top.nodes)
+            return budget, shape.depth + (math.log2(budget / known[-1]) if self._branching else budget - known[-1])
+        above = next(asked for asked in known if asked > budget)
+        nodes = min(budget, self._shapes[above].nodes)
         if not self._branching:
             return nodes, nodes
-        low, base = (self._shapes[below].depth, below) if below is not None else (0, 0.5)
-        return nodes, min(nodes, low + (top.depth - low) * math.log(budget / base) / math.log(above / base))
+        # The depth of a tree grows with the logarithm of its nodes; half a node has none.
+        below = max((asked for asked in known if asked < budget), default=None)
+        low, base = (0, 0.5) if below is None else (self._shapes[below].depth, below)
+        share = math.log(budget / base) / math.log(above / base)
+        return nodes, min(nodes, low + (self._shapes[above].depth - low) * share)
 
     def _choose(self, stats: Stats) -> int:
-        miss = self._misses()
+        miss = self._task.misses(self._request)
         deepest = min(stats.remaining - 1, LEVELS - 1)
-        plain_rate = 1 / self._plain
-        known = self._request.tried[1] + self._trust.trials(self._task.counts.tried[1])
-        bold = self._plain * (1 + RISK * (1 + known) / max(miss[1], 0.01))
-        best, rate, accepted = None, plain_rate, 0.0
-        runner_up, runner_up_rate, runner_up_accepted = None, 0.0, 0.0
         for option in self._options:
             option.time = option.empty + (1 - miss[0]) * (option.found - option.empty)
-            expected = self._tokens(miss, min(option.depth, deepest), option.width) * option.factor
-            option.rate = (1 + expected) / option.time
-            if option.time > bold and runner_up is not None:
-                break
-            if option.rate > rate:
-                best, rate, accepted = option, option.rate, expected
-            if option.rate > runner_up_rate:
-                runner_up, runner_up_rate, runner_up_accepted = option, option.rate, expected
-        self._expected = (accepted / best.factor if best else 0.0) / max(1 - miss[0], 1e-6)
-        if best is None:
-            return self._probe(runner_up, runner_up_accepted, miss[0])
-        if stats.remaining > 8 and self._request.missed[1] < 0.5 * self._request.tried[1]:
-            return self._trial(best, rate, miss, deepest, bold)
-        return best.budget
+            option.accepted = _accepted(miss, min(option.depth, deepest), option.width)
+        best = max(self._options, key=lambda option: option.rate)
+        if best.rate <= 1 / self._plain:
+            return self._probe(best)
+        right_so_far = self._request.missed[1] < 0.5 * self._request.tried[1]
+        return self._trial(best, miss, deepest) if right_so_far and stats.remaining > TOO_SHORT else best.budget
 
-    def _misses(self) -> list[float]:
-        request, missing, trust = self._request, self._task.missing, self._trust
-        miss = list(missing)
-        for level in range(LEVELS):
-            if not request.tried[level]:
-                break
-            miss[level] = trust.miss(request.tried[level], request.missed[level], missing[level])
-        return miss
-
-    def _tokens(self, miss: list[float], depth: float, width: float) -> float:
-        reach, tokens = 1 - miss[0], 0.0
-        for level in range(1, int(depth) + 1):
-            right = (1 - miss[level]) * width
-            reach *= right / (right + miss[level])
-            if reach < 0.01:
-                return tokens
-            tokens += reach
-        if depth > int(depth):
-            tokens += (depth - int(depth)) * reach * (1 - miss[int(depth) + 1])
-        return tokens
-
-    def _probe(self, option: _Option | None, accepted: float, miss0: float) -> int:
+    def _probe(self, option: _Option) -> int:
         """Once in a while, ask a drafter that does not pay again."""
-        if option is None:
-            return 0
-        price = option.time - (1 + accepted) * self._plain
+        price = option.time - (1 + option.accepted) * self._plain
         if self._task.fund >= price:
             self._task.fund -= price
-            self._expected = accepted / max(1 - miss0, 1e-6) / option.factor
             return option.budget
-        self._resting = min(int((price - self._task.fund) / (PROBE * self._plain)), 16)
+        self._resting = min(int((price - self._task.fund) / (PROBE * self._plain)), LONGEST_REST)
         return 0
 
-    def _trial(self, best: _Option, rate: float, miss: list[float], deepest: int, bold: float) -> int:
+    def _trial(self, best: _Option, miss: Sequence[float], deepest: int) -> int:
         """Once in a while, try a budget that might be better than the best one known."""
         tried = self._task.counts.tried
-        hopeful = [m * (1 - DOUBT / math.sqrt(1 + n)) for m, n in zip(miss, tried, strict=True)]
-        choice, choice_hope = best, rate
+        hopeful = [rate * (1 - DOUBT / math.sqrt(1 + times)) for rate, times in zip(miss, tried, strict=True)]
+        choice, hope, price = best, best.rate, 0.0
         for option in self._options:
-            if option.time > bold:
-                break
-            price = option.time * (1 - option.rate / rate)
-            if price > self._fund or option is best:
-                continue
-            hope = self._tokens(hopeful, min(option.depth, deepest), option.width) * option.factor * (1 + option.doubt)
-            if (1 + hope) / option.time > choice_hope:
-                choice, choice_hope = option, (1 + hope) / option.time
-        if choice is not best:
-            self._fund -= choice.time * (1 - choice.rate / rate)
-            self._expected = self._tokens(miss, min(choice.depth, deepest), choice.width) / max(1 - miss[0], 1e-6)
+            loss = option.time * (1 - option.rate / best.rate)
+            rate = (1 + _accepted(hopeful, min(option.depth, deepest), option.width)) / option.time
+            if option is not best and loss <= self._fund and rate > hope:
+                choice, hope, price = option, rate, loss
+        self._fund -= price
         return choice.budget
+
+
+def _accepted(miss: Sequence[float], depth: float, width: float) -> float:
+    """Tokens to expect of a draft of that depth, the last level counted in part."""
+    reach, tokens = 1 - miss[0], 0.0
+    for level in range(1, math.ceil(depth) + 1):
+        right = (1 - miss[level]) * width
+        reach *= right / (right + miss[level])
+        tokens += reach * min(1.0, depth - level + 1)
+    return tokens
