@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -19,6 +20,7 @@ from ianvs_specdec.drafters.eagle import sequence as eagle_sequence
 from ianvs_specdec.drafters.eagle.static import PATHS, limited
 from ianvs_specdec.types import Sampling
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors, save
+from tests.support.few import few
 from tests.support.tiny import tiny_model
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 3]
@@ -321,20 +323,28 @@ def test_a_repetition_penalty_counts_for_the_head_too(target, folder):
         assert penalised.tokens[repeated] != plain.tokens[repeated]
 
 
-@pytest.mark.parametrize(
-    ("label", "tree"), [("eagle", "dynamic"), ("eagle", "static"), ("eagle", "chain"), ("eagle3", "dynamic")]
-)
-@pytest.mark.parametrize(
-    ("sampling", "rule"),
-    [
-        ({}, "rejection"),
-        ({"repetition_penalty": 1.3}, "rejection"),
-        ({"temperature": 1.0, "seed": 5}, "coupled"),
-        ({"temperature": 0.8, "top_k": 9, "top_p": 0.9, "repetition_penalty": 1.2}, "coupled"),
-    ],
-    ids=["greedy", "penalty", "coupled", "coupled-filtered"],
-)
-def test_the_output_is_the_targets_own(target, folder, label, tree, sampling, rule):
+SETTINGS = {
+    "greedy": ({}, "rejection"),
+    "penalty": ({"repetition_penalty": 1.3}, "rejection"),
+    "coupled": ({"temperature": 1.0, "seed": 5}, "coupled"),
+    "filtered": ({"temperature": 0.8, "top_k": 9, "top_p": 0.9, "repetition_penalty": 1.2}, "coupled"),
+}
+OUTPUTS = [
+    (label, tree, settings)
+    for label, tree in (("eagle", "dynamic"), ("eagle", "static"), ("eagle", "chain"), ("eagle3", "dynamic"))
+    for settings in SETTINGS
+]
+FAST_OUTPUTS = {
+    ("eagle", "dynamic", "filtered"),
+    ("eagle", "static", "penalty"),
+    ("eagle", "chain", "coupled"),
+    ("eagle3", "dynamic", "greedy"),
+}
+
+
+@pytest.mark.parametrize(("label", "tree", "settings"), few(OUTPUTS, FAST_OUTPUTS.__contains__))
+def test_the_output_is_the_targets_own(target, folder, label, tree, settings):
+    sampling, rule = SETTINGS[settings]
     drafter = drafters.create("eagle", {"head": folder / label, "tree": tree})
     accepted = 0
     for prompt in ([5], PROMPT):
@@ -371,18 +381,21 @@ def test_a_head_is_fitted_to_a_target_once(target, folder, monkeypatch):
     assert again._head is first._head
 
 
+TRACES = {
+    "eagle1_strong": ("eagle1", {"tree": "static"}),
+    "eagle2_strong_60_7_10": ("eagle1", {"total_tokens": 60, "depth": 7, "top_k": 10}),
+    "eagle3_dv320_60_7_10": ("eagle3", {}),
+}
+
+
 @pytest.mark.parametrize(
-    ("trace", "head", "options"),
-    [
-        ("eagle1_strong", "eagle1", {"tree": "static"}),
-        ("eagle2_strong_60_7_10", "eagle1", {"total_tokens": 60, "depth": 7, "top_k": 10}),
-        ("eagle3_dv320_60_7_10", "eagle3", {}),
-    ],
+    ("trace", "requests"), few(itertools.product(TRACES, [1, None]), lambda case: case[1] is not None)
 )
-def test_trees_and_counts_are_those_of_the_official_implementation(shared, reference_model, trace, head, options):
+def test_trees_and_counts_are_those_of_the_official_implementation(shared, reference_model, trace, requests):
+    head, options = TRACES[trace]
     drafter = drafters.create("eagle", {"head": shared / "reference" / head, **options})
     target = target_of(reference_model)
-    for request in json.loads((shared / "reference" / "traces" / f"{trace}.json").read_text()):
+    for request in json.loads((shared / "reference" / "traces" / f"{trace}.json").read_text())[:requests]:
         prompt = request["prompt"]
         # The official output may end before the last step's tokens do.
         expected = request["output"][len(prompt) :]
