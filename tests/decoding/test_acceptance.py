@@ -233,6 +233,24 @@ def test_a_wrong_acceptance_rule_is_found_out(wrong, shape, sampling):
         assert_follows_the_target(make_rule, shape, sampling, FEW_DRAWS[shape])
 
 
+@pytest.mark.parametrize(("uniform", "accepted"), [(0.166, True), (0.167, False)])
+def test_a_draft_is_accepted_up_to_the_ratio_of_its_probabilities(uniform, accepted, monkeypatch):
+    """0.1 for the target, 0.6 for the draft."""
+    rule = rejection(PLAIN, torch.Generator())
+    monkeypatch.setattr(rule, "_uniform", lambda: uniform)
+    tree = TokenTree.chain(PROMPT[-1], [0], {0: DRAFT_PROBABILITIES[0, PROMPT[-1]]})
+    verdict = rule(tree, torch.stack([TARGET[0, PROMPT[-1]], TARGET[1, 0]]))
+    assert verdict.path == ([0, 1] if accepted else [0])
+
+
+def test_a_draft_that_the_target_rules_out_is_never_accepted(monkeypatch):
+    rule = rejection(Sampling(temperature=1.0, top_k=1), torch.Generator())
+    monkeypatch.setattr(rule, "_uniform", lambda: 0.0)
+    tree = TokenTree.chain(PROMPT[-1], [0], {0: DRAFT_PROBABILITIES[0, PROMPT[-1]]})
+    verdict = rule(tree, torch.stack([TARGET[0, PROMPT[-1]], TARGET[1, 0]]))
+    assert (verdict.path, verdict.token) == ([0], 1)
+
+
 def test_a_sample_never_leaves_the_draft_when_both_agree():
     """p equal to q is the edge case of an empty residual: everything is accepted."""
     generator = torch.Generator().manual_seed(0)
