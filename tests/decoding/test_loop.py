@@ -158,17 +158,19 @@ def test_tokens_are_handed_over_chunk_by_chunk():
     assert [token for chunk in chunks for token in chunk] == result.token_ids
 
 
-def test_near_ties_are_told_by_output_position():
-    """With two equal rows in the output layer the two tokens always tie."""
+@pytest.mark.parametrize(("apart", "near"), [(0, True), (1e-5, True), (1e-2, False)])
+def test_near_ties_are_told_by_output_position(apart, near):
+    """With two equal rows in the output layer the two tokens always tie; with similar ones they may come near it."""
     model = tiny_model(tie_word_embeddings=False)
     with torch.no_grad():
-        model.lm_head.weight[40] = model.lm_head.weight[41] = 3 * model.lm_head.weight[41]
+        model.lm_head.weight[41] *= 3
+        model.lm_head.weight[40] = (1 + apart) * model.lm_head.weight[41]
     free = generated_by_transformers(model, PROMPT, TOKENS)
     tied = [i for i, token in enumerate(free) if token in (40, 41)]
     assert tied
     for drafter, length in ((NONE, FIXED_0), (Guesser(free), lengths.create("fixed:5"))):
         result = decode(HuggingFaceTarget(model), drafter, length, PROMPT, Sampling(max_tokens=TOKENS), eos_ids=[])
-        assert [position for position, _ in result.trace.near_ties] == tied
+        assert [position for position, _ in result.trace.near_ties] == (tied if near else [])
         assert all(gap < 1e-3 for _, gap in result.trace.near_ties)
 
 
@@ -179,6 +181,10 @@ def test_the_context_window_is_respected():
     for drafter in (Guesser(free), Guesser(free, chains_only=True)):
         result = decode(target, drafter, lengths.create("fixed:9"), PROMPT, Sampling(max_tokens=100), eos_ids=[])
         assert (result.token_ids, result.finish_reason) == (free, "length")
+    for budget in (11, 12):  # after 8 tokens of prompt and one of output, 11 fill the window to the last
+        guesser = Guesser(free, chains_only=True)
+        result = decode(target, guesser, lengths.create(f"fixed:{budget}"), PROMPT, Sampling(), eos_ids=[])
+        assert result.trace.steps[0].drafted == 11
     with pytest.raises(ContextWindowError, match=r"20 tokens.*window 20"):
         decode(target, NONE, FIXED_0, list(range(3, 23)), Sampling(), eos_ids=[])
     with pytest.raises(ValueError, match="empty"):
