@@ -27,12 +27,13 @@ MIXES = {
 }
 
 
-# Fast: each drafter on each machine, and every mix three times.
-LATIN = {(m, d, [*MIXES][(i + j) % 3]) for i, m in enumerate(MACHINES) for j, d in enumerate(DRAFTERS)}
+# Fast: each drafter on each machine, and every mix three times or more.
+FAST = {(m, d, [*MIXES][(i + j) % 3]) for i, m in enumerate(MACHINES) for j, d in enumerate(DRAFTERS)}
+FAST |= {("dear drafts", "rarely finds something", "half of four")}
 
 
 @pytest.mark.parametrize(
-    ("machine", "drafter", "kinds"), few(itertools.product(MACHINES, DRAFTERS, MIXES), LATIN.__contains__)
+    ("machine", "drafter", "kinds"), few(itertools.product(MACHINES, DRAFTERS, MIXES), FAST.__contains__)
 )
 def test_within_five_percent_of_hindsight_and_never_three_percent_slower_than_nothing(machine, drafter, kinds):
     clock, (drafts, hits) = MACHINES[machine], DRAFTERS[drafter]
