@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from ianvs_specdec.errors import UserError
+from tests.support.few import few
 from tests.support.paths import ROOT
 
 
@@ -31,22 +32,25 @@ def load(options):
         return {{"output": output, "seconds": 0.5, "steps": 3, "emitted": [len(output) - 2, 1, 1], "prefills": 0}}
     return {{"scripted": "1.0", "transformers": "4"}}, decode
 
-serve(load)
+serve(load, with_torch={with_torch})
 """
 
 
 @pytest.fixture
-def scripted(tmp_path):
-    """A driver that speaks the protocol without a model."""
+def scripted(tmp_path, request):
+    """A driver that speaks the protocol without a model; its parameter says whether it imports torch."""
     from bench.official.process import Driver
 
     script = tmp_path / "scripted.py"
-    script.write_text(SCRIPTED.format(folder=str(ROOT / "bench" / "official")))
+    script.write_text(
+        SCRIPTED.format(folder=str(ROOT / "bench" / "official"), with_torch=getattr(request, "param", False))
+    )
     command = [sys.executable, str(script), "--model", str(tmp_path)]
     with Driver("scripted", command, tmp_path / "scripted.log", threads=1) as driver:
         yield driver
 
 
+@pytest.mark.parametrize("scripted", few([False, True], lambda torch: not torch), indirect=True, ids=str)
 def test_a_driver_answers_and_its_prints_do_not_disturb(scripted, tmp_path):
     scripted.start()
     assert scripted.versions == {"scripted": "1.0", "transformers": "4"}

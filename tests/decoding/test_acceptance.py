@@ -1,12 +1,13 @@
 """Whatever is drafted, the emitted tokens must be distributed as the target's own samples.
 
-Each case draws a few thousand token pairs through the acceptance rule and compares them, by a chi-square test, with the
+Each case draws many token pairs through the acceptance rule and compares them, by a chi-square test, with the
 exact distribution computed from transformers' own processors. The same check rejects deliberately wrong acceptance
-rules.
+rules with as few draws as the fast cases have.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import pytest
@@ -16,6 +17,7 @@ from ianvs_specdec.decoding import TokenTree, acceptance
 from ianvs_specdec.decoding.acceptance import Greedy, Rejection
 from ianvs_specdec.decoding.sampling import Noise, Processor
 from ianvs_specdec.types import Sampling
+from tests.support.few import few
 
 from .test_sampling import by_transformers
 
@@ -54,6 +56,9 @@ TREE_WITH_REPLACEMENT = Shape(3, 2, drawn=True, with_replacement=True)
 TREE_OF_BEST = Shape(3, 2, drawn=False)
 GUESSES = Shape(5, 2, drawn=False, guesses=True)
 SHAPES = [CHAIN, CHAIN_OF_BEST, TREE, WIDE_TREE, TREE_WITH_REPLACEMENT, TREE_OF_BEST, GUESSES]
+FEW_DRAWS = {**dict.fromkeys(SHAPES, 700), TREE_OF_BEST: 1300, WIDE_TREE: 2000}
+"""With which each wrong rule is found out."""
+
 PLAIN = Sampling(temperature=1.0)
 FILTERED = [
     Sampling(temperature=0.7, top_k=3),
@@ -113,7 +118,7 @@ def chi_square_p_value(counts, expected):
     return float(torch.special.gammaincc(torch.tensor((len(counts) - 1) / 2), statistic / 2))
 
 
-def assert_follows_the_target(make_rule, shape, sampling, draws=DRAWS):
+def assert_follows_the_target(make_rule, shape, sampling, draws):
     """Two output tokens at a time: emitted by the rule or, where it emitted only one, the second from the next step."""
     generator = torch.Generator().manual_seed(11)
     counts = torch.zeros(VOCABULARY, VOCABULARY)
@@ -132,15 +137,22 @@ def assert_follows_the_target(make_rule, shape, sampling, draws=DRAWS):
     assert p_value > 0.001, f"emitted tokens do not follow the target: chi-square p = {p_value:.2g}"
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_sampling_follows_the_target(shape):
-    assert_follows_the_target(rejection, shape, PLAIN)
+def draws_of(cases):
+    """Each case with few draws, and slow with many; its first value is the shape."""
+    many = [(*case, draws) for case in cases for draws in (FEW_DRAWS[case[0]], DRAWS)]
+    return few(many, lambda case: case[-1] < DRAWS)
 
 
-@pytest.mark.parametrize("sampling", FILTERED, ids=str)
-@pytest.mark.parametrize("shape", [CHAIN, TREE_OF_BEST], ids=str)
-def test_sampling_with_filters_and_penalty_follows_the_target(shape, sampling):
-    assert_follows_the_target(rejection, shape, sampling)
+@pytest.mark.parametrize(("shape", "draws"), draws_of([(shape,) for shape in SHAPES]), ids=str)
+def test_sampling_follows_the_target(shape, draws):
+    assert_follows_the_target(rejection, shape, PLAIN, draws)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sampling", "draws"), draws_of(itertools.product([CHAIN, TREE_OF_BEST], FILTERED)), ids=str
+)
+def test_sampling_with_filters_and_penalty_follows_the_target(shape, sampling, draws):
+    assert_follows_the_target(rejection, shape, sampling, draws)
 
 
 class AcceptAlways(Rejection):
@@ -218,7 +230,25 @@ def test_a_wrong_acceptance_rule_is_found_out(wrong, shape, sampling):
         return wrong(Processor(sampling, PROMPT, generator.device), generator)
 
     with pytest.raises(AssertionError, match=r"do not follow|probability 0"):
-        assert_follows_the_target(make_rule, shape, sampling, draws=2000)
+        assert_follows_the_target(make_rule, shape, sampling, FEW_DRAWS[shape])
+
+
+@pytest.mark.parametrize(("uniform", "accepted"), [(0.166, True), (0.167, False)])
+def test_a_draft_is_accepted_up_to_the_ratio_of_its_probabilities(uniform, accepted, monkeypatch):
+    """0.1 for the target, 0.6 for the draft."""
+    rule = rejection(PLAIN, torch.Generator())
+    monkeypatch.setattr(rule, "_uniform", lambda: uniform)
+    tree = TokenTree.chain(PROMPT[-1], [0], {0: DRAFT_PROBABILITIES[0, PROMPT[-1]]})
+    verdict = rule(tree, torch.stack([TARGET[0, PROMPT[-1]], TARGET[1, 0]]))
+    assert verdict.path == ([0, 1] if accepted else [0])
+
+
+def test_a_draft_that_the_target_rules_out_is_never_accepted(monkeypatch):
+    rule = rejection(Sampling(temperature=1.0, top_k=1), torch.Generator())
+    monkeypatch.setattr(rule, "_uniform", lambda: 0.0)
+    tree = TokenTree.chain(PROMPT[-1], [0], {0: DRAFT_PROBABILITIES[0, PROMPT[-1]]})
+    verdict = rule(tree, torch.stack([TARGET[0, PROMPT[-1]], TARGET[1, 0]]))
+    assert (verdict.path, verdict.token) == ([0], 1)
 
 
 def test_a_sample_never_leaves_the_draft_when_both_agree():

@@ -13,11 +13,12 @@ from ianvs_specdec.decoding import TokenTree, acceptance
 from ianvs_specdec.decoding.acceptance import Coupled, Verdict
 from ianvs_specdec.decoding.sampling import Noise, Processor
 from ianvs_specdec.types import Sampling
+from tests.support.few import few
 
 from .test_acceptance import DRAFT, FILTERED, PLAIN, PROMPT, TARGET, VOCABULARY, chi_square_p_value, exact_pairs
 
 CPU = torch.device("cpu")
-DRAWS = 2000
+FEW_DRAWS, DRAWS = 700, 2000
 SHAPES = ("nothing", "chain", "tree", "blind tree")
 
 
@@ -67,11 +68,11 @@ def outputs(make_rule, shape, sampling, draws, count):
     return [emitted(make_rule(sampling, noise), shape, noise, rng, count) for noise in noises]
 
 
-def assert_follows_the_target(make_rule, shape, sampling):
+def assert_follows_the_target(make_rule, shape, sampling, draws=FEW_DRAWS):
     counts = torch.zeros(VOCABULARY, VOCABULARY)
-    for first, second in outputs(make_rule, shape, sampling, DRAWS, 2):
+    for first, second in outputs(make_rule, shape, sampling, draws, 2):
         counts[first, second] += 1
-    p_value = chi_square_p_value(counts, exact_pairs(sampling) * DRAWS)
+    p_value = chi_square_p_value(counts, exact_pairs(sampling) * draws)
     assert p_value > 0.001, f"emitted tokens do not follow the target: chi-square p = {p_value:.2g}"
 
 
@@ -80,10 +81,11 @@ def assert_does_not_depend_on_drafts(make_rule, shape, sampling, draws=100):
     assert outputs(make_rule, shape, sampling, draws, 4) == alone, "the output depends on the drafts"
 
 
+@pytest.mark.parametrize("draws", few([FEW_DRAWS, DRAWS], FEW_DRAWS.__eq__))
 @pytest.mark.parametrize("sampling", [PLAIN, *FILTERED], ids=str)
-def test_over_seeds_the_output_follows_the_target(sampling):
+def test_over_seeds_the_output_follows_the_target(sampling, draws):
     """With the tree, which stands for all shapes since the output does not depend on them."""
-    assert_follows_the_target(coupled, "tree", sampling)
+    assert_follows_the_target(coupled, "tree", sampling, draws)
 
 
 @pytest.mark.parametrize("sampling", [PLAIN, *FILTERED], ids=str)

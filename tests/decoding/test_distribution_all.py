@@ -12,11 +12,13 @@ from ianvs_specdec.decoding import decode, target_of
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.types import Sampling
 from tests.support.drafters import CASES, DEEP, DRAWING, Workshop, noisy
+from tests.support.few import few
 from tests.support.tiny import tiny_model
 
 from .test_acceptance import chi_square_p_value
 
 VOCABULARY = 6
+FEW_DRAWS, DRAWS = 250, 500
 PROMPT = [3, 4, 5, 3, 4]
 TEMPERATURE = 3.0  # at which the small target is undecided enough for every mistake to show
 
@@ -63,7 +65,7 @@ def exact_pairs(model):
     return torch.einsum("a,ab,abc->bc", first, second, third)
 
 
-def assert_follows_the_target(made, drafter, length, draws=500):
+def assert_follows_the_target(made, drafter, length, draws=DRAWS):
     target, _, exact = made
     counts, trees = torch.zeros_like(exact), []
     for seed in range(draws):
@@ -75,12 +77,21 @@ def assert_follows_the_target(made, drafter, length, draws=500):
     return trees
 
 
-@pytest.mark.parametrize(("nodes", "confidence"), [(3, 0.0), (12, 0.1)])
-@pytest.mark.parametrize("label", sorted(DRAWING))
-def test_drawn_drafts_leave_the_targets_distribution_as_it_is(label, nodes, confidence, small):
+CHEAP = ("draft_model", "draft_model-tree", "eagle-static")
+BUDGETS = few(
+    [
+        *((label, 12, 0.1, FEW_DRAWS) for label in CHEAP),
+        *((label, *budget, DRAWS) for label in sorted(DRAWING) for budget in ((3, 0.0), (12, 0.1))),
+    ],
+    lambda case: case[-1] == FEW_DRAWS,
+)
+
+
+@pytest.mark.parametrize(("label", "nodes", "confidence", "draws"), BUDGETS)
+def test_drawn_drafts_leave_the_targets_distribution_as_it_is(label, nodes, confidence, draws, small):
     made = small(7 if label in DEEP else 1)
     drafter, _ = made[1].create(label)
-    trees = assert_follows_the_target(made, drafter, Sure(nodes, confidence))
+    trees = assert_follows_the_target(made, drafter, Sure(nodes, confidence), draws)
     assert all(tree.probabilities for tree in trees if len(tree) > 1)
     assert len({len(tree) for tree in trees}) > 1 or not confidence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ianvs_specdec.decoding.sampling import Processor
+from ianvs_specdec.decoding.sampling import Processor, top_p_filter
 from ianvs_specdec.types import Sampling
 
 SETTINGS = [
@@ -56,3 +56,10 @@ def test_greedy_scores_carry_the_penalty():
     processor.extend(2)
     torch.testing.assert_close(processor.scores(logits), by_transformers(sampling, [0, 2], logits))
     assert int(processor.scores(logits).argmax()) == 1
+
+
+def test_top_p_keeps_no_more_than_what_reaches_it():
+    """Four tokens of a quarter each: two of them are a half."""
+    assert int(top_p_filter(torch.zeros(4), 0.5).isfinite().sum()) == 2
+    assert int(top_p_filter(torch.zeros(4), 0.51).isfinite().sum()) == 3
+    assert int(top_p_filter(torch.zeros(4), 0.0).isfinite().sum()) == 1

@@ -72,6 +72,11 @@ def test_without_strings_nothing_is_decoded():
     assert StopStrings(refuse, ("",))([1, 2, 3]) is None
 
 
+def test_a_text_is_cut_at_the_earliest_stop_string_and_left_whole_without_one():
+    stop = StopStrings(str, ("cd", "bc"))
+    assert [stop.trim(text) for text in ("abcd", "acdbc", "cd", "abd", "")] == ["a", "a", "", "abd", ""]
+
+
 def test_the_earliest_end_wins():
     def after_two(ids):
         return 2 if len(ids) >= 2 else None

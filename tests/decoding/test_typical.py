@@ -37,6 +37,19 @@ def test_by_hand():
     assert judged(TokenTree.chain(9, [1]), [0.85, 0.12, 0.03, 0.0], SURE).path == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("distribution", "draft", "accepted"),
+    [
+        ([0.8, 0.1, 0.05, 0.05], 1, True),  # above the ceiling of 0.09
+        ([0.8, 0.085, 0.06, 0.055], 1, False),
+        ([0.4, 0.3, 0.21, 0.09], 3, True),  # entropy 1.27, threshold 0.0841
+        ([0.4, 0.3, 0.22, 0.08], 3, False),  # entropy 1.26, threshold 0.0849
+    ],
+)
+def test_just_above_and_just_below_the_threshold(distribution, draft, accepted):
+    assert judged(TokenTree.chain(9, [draft]), distribution, SURE).path == ([0, 1] if accepted else [0])
+
+
 def test_the_less_decided_the_target_the_less_it_takes():
     """0.05 is rejected beside 0.9 and accepted beside nineteen others: the threshold is a share of exp(-entropy)."""
     one_of_many = [0.05] * 20

@@ -1,16 +1,14 @@
-"""EAGLE: what is drafted against the definition and against the official implementation's traces; losslessness."""
+"""EAGLE: what is drafted, against the definition."""
 
 from __future__ import annotations
 
-import json
 import math
 import random
-from copy import deepcopy
 
 import pytest
 import torch
 
-from ianvs_specdec import drafters, lengths
+from ianvs_specdec import drafters
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, TokenTree, decode, target_of
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.drafters.eagle import drafter as eagle
@@ -18,28 +16,8 @@ from ianvs_specdec.drafters.eagle import head as eagle_head
 from ianvs_specdec.drafters.eagle import sequence as eagle_sequence
 from ianvs_specdec.drafters.eagle.static import PATHS, limited
 from ianvs_specdec.types import Sampling
-from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors, save
-from tests.support.tiny import tiny_model
-
-PROMPT = [5, 9, 14, 3, 22, 9, 14, 3]
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
-HEADS = {
-    "eagle": (False, {}),
-    "eagle-plain": (False, {"bias": False, "num_key_value_heads": 4}),
-    "eagle-biased": (False, {"qkv_bias": True, "rope_theta": 500000.0, "rope_scaling": LLAMA3}),
-    "eagle3": (True, {"draft_vocab_size": 15}),
-    "eagle3-whole": (True, {"qkv_bias": True}),
-}
-
-
-def wide(name="llama", layers=7, **overrides):
-    return tiny_model(name, num_hidden_layers=layers, vocab_size=VOCABULARY, initializer_range=0.15, **overrides)
+from tests.drafters.eagle_heads import HEADS, PROMPT, run, save_heads, wide
+from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +32,7 @@ def target(model):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Every head of ``HEADS`` in a folder of its name."""
-    root = tmp_path_factory.mktemp("heads")
-    for label, (eagle3, changes) in HEADS.items():
-        config = {**CONFIG, **changes}
-        save(root / label, random_tensors(config, eagle3), config)
-    return root
+    return save_heads(tmp_path_factory.mktemp("heads"))
 
 
 def oracle_of(model, label):
@@ -70,20 +43,6 @@ def oracle_of(model, label):
 
 def paths(tree: TokenTree) -> list[tuple[int, ...]]:
     return [tuple(tree.tokens[i] for i in tree.path_to(node)[1:]) for node in range(1, len(tree))]
-
-
-def run(target, drafter, prompt=PROMPT, length="full", rule="rejection", eos=(), **sampling):
-    """Every verified tree with the text up to its root, and what was decoded."""
-    trees: list[TokenTree] = []
-    sampling = Sampling(**{"max_tokens": 16, **sampling})
-    result = decode(
-        target, drafter, lengths.create(length), prompt, sampling, eos_ids=eos, trace_trees=trees, rule=rule
-    )
-    texts, text = [], [*prompt, result.token_ids[0]]
-    for step in result.trace.steps:
-        texts.append(list(text))
-        text += result.token_ids[len(text) - len(prompt) :][: step.emitted]
-    return list(zip(texts, trees, strict=True)), result
 
 
 def forced(target, drafter, steps=5):
@@ -319,76 +278,3 @@ def test_a_repetition_penalty_counts_for_the_head_too(target, folder):
         repeated = next(i for i, token in enumerate(plain.tokens) if i and token in text)
         assert penalised.tokens[:repeated] == plain.tokens[:repeated]
         assert penalised.tokens[repeated] != plain.tokens[repeated]
-
-
-@pytest.mark.parametrize(
-    ("label", "tree"), [("eagle", "dynamic"), ("eagle", "static"), ("eagle", "chain"), ("eagle3", "dynamic")]
-)
-@pytest.mark.parametrize(
-    ("sampling", "rule"),
-    [
-        ({}, "rejection"),
-        ({"repetition_penalty": 1.3}, "rejection"),
-        ({"temperature": 1.0, "seed": 5}, "coupled"),
-        ({"temperature": 0.8, "top_k": 9, "top_p": 0.9, "repetition_penalty": 1.2}, "coupled"),
-    ],
-    ids=["greedy", "penalty", "coupled", "coupled-filtered"],
-)
-def test_the_output_is_the_targets_own(target, folder, label, tree, sampling, rule):
-    drafter = drafters.create("eagle", {"head": folder / label, "tree": tree})
-    accepted = 0
-    for prompt in ([5], PROMPT):
-        expected = run(target, drafters.create("autoregressive"), prompt, "fixed:0", rule, [2], **sampling)[1]
-        for length in ("full", "fixed:3"):
-            result = run(target, drafter, prompt, length, rule, [2], **sampling)[1]
-            assert result.token_ids == expected.token_ids
-            accepted += sum(step.accepted for step in result.trace.steps)
-    assert accepted > 0 or tree == "chain"
-
-
-def test_rejection_sampling_and_half_precision_run(model, target, folder):
-    for typed in (target, target_of(deepcopy(model).to(torch.bfloat16)), target_of(deepcopy(model).double())):
-        for tree in ("dynamic", "static", "chain"):
-            drafter = drafters.create("eagle", {"head": folder / "eagle3", "tree": tree})
-            for sampling in ({}, {"temperature": 1.0, "top_p": 0.9}):
-                assert len(run(typed, drafter, max_tokens=6, **sampling)[1].token_ids) == 6
-
-
-def test_the_context_window_ends_drafts(folder):
-    target = target_of(wide(max_position_embeddings=20))
-    drafter = drafters.create("eagle", {"head": folder / "eagle"})
-    expected = run(target, drafters.create("autoregressive"), length="fixed:0")[1]
-    assert run(target, drafter)[1].token_ids == expected.token_ids
-    assert len(expected.token_ids) == 12
-
-
-def test_a_head_is_fitted_to_a_target_once(target, folder, monkeypatch):
-    first = drafters.create("eagle", {"head": folder / "eagle"})
-    first.prepare(target)
-    monkeypatch.setattr(eagle.EagleCheckpoint, "read", lambda folder: pytest.fail("read again"))
-    again = drafters.create("eagle", {"head": str(folder / "eagle")})
-    again.prepare(target)
-    assert again._head is first._head
-
-
-@pytest.mark.parametrize(
-    ("trace", "head", "options"),
-    [
-        ("eagle1_strong", "eagle1", {"tree": "static"}),
-        ("eagle2_strong_60_7_10", "eagle1", {"total_tokens": 60, "depth": 7, "eagle_topk": 10}),
-        ("eagle3_dv320_60_7_10", "eagle3", {}),
-    ],
-)
-def test_trees_and_counts_are_those_of_the_official_implementation(shared, reference_model, trace, head, options):
-    drafter = drafters.create("eagle", {"head": shared / "reference" / head, **options})
-    target = target_of(reference_model)
-    for request in json.loads((shared / "reference" / "traces" / f"{trace}.json").read_text()):
-        prompt = request["prompt"]
-        # The official output may end before the last step's tokens do.
-        expected = request["output"][len(prompt) :]
-        steps, result = run(target, drafter, prompt, eos=[2], max_tokens=len(expected) + 1)
-        assert result.token_ids[: len(expected)] == expected
-        assert [step.emitted for step in result.trace.steps] == [step["emitted"] for step in request["steps"]]
-        for (_, tree), step in zip(steps, request["steps"], strict=True):
-            assert tree.tokens == step["tree"]
-            assert tree.depths == step.get("depth", tree.depths)

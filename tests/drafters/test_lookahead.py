@@ -14,6 +14,7 @@ from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
 from ianvs_specdec.drafters.lookahead.official import Pool, Window
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
+from tests.support.few import few
 from tests.support.tiny import VOCABULARY, tiny_model
 
 BEST = 9.0
@@ -248,8 +249,13 @@ class Uneven:
 
 
 # ALiBi, verified branch by branch; a state that cannot be rolled back; a window that ends within the output.
-@pytest.mark.parametrize("architecture", ["llama", "bloom", "mamba", "gpt2"])
-@pytest.mark.parametrize("start", ["official", "prompt"])
+@pytest.mark.parametrize(
+    ("start", "architecture"),
+    few(
+        itertools.product(["official", "prompt"], ["llama", "bloom", "mamba", "gpt2"]),
+        lambda case: case in {("official", "llama"), ("prompt", "mamba"), ("prompt", "gpt2")},
+    ),
+)
 def test_output_is_the_targets_own_however_uneven_the_steps(start, architecture):
     model = tiny_model(architecture)
     target = target_of(model)

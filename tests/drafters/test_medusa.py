@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -14,6 +15,7 @@ from ianvs_specdec.drafters.medusa.drafter import STATIC_PATHS
 from ianvs_specdec.drafters.medusa.heads import MedusaHeads
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
+from tests.support.few import few
 from tests.support.tiny import VOCABULARY, tiny_model
 
 HIDDEN = 32
@@ -234,19 +236,21 @@ def heads(target, tmp_path_factory):
     return save(tmp_path_factory.mktemp("heads"), tensors, medusa_num_heads=3, medusa_num_layers=1)
 
 
-@pytest.mark.parametrize("tree", ["dynamic", "static", "chain"])
+SETTINGS = {
+    "greedy": (Sampling(max_tokens=24), "rejection"),
+    "penalty": (Sampling(max_tokens=24, repetition_penalty=1.3), "rejection"),
+    "greedy-typical": (Sampling(max_tokens=24), "typical"),
+    "coupled": (Sampling(max_tokens=24, temperature=1.0, seed=5), "coupled"),
+    "filtered": (Sampling(max_tokens=24, temperature=0.8, top_k=20, top_p=0.9, repetition_penalty=1.2), "coupled"),
+}
+FAST = {("dynamic", "greedy"), ("dynamic", "filtered"), ("static", "penalty"), ("chain", "greedy-typical")}
+
+
 @pytest.mark.parametrize(
-    ("sampling", "rule"),
-    [
-        (Sampling(max_tokens=24), "rejection"),
-        (Sampling(max_tokens=24, repetition_penalty=1.3), "rejection"),
-        (Sampling(max_tokens=24), "typical"),
-        (Sampling(max_tokens=24, temperature=1.0, seed=5), "coupled"),
-        (Sampling(max_tokens=24, temperature=0.8, top_k=20, top_p=0.9, repetition_penalty=1.2), "coupled"),
-    ],
-    ids=["greedy", "penalty", "greedy-typical", "coupled", "coupled-filtered"],
+    ("tree", "settings"), few(itertools.product(("dynamic", "static", "chain"), SETTINGS), FAST.__contains__)
 )
-def test_the_output_is_the_targets_own(target, heads, tree, sampling, rule):
+def test_the_output_is_the_targets_own(target, heads, tree, settings):
+    sampling, rule = SETTINGS[settings]
     medusa = drafters.create("medusa", {"head": heads, "tree": tree})
     accepted = 0
     for prompt in PROMPTS:

@@ -11,6 +11,7 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Output, TokenTree, decode
 from ianvs_specdec.drafters.predicted_output import PredictedOutput
 from ianvs_specdec.types import Sampling
+from tests.support.few import few
 from tests.support.tiny import tiny_model
 
 TEXT = list(range(100, 200))
@@ -113,11 +114,14 @@ def target():
 
 @pytest.mark.parametrize(
     ("sampling", "rule"),
-    [
-        (Sampling(max_tokens=40), "rejection"),
-        (Sampling(max_tokens=40, repetition_penalty=1.3), "rejection"),
-        (Sampling(max_tokens=40, temperature=1.0, seed=5), "coupled"),
-    ],
+    few(
+        [
+            (Sampling(max_tokens=40), "rejection"),
+            (Sampling(max_tokens=40, repetition_penalty=1.3), "rejection"),
+            (Sampling(max_tokens=40, temperature=1.0, seed=5), "coupled"),
+        ],
+        lambda case: case[0].repetition_penalty == 1,
+    ),
     ids=["greedy", "penalty", "coupled"],
 )
 def test_the_output_is_the_targets_own_and_a_right_prediction_makes_it_quick(target, sampling, rule):

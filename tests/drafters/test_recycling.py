@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -11,6 +12,7 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Observation, Output, TokenTree, decode
 from ianvs_specdec.drafters import recycling
 from ianvs_specdec.types import Sampling
+from tests.support.few import few
 from tests.support.tiny import VOCABULARY, tiny_model
 
 PROMPTS = [[5], [7, 7], [5, 9, 14, 3, 22, 9, 14, 31]]
@@ -168,18 +170,19 @@ def target():
     return HuggingFaceTarget(tiny_model())
 
 
+SAMPLINGS = {
+    "greedy": Sampling(max_tokens=40),
+    "penalty": Sampling(max_tokens=40, repetition_penalty=1.3),
+    "coupled": Sampling(max_tokens=40, temperature=0.3, seed=5),
+}
+FAST = {("full", "greedy"), ("fixed:3", "penalty"), ("full", "coupled"), ("fixed:1", "greedy")}
+
+
 @pytest.mark.parametrize(
-    "sampling",
-    [
-        Sampling(max_tokens=40),
-        Sampling(max_tokens=40, repetition_penalty=1.3),
-        Sampling(max_tokens=40, temperature=0.3, seed=5),
-    ],
-    ids=["greedy", "penalty", "coupled"],
+    ("length", "settings"), few(itertools.product(["full", "fixed:1", "fixed:3"], SAMPLINGS), FAST.__contains__)
 )
-@pytest.mark.parametrize("length", ["full", "fixed:1", "fixed:3"])
-def test_the_output_is_the_targets_own(target, sampling, length):
-    drafter, accepted = create(), 0
+def test_the_output_is_the_targets_own(target, length, settings):
+    sampling, drafter, accepted = SAMPLINGS[settings], create(), 0
     for prompt in PROMPTS:
         expected = decode(target, NONE, FIXED_0, prompt, sampling, eos_ids=[2], rule="coupled")
         result = decode(target, drafter, lengths.create(length), prompt, sampling, eos_ids=[2], rule="coupled")

@@ -79,6 +79,7 @@ class VllmProcess:
         self._waiting: dict[int, queue.SimpleQueue[Message | None]] = {}
         self._sending, self._mutex = threading.Lock(), threading.Lock()
         self._over = False
+        self._reader: threading.Thread | None = None
         with os.fdopen(handle, "wb") as stderr:
             # In a session of its own: an interrupt is for this process, which then ends that one.
             self._process = subprocess.Popen(
@@ -108,7 +109,8 @@ class VllmProcess:
         if "failed" in message:
             raise UserError(f"vLLM cannot load the model: {with_hint(message['failed'])} (its log: {self.log})")
         self.ready = message["ready"]
-        threading.Thread(target=self._dispatch, name="vllm-answers", daemon=True).start()
+        self._reader = threading.Thread(target=self._dispatch, name="vllm-answers", daemon=True)
+        self._reader.start()
 
     @property
     def pid(self) -> int:
@@ -160,6 +162,8 @@ class VllmProcess:
                 time.sleep(0.02)
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._reader is None:
+            self._output.close()
         if self._process.returncode == 0:
             self.log.unlink(missing_ok=True)
 
@@ -177,16 +181,17 @@ class VllmProcess:
 
     def _dispatch(self) -> None:
         """Hand each line to the request that it answers, and the end to all of them. Runs in a thread of its own."""
-        for line in self._output:
-            try:
-                message = json.loads(line)
-            except ValueError:
-                # The line that the process was writing when it was killed.
-                continue
-            with self._mutex:
-                lines = self._waiting.get(message["id"])
-            if lines is not None:
-                lines.put(message)
+        with self._output as output:
+            for line in output:
+                try:
+                    message = json.loads(line)
+                except ValueError:
+                    # The line that the process was writing when it was killed.
+                    continue
+                with self._mutex:
+                    lines = self._waiting.get(message["id"])
+                if lines is not None:
+                    lines.put(message)
         with self._mutex:
             self._over = True
             for lines in self._waiting.values():

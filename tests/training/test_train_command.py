@@ -1,0 +1,266 @@
+"""``specdec train`` on a tiny scale: what heads learn from, the official files they end up in, and wrong usage."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import load_file  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: E402
+
+from ianvs_specdec import cli  # noqa: E402
+from ianvs_specdec.training import corpus, lm  # noqa: E402
+from ianvs_specdec.training.heads import conversations, loop  # noqa: E402
+from ianvs_specdec.training.heads.conversations import Conversation  # noqa: E402
+from ianvs_specdec.training.heads.teacher import Teacher  # noqa: E402
+from tests.support.few import few  # noqa: E402
+from tests.support.paths import shared_file  # noqa: E402
+
+HIDDEN, VOCABULARY = 32, 300
+SHAPE = lm.ModelRecipe(hidden=HIDDEN, layers=7, heads=4, kv_heads=2, intermediate=48, minutes=1)
+
+ATTENTION = {"q_proj": (32, 32), "k_proj": (16, 32), "v_proj": (16, 32), "o_proj": (32, 32)}
+MLP = {"gate_proj": (48, 32), "up_proj": (48, 32), "down_proj": (32, 48)}
+EAGLE = {
+    "embed_tokens.weight": (VOCABULARY, 32),
+    "fc.weight": (32, 64),
+    **{f"layers.0.self_attn.{name}.weight": shape for name, shape in ATTENTION.items()},
+    **{f"layers.0.mlp.{name}.weight": shape for name, shape in MLP.items()},
+    "layers.0.post_attention_layernorm.weight": (32,),
+}
+EAGLE3 = {
+    "fc.weight": (32, 96),
+    **{f"midlayer.self_attn.{name}.weight": (rows, 64) for name, (rows, _) in ATTENTION.items()},
+    "midlayer.self_attn.o_proj.weight": (32, 32),
+    **{f"midlayer.mlp.{name}.weight": shape for name, shape in MLP.items()},
+    **{f"midlayer.{name}.weight": (32,) for name in ("hidden_norm", "input_layernorm", "post_attention_layernorm")},
+    "norm.weight": (32,),
+    "lm_head.weight": (VOCABULARY, 32),
+}
+MEDUSA = {
+    key: shape
+    for i in range(3)
+    for key, shape in (
+        (f"{i}.0.linear.weight", (32, 32)),
+        (f"{i}.0.linear.bias", (32,)),
+        (f"{i}.1.weight", (VOCABULARY, 32)),
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "target"
+    corpus.train_tokenizer(folder, vocabulary=VOCABULARY, seed=1, conversations=300)
+    torch.manual_seed(3)
+    model = lm.build(SHAPE, AutoTokenizer.from_pretrained(folder), 7)
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.4)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teacher(target: Path) -> Teacher:
+    return Teacher(target, device="cpu", length=96, answer=12)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "lines.jsonl"
+    rows: list[dict] = []
+    for i in range(6):
+        rows += [{"turns": [f"How many is {i}?", "And then?"]}, {"prompt": f"Count {i}"}, {"prompt": [7, 8, 9 + i]}]
+        rows += [{"text": f"The number after {i} is {i + 1}."}]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def train(kind: str, target: Path, data: Path, out: Path, *more: str) -> int:
+    options = [
+        "--model",
+        str(target),
+        "--data",
+        str(data),
+        "--out",
+        str(out),
+        "--max-new-tokens",
+        "10",
+        "--drafts",
+        "3",
+    ]
+    return cli.main(["train", kind, *options, "--threads", "1", "--tokens", "2000", *more])
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    medusa = folder / "medusa_lm_head.pt"
+    return torch.load(medusa, weights_only=True) if medusa.exists() else load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(("kind", "shapes"), [("eagle", EAGLE), ("eagle3", EAGLE3), ("medusa", MEDUSA)])
+def test_official_files(kind: str, shapes: dict, target: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "head"
+    assert train(kind, target, data, out) == 0
+    tensors = tensors_of(out)
+    assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == shapes
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
+    assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    if kind == "medusa":
+        official = {"medusa_num_heads": 3, "medusa_num_layers": 1, "base_model_name_or_path": "target"}
+        assert config == official | {"model_type": "medusa", "hidden_size": HIDDEN, "vocab_size": VOCABULARY}
+    else:
+        assert config["architectures"] == ["LlamaForCausalLM"]
+        assert config["num_hidden_layers"] == 1
+        assert config["hidden_size"] == HIDDEN
+        assert config["rope_theta"] == 10000.0
+        assert config.get("bias") is (False if kind == "eagle" else None)
+        assert config.get("draft_vocab_size") == (VOCABULARY if kind == "eagle3" else None)
+    assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o644}
+    assert [path.name for path in tmp_path.iterdir() if path.name != "head"] == [".head.training"]
+
+
+@pytest.mark.parametrize(("kind", "folder"), [("eagle", "eagle1"), ("eagle3", "eagle3"), ("medusa", "medusa")])
+def test_names_are_those_of_the_reference_heads(kind: str, folder: str) -> None:
+    reference = shared_file("reference", folder)
+    file = next(path for path in reference.iterdir() if path.suffix in (".bin", ".pt"))
+    names = set(torch.load(file, weights_only=True)) - {"d2t", "t2d"}
+    ours = {"eagle": EAGLE, "eagle3": EAGLE3, "medusa": MEDUSA}[kind]
+    assert set(ours) == {name for name in names if not name.startswith("3.")}
+
+
+def test_what_the_target_says_is_what_is_learned(teacher: Teacher) -> None:
+    """Answers it would not give are replaced by its own; those that it would give stay, both with the same features."""
+    asked = Conversation(("How many?", "And now?"))
+    own = teacher.samples([asked])[0]
+    spoken = (own.run > 0).nonzero().flatten().tolist()
+    prompt = own.tokens[: spoken[0]].tolist()
+    text = corpus.USER + "How many?" + corpus.END + corpus.ASSISTANT
+    assert prompt == teacher.tokenizer(text, add_special_tokens=False)["input_ids"]
+    said = teacher.model.generate(
+        torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), do_sample=False, max_new_tokens=12
+    )[0, len(prompt) :].tolist()
+    assert own.tokens[spoken[0] : spoken[0] + len(said)].tolist() == said
+    wrong = teacher.samples([Conversation(asked.turns, ("No idea.", "None."))], (2,))[0]
+    assert torch.equal(wrong.tokens, own.tokens)
+    assert wrong.layers.shape == (len(own.tokens), HIDDEN)
+
+
+def test_text_is_learned_as_it_stands(teacher: Teacher) -> None:
+    sample = teacher.samples([Conversation(text="Seven is a number.")])[0]
+    assert teacher.tokenizer.decode(sample.tokens) == "Seven is a number."
+    assert sample.run.tolist() == list(range(len(sample.tokens), 0, -1))
+
+
+def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
+    target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train("eagle", target, data, tmp_path / "whole") == 0
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    measure, measured = loop.accepted_length, []
+
+    def stops(*arguments):
+        measured.append(1)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return measure(*arguments)
+
+    monkeypatch.setattr(loop, "accepted_length", stops)
+    assert train("eagle", target, data, tmp_path / "parts") == 130
+    assert not (tmp_path / "parts").exists()
+    capsys.readouterr()
+    assert train("eagle", target, data, tmp_path / "parts") == 0
+    printed = capsys.readouterr().out
+    assert "resuming at step 2" in printed
+    assert "shards" not in printed
+    whole, parts = (tensors_of(tmp_path / name) for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "not JSON"),
+        ('{"turns": ["a"], "prompt": "b"}', "needs one of"),
+        ("[]", "needs one of"),
+        ('{"text": ""}', '"text" must be'),
+        ('{"prompt": [1, -2]}', '"prompt" must be'),
+        ('{"prompt": 5}', '"prompt" must be'),
+        ('{"turns": []}', '"turns" must be'),
+        ('{"turns": ["a", "b"], "answers": ["c"]}', "one text for each of the 2 turns"),
+    ],
+)
+def test_a_wrong_line_is_named(line: str, message: str, target: Path, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text(f'{{"text": "fine"}}\n\n{line}\n', encoding="utf-8")
+    assert train("eagle", target, path, tmp_path / "head") == 2
+    error = capsys.readouterr().err
+    assert f"{path}:3" in error
+    assert message in error
+
+
+def test_errors_are_one_message(target: Path, data: Path, tmp_path: Path, capsys) -> None:
+    assert train("eagle", tmp_path, data, tmp_path / "head") == 2
+    assert "holds no config.json" in capsys.readouterr().err
+    assert train("eagle", target, tmp_path / "missing", tmp_path / "head") == 2
+    assert "cannot read --data" in capsys.readouterr().err
+    assert train("eagle", target, data, tmp_path / "head", "--drafts", "0") == 2
+    assert "--drafts must be more than 0" in capsys.readouterr().err
+    assert not (tmp_path / "head").exists()
+
+
+def test_another_trainings_checkpoints_are_refused(target: Path, data: Path, tmp_path: Path, capsys) -> None:
+    work = ("--work", str(tmp_path / "work"))
+    assert train("medusa", target, data, tmp_path / "head", *work) == 0
+    assert train("eagle", target, data, tmp_path / "head", *work, "--seed", "2") == 2
+    assert "another training (head, seed differ)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", few(["qwen2", "qwen3"], {"qwen3"}.__contains__))
+def test_heads_take_the_shape_of_other_families(family: str, target: Path, data: Path, tmp_path: Path) -> None:
+    """Tied embeddings, heads wider than the hidden size, a chat template of its own, another rotary base."""
+    shape = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 7, "num_attention_heads": 4}
+    rope = {"rope_type": "default", "rope_theta": 5000.0}
+    own = {"num_key_value_heads": 2, "vocab_size": VOCABULARY, "tie_word_embeddings": True, "rope_parameters": rope}
+    wide = {"head_dim": 16} if family == "qwen3" else {}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **shape, **own, **wide))
+    model.save_pretrained(tmp_path / "other")
+    AutoTokenizer.from_pretrained(target).save_pretrained(tmp_path / "other")
+    for kind, layer in (("eagle", "layers.0"), ("eagle3", "midlayer")):
+        assert train(kind, tmp_path / "other", data, tmp_path / kind) == 0
+        tensors = tensors_of(tmp_path / kind)
+        width = 4 * wide.get("head_dim", 8)
+        assert tensors[f"{layer}.self_attn.q_proj.weight"].shape == (width, 32 if kind == "eagle" else 64)
+        assert tensors[f"{layer}.self_attn.o_proj.weight"].shape == (32, width)
+        assert json.loads((tmp_path / kind / "config.json").read_text(encoding="utf-8"))["rope_theta"] == 5000.0
+
+
+def test_turns_need_a_chat_template(target: Path, data: Path, tmp_path: Path, capsys) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(target, bare)
+    (bare / "chat_template.jinja").unlink()
+    assert train("eagle", bare, data, tmp_path / "head") == 2
+    assert "no chat template" in capsys.readouterr().err
+
+
+def test_eagle3_needs_a_deep_target(data: Path, target: Path, tmp_path: Path, capsys) -> None:
+    shallow = tmp_path / "shallow"
+    lm.build(SHAPE, AutoTokenizer.from_pretrained(target), 6).save_pretrained(shallow)
+    AutoTokenizer.from_pretrained(target).save_pretrained(shallow)
+    assert train("eagle3", shallow, data, tmp_path / "head") == 2
+    assert "at least 7 layers" in capsys.readouterr().err
+
+
+def test_the_world_is_asked_in_training_wordings_and_measured_in_others() -> None:
+    import random
+    from itertools import islice
+
+    stream = conversations.world_conversations(random.Random(1))
+    asked = {conversation.turns[0] for conversation in islice(stream, 400)}
+    fresh = [c for c in conversations.world_development(1) if c.group == "knowledge"]
+    assert not asked & {conversation.turns[0] for conversation in fresh}
+    assert {conversation.group for conversation in conversations.world_development(1)} == {"knowledge", "open-ended"}
