@@ -135,7 +135,7 @@ def test_ctrl_c_in_the_middle_of_an_import(
     workplace.algorithms("EdgeOnly")
     for side in ("edge", "cloud"):
         workplace.settings(side, model=str(models[0]))
-    run = workplace.start(PYTHONPATH=str(tmp_path / "libraries"))
+    run = workplace.start(cold=True, PYTHONPATH=str(tmp_path / "libraries"))
     run.wait_for(lambda: "the import has begun" in run.stderr)
     run.interrupt()
     outcome = run.wait()
