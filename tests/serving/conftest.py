@@ -94,7 +94,7 @@ class Server:
 
     @property
     def output(self) -> str:
-        return "".join(path.read_text(encoding="utf-8") for path in self._outputs if path.exists())
+        return "".join(path.read_text(encoding="utf-8") for path in self._outputs)
 
     @property
     def url(self) -> str:

@@ -116,6 +116,8 @@ def start(
     """Start ``ianvs`` or ``specdec`` in ``folder``. ``outputs``: the files of standard output and error; ``models``:
     whether local ones will be loaded.
     """
+    for path in outputs:
+        path.write_bytes(b"")
     here, there = socket.socketpair()
     with there:
         socket.send_fds(_parent(), [b"m" if models else b"-"], [there.fileno()])
@@ -169,7 +171,7 @@ def _run(command: str, arguments: list[str], folder: str, environment: dict[str,
     os.environ.clear()
     os.environ.update(environment)
     for number, path in enumerate(outputs, start=1):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        file = os.open(path, os.O_WRONLY)
         os.dup2(file, number)
         os.close(file)
     sys.argv = [command, *arguments]
