@@ -8,95 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.cli import main
 from ianvs_specdec.outcomes.recorded import load_outcomes
-from tests.support.api_server import ScriptedAPI, Serve, answer, refusal, serving
+from tests.support.api_server import ScriptedAPI, Serve, answer, refusal
+from tests.support.labelling import Place, letters, question
 from tests.support.models import build_model
-
-LETTERS = {"edge": "ABBA", "cloud": "BBBA"}
-"""What the models choose for the questions 0 to 3; B is right."""
-
-
-def question(number: int, answer: Any = "B", **fields: Any) -> dict[str, Any]:
-    asked = {"turns": [f"Question {number}?"], "id": f"q{number}", "group": "g", "scorer": "choice", **fields}
-    return {"question": asked, "answer": answer}
-
-
-def letters(api: ScriptedAPI, prompt: str, number: int) -> bytes:
-    """By model and question."""
-    place = int(prompt.split()[1].rstrip("?"))
-    return answer(f"The answer is {LETTERS[api.bodies[number]['model']][place % 4]}.", tokens=5)
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", 0.01)
-    for name in ("RESULT_SAVED_URL", "IANVS_RUN_ID", "IANVS_FRESH", "IANVS_REPEAT"):
-        monkeypatch.delenv(name, raising=False)
-    with serving() as start:
-        yield start
-
-
-class Place:
-    """A folder with questions, settings of both models on one API, and the command."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder, self._capsys = folder, capsys
-        self.data, self.out = folder / "data.jsonl", folder / "out" / "outcomes.jsonl"
-        self.out.parent.mkdir()
-
-    def questions(self, *rows: Any) -> None:
-        self.data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-    def settings(self, api: ScriptedAPI, **values: Any) -> None:
-        for side in ("edge", "cloud"):
-            given = {"model": side, "backend": "api", "api_base_url": api.url, "api_retries": 0, **values}
-            if side == "cloud":
-                given |= {"price_prompt": 100.0, "price_completion": 1000.0}
-            # YAML has JSON in it.
-            lines = (f"{key}: {json.dumps(value)}\n" for key, value in given.items())
-            (self.folder / f"{side}.yaml").write_text("".join(lines), encoding="utf-8")
-
-    def arguments(self, *more: str) -> list[str]:
-        named = [part for side in ("edge", "cloud") for part in (f"--{side}", str(self.folder / f"{side}.yaml"))]
-        return ["route", "label", "--data", str(self.data), *named, "-o", str(self.out), *more]
-
-    def label(self, *more: str) -> tuple[list[dict[str, Any]], str, str]:
-        """The lines written, standard output, standard error."""
-        assert main(self.arguments(*more)) == 0
-        said = self._capsys.readouterr()
-        return [json.loads(line) for line in self.out.read_text(encoding="utf-8").splitlines()], said.out, said.err
-
-    def refused(self, *more: str, code: int = 2) -> str:
-        """The last line of standard error of a command that fails, and writes nothing."""
-        assert main(self.arguments(*more)) == code
-        assert not self.out.exists()
-        assert not [path for path in self.out.parent.iterdir() if path.suffix != ".journal"]
-        message = self._capsys.readouterr().err
-        assert "Traceback" not in message
-        return message.splitlines()[-1]
-
-
-@pytest.fixture
-def place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Place:
-    place = Place(tmp_path, capsys)
-    place.questions(*map(question, range(4)))
-    return place
-
-
-@pytest.fixture
-def api(place: Place, serve: Serve) -> ScriptedAPI:
-    """Answers by ``letters``; both models' settings name it."""
-    server = serve(lambda prompt, number: letters(server, prompt, number))
-    place.settings(server)
-    return server
 
 
 def test_quality_costs_and_labels_of_each_query(place: Place, api: ScriptedAPI) -> None:
@@ -327,67 +248,6 @@ def test_the_clouds_back_end_may_be_the_edges_on_models_in_this_process(place: P
     again, _, err = place.label("--samples", "2")
     assert again == rows
     assert "cloud: 6 of 6 answers, 6 from the journal" in err
-
-
-@pytest.mark.parametrize(
-    ("content", "part"),
-    [
-        (b"", "there are no questions in it"),
-        (b'{"question": "q"}\n', "data.jsonl:1: the key 'answer' is missing"),
-        (b'{"query": "q", "answer": "B"}\n', "data.jsonl:1: the key 'question' is missing"),
-        (b'{"question": "q", "answer": "B"}\n{"question"\n', "data.jsonl:2: not JSON"),
-        (b'{"question": "\xff", "answer": "B"}\n', "data.jsonl: cannot be read after line 0"),
-        (b'{"question": "\\ud800", "answer": "B"}\n', "data.jsonl:1: the question holds half of a character"),
-        (b'{"question": 5, "answer": "B"}\n', "data.jsonl:1: a question must be a string or an object"),
-        (b'{"question": "q", "answer": ""}\n', "data.jsonl:1: its scorer text can make nothing of the row's answer ''"),
-        (b'{"question": {"turns": ["q"], "scorer": "none"}, "answer": "B"}\n', "its scorer none compares with nothing"),
-        (
-            b'{"question": {"turns": ["q"], "scorer": "number"}, "answer": "many"}\n',
-            "scorer number can make nothing",
-        ),
-    ],
-)
-def test_data_that_will_not_do_is_told_before_anyone_is_asked(
-    place: Place, api: ScriptedAPI, content: bytes, part: str
-) -> None:
-    place.data.write_bytes(content)
-    assert part in place.refused()
-    assert not api.bodies
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["--quality", "bleu"], "unknown quality scorer 'bleu'. Known: benchmark, chrf, rouge-l, seq2seq:FOLDER"),
-        (["--quality", "seq2seq:nowhere"], "there is no model in it"),
-        (["--quality", "chrf"], "data.jsonl:1: its answer is a letter"),
-        (["--label", "soft"], "--label soft needs several answers"),
-        (["--samples", "2", "--temperature", "0"], "--temperature must be above 0"),
-        (["--temperature", "1"], "--temperature is that of --samples"),
-        (["--epsilon", "nan"], "--epsilon must be from 0 to 1"),
-        (["--algorithm", "oracle"], "--algorithm is one of --job"),
-        (["-o", "nowhere/out.jsonl"], "the folder nowhere does not exist"),
-        (["-o", "out.csv"], "give a name that ends in .jsonl"),
-        (["--edge-backend", "ape"], "--edge-backend: unknown back end 'ape'. Did you mean 'api'?"),
-        (["--cloud-set", "max_tokens=0"], "--cloud-set max_tokens: max_tokens must be at least 1"),
-        (["--cloud-set", "max_tokens"], "--cloud-set max_tokens: write it as --cloud-set key=value"),
-        (["--scorer-set", "judge=x"], "--scorer-set judge: unknown hyperparameter 'judge'"),
-        (["--edge", "nowhere.yaml"], "nowhere.yaml: cannot be read: No such file"),
-    ],
-)
-def test_arguments_that_will_not_do(place: Place, api: ScriptedAPI, arguments: list[str], part: str) -> None:
-    assert part in place.refused(*arguments)
-    assert not api.bodies
-
-
-def test_settings_are_blamed_by_file_and_line(place: Place, api: ScriptedAPI) -> None:
-    with (place.folder / "cloud.yaml").open("a") as file:
-        file.write("temprature: 1\n")
-    assert "cloud.yaml:7: unknown hyperparameter 'temprature'. Did you mean 'temperature'?" in place.refused()
-    (place.folder / "cloud.yaml").write_text("model: [\n")
-    assert "cloud.yaml:2: not valid YAML" in place.refused()
-    (place.folder / "cloud.yaml").write_text("backend: api\n")
-    assert "which model is the cloud? Give --cloud FILE" in place.refused()
 
 
 def test_a_finished_job_has_it_all(

@@ -12,7 +12,6 @@ import pytest
 
 from tests.support.harness import CountingAPI, Workplace, questions, serving, untimed
 
-KILLS = 20
 KNOWLEDGE, DIALOGUES = 36, 6
 NEEDED = 2 * (KNOWLEDGE + 2 * DIALOGUES)
 
@@ -33,13 +32,15 @@ def texts(workplace: Workplace) -> dict[tuple[str, str], list[Any]]:
 
 
 @posix
-@pytest.mark.slow
-def test_killed_at_twenty_moments_it_asks_nothing_twice(workplace: Workplace, api: CountingAPI) -> None:
+@pytest.mark.parametrize("wanted_kills", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_at_many_moments_it_asks_nothing_twice(
+    workplace: Workplace, api: CountingAPI, wanted_kills: int
+) -> None:
     workplace.on_api(api.url)
     workplace.data(questions(KNOWLEDGE, DIALOGUES))
     chance = random.Random(20)
     kills, known = 0, dict[str, str]()
-    while kills < KILLS:
+    while kills < wanted_kills:
         before = len(api.asked)
         run = workplace.start()
         if len(known) < NEEDED - 8:
@@ -135,7 +136,7 @@ def test_ctrl_c_in_the_middle_of_an_import(
     workplace.algorithms("EdgeOnly")
     for side in ("edge", "cloud"):
         workplace.settings(side, model=str(models[0]))
-    run = workplace.start(PYTHONPATH=str(tmp_path / "libraries"))
+    run = workplace.start(cold=True, PYTHONPATH=str(tmp_path / "libraries"))
     run.wait_for(lambda: "the import has begun" in run.stderr)
     run.interrupt()
     outcome = run.wait()

@@ -60,7 +60,6 @@ def kept(job: Path, side: str, indices: range, **sampling: Any) -> None:
     for index in indices:
         answer = completion((EDGE if side == "edge" else CLOUD)[index])
         journal.put(configuration(side, **sampling), messages(index), answer, side=side, hardware={"a": 1})
-    journal.close()
 
 
 def values(results: list[list[Any]]) -> dict[str, float]:

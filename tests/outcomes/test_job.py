@@ -31,7 +31,6 @@ def put(bench: Bench, side: str, texts: dict[int, str], **value: Any) -> None:
     for index, text in texts.items():
         messages = [{"role": "user", "content": bench.rows[index]["question"]["turns"][0]}]
         journal.put(configuration, messages, completion(text), side=side, hardware={})
-    journal.close()
 
 
 def one_sided(root: Path, count: int = 4, **hyperparameters: Any) -> Bench:
@@ -185,7 +184,6 @@ def test_ratings_are_the_journals(tmp_path: Path) -> None:
         asked = conversations(prompts, question["turns"], texts, [], "writing")
         for messages, text in zip(asked, said[side], strict=True):
             journal.put(judge, messages, completion(text), side="judge", hardware={})
-    journal.close()
     found = outcomes_of_job(bench.folder)
     assert [query.id for query in found.queries] == ["81"]
     assert (found.edge[0], found.cloud[0]) == pytest.approx(((2.5 - 1) / 9, (9.5 - 1) / 9))

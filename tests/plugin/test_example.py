@@ -7,9 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import yaml
 
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from tests.support.harness import Run
 from tests.support.models import build_model
 from tests.support.paths import EXAMPLE
 from tests.support.stub_server import StubServer
@@ -162,7 +160,7 @@ def test_eight_rows_then_replayed_and_nothing_asked_twice(root: Path, tmp_path: 
     other = build_model(tmp_path / "cloud-model", seed=1)
     configure(root, "edge", model=str(tiny_model), max_tokens=10)
     configure(root, "cloud", model=str(other), max_tokens=10)
-    job = ["-f", str(root / "benchmarkingjob.yaml")]
+    job = job_of(root)
     assert main(job) == 0
     first = leaderboard(root)
     assert first.keys() == {(router, backend) for router in ROUTERS for backend in ("autoregressive", "PromptLookup")}
@@ -194,18 +192,20 @@ def api(root: Path, stub: StubServer) -> None:
         path.write_text(re.sub(r"\n *- PromptLookup\b", "", path.read_text()).replace("- autoregressive", "- api"))
 
 
-def run_ianvs(**options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", f"examples/{EXAMPLE.name}/benchmarkingjob.yaml"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+def job_of(root: Path) -> list[str]:
+    return ["-f", str(root / "benchmarkingjob.yaml")]
 
 
 @pytest.mark.slow
 def test_killed_again_and_again_it_loses_at_most_the_answer_in_flight(
     root: Path, stub: StubServer, tmp_path: Path
 ) -> None:
+    def done() -> None:
+        outcome = Run(tmp_path, job_of(root), os.environ).wait()
+        assert outcome.code == 0, outcome.output
+
     api(root, stub)
-    process = run_ianvs()
-    assert process.wait(120) == 0, process.communicate()
+    done()
     uninterrupted = apart_from_timings(leaderboard(root))
     needed = len(stub.requests)
     assert needed == 2 * 9
@@ -215,33 +215,30 @@ def test_killed_again_and_again_it_loses_at_most_the_answer_in_flight(
     stub.script = ["slow"]
     kills = 0
     for count in (2, 6, 9, 14):
-        process = run_ianvs()
-        deadline = time.monotonic() + 60
-        while len(stub.requests) < count + kills and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        process.kill()
-        process.communicate()
+        run = Run(tmp_path, job_of(root), os.environ)
+        run.wait_for(lambda: len(stub.requests) >= count + kills)  # noqa: B023
+        run.kill()
         kills += 1
     stub.script = ["ok"]
-    process = run_ianvs()
-    assert process.wait(120) == 0, process.communicate()
+    done()
     assert len(stub.requests) <= needed + kills
     assert apart_from_timings(leaderboard(root)) == uninterrupted
 
 
-def test_a_dead_cloud_is_one_message_and_the_next_run_goes_on(root: Path, stub: StubServer) -> None:
+def test_a_dead_cloud_is_one_message_and_the_next_run_goes_on(
+    root: Path, stub: StubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from core.cmd.benchmarking import main
+
     api(root, stub)
     stub.script = ["ok"] * 12 + [401]
-    process = run_ianvs()
-    output = "".join(process.communicate(timeout=120))
-    assert process.returncode == 1
+    assert main(job_of(root)) == 1
+    output = "".join(capsys.readouterr())
     assert "refused the request" in output
     assert "Traceback" not in output
     stub.requests.clear()
     stub.script = ["ok"]
-    process = run_ianvs()
-    process.communicate(timeout=120)
-    assert process.returncode == 0
+    assert main(job_of(root)) == 0
     assert len(stub.requests) == 2 * 9 - 12
     assert {router for router, _ in leaderboard(root)} == ROUTERS - {"CascadeRouter"}
 
@@ -267,7 +264,7 @@ def test_a_wrong_setting_is_found_before_anything_runs(
         path.write_text(path.read_text().replace("- autoregressive", "- autoregresive"))
     else:
         configure(root, "edge", **change)
-    assert main(["-f", str(root / "benchmarkingjob.yaml")]) == 2
+    assert main(job_of(root)) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error

@@ -122,7 +122,6 @@ def test_failed_queries_have_their_reason_and_attempts(tmp_path: Path, monkeypat
     bench.case("CloudOnly", [(None, fine), (None, failed), (None, fine)])
     journal = Journal(bench.folder / "journal.jsonl", "run")
     journal.put_failure("0" * 64, AnswerError(reason, [(1.0, "timeout"), (4.0, "timeout")]), side="cloud")
-    journal.close()
     (case,) = collect(bench.folder)["cases"]
     assert case["failures"] == {"queries": 1, "attempts": {"status 503": 2, "timeout": 2}}
     entry = case["entries"][1]

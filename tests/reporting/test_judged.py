@@ -44,7 +44,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         asked = conversations(prompts, question["turns"], ANSWERS, [], question["group"])
         for messages, text in zip(asked, texts, strict=False):
             journal.put(judge, messages, completion(f"Rating: {text}"), side="judge", hardware={})
-    journal.close()
     return bench
 
 

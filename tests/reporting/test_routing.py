@@ -120,7 +120,6 @@ def test_answers_that_no_test_case_holds_come_from_the_journal(bench: Bench):
         text = "The answer is C." if index == 7 else "The answer is B."
         messages = [{"role": "user", "content": row["question"]["turns"][0]}]
         journal.put(config, messages, completion(text), side="cloud", hardware={"a": 1})
-    journal.close()
     shutil.rmtree(bench.folder / "cloudonly")
     left = collect(bench.folder)["routing"][0]
     assert left["queries"] == 8

@@ -3,6 +3,7 @@ never ends."""
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import warm
 from tests.support.models import build_model
 
 pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
@@ -72,14 +74,20 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Server:
-    """A running ``specdec serve``. What it prints goes to files."""
+    """A running ``specdec serve``. What it prints goes to files. ``cold``: it is started as a user starts it."""
 
-    def __init__(self, folder: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, arguments: tuple[str, ...], environment: dict[str, str], cold: bool) -> None:
         self._outputs = [folder / "stdout.txt", folder / "stderr.txt"]
-        command = [sys.executable, "-m", "ianvs_specdec.cli", "serve", "--port", "0", *arguments]
-        with self._outputs[0].open("wb") as out, self._outputs[1].open("wb") as err:
-            environment = {**os.environ, "HF_HUB_OFFLINE": "1", **environment}
-            self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+        self._connections: list[http.client.HTTPConnection] = []
+        arguments = ("serve", "--port", "0", *arguments)
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", **environment}
+        self.process: subprocess.Popen[bytes] | warm.Fork
+        if warm.POSSIBLE and not cold:
+            self.process = warm.start("specdec", arguments, folder, environment, self._outputs, models=True)
+        else:
+            command = [sys.executable, "-m", "ianvs_specdec.cli", *arguments]
+            with self._outputs[0].open("wb") as out, self._outputs[1].open("wb") as err:
+                self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
         wait_until(lambda: "listening on " in self.output or self.process.poll() is not None)
         assert self.process.poll() is None, self.output
         self.address = urllib.parse.urlsplit(self.output.partition("listening on ")[2].split()[0]).netloc
@@ -92,15 +100,28 @@ class Server:
     def url(self) -> str:
         return f"http://{self.address}/v1"
 
-    def client(self, **options: Any) -> Any:
+    @functools.cached_property
+    def _client(self) -> Any:
         import openai
 
-        return openai.OpenAI(
-            **{"base_url": self.url, "api_key": "none", "max_retries": 0, "timeout": LONGEST, **options}
-        )
+        return openai.OpenAI(base_url=self.url, api_key="none", max_retries=0, timeout=LONGEST)
+
+    def client(self, **options: Any) -> Any:
+        """OpenAI's own client. All of a server's share their connections, since making one takes a while."""
+        return self._client.with_options(**options)
+
+    def end(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        if "_client" in self.__dict__:
+            self._client.close()
+        self.process.kill()
+        self.process.wait()
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self.address, timeout=LONGEST)
+        """A connection, which is closed with the server at the latest."""
+        self._connections.append(http.client.HTTPConnection(self.address, timeout=LONGEST))
+        return self._connections[-1]
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """Status, headers in lower case, body. A body that is not bytes is sent as JSON."""
@@ -150,13 +171,12 @@ def wait_until(happened: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, **environment: str) -> Iterator[Server]:
-    server = Server(folder, arguments, environment)
+def serving(folder: Path, *arguments: str, cold: bool = False, **environment: str) -> Iterator[Server]:
+    server = Server(folder, arguments, environment, cold)
     try:
         yield server
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.end()
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support import harness
 
 from .conftest import Server, serving, wait_until
@@ -25,10 +23,9 @@ def start(server: Server, number: int, **more: Any) -> http.client.HTTPConnectio
     return connection
 
 
-@pytest.mark.slow
 def test_many_at_once_and_faults_upstream(tmp_path: Path) -> None:
     with harness.serving() as api:
-        api.slow = 0.5
+        api.slow = 0.1
         arguments = ["--backend", "api", "--model", "far", "--set", "api_key_env=UPSTREAM_KEY", "--grace", "0"]
         arguments += ["--set", f"api_base_url={api.url}", "--set", "api_retries=0", "--queue", "0"]
         with serving(tmp_path, *arguments, UPSTREAM_KEY=KEY) as server:

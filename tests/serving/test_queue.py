@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import CYCLE, LONGEST, Server, serving, wait_until
+from .conftest import CYCLE, Server, serving, wait_until
 
 OUTCOMES = ("completed", "rejected", "queue_full", "deadline", "disconnected", "shutdown", "failed")
 HALF = (
@@ -117,7 +117,6 @@ def test_the_deadline_and_a_stop_that_cannot_wait(endless: Path, tmp_path: Path)
         assert server.chat(body(1))[0] == 200
 
 
-@pytest.mark.slow
 def test_stopped_without_grace_clients_are_told(endless: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "--model", str(endless), "--grace", "0") as server:
         streamed, waiting = start(server, body(FOR_EVER, stream=True)), None
@@ -133,10 +132,10 @@ def test_stopped_without_grace_clients_are_told(endless: Path, tmp_path: Path) -
         assert "Traceback" not in server.output
 
 
-@pytest.mark.slow
-def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tmp_path: Path, cold: bool) -> None:
     tokens = len(CYCLE.encode()) * 60
-    with serving(tmp_path, "--model", str(endless)) as server:
+    with serving(tmp_path, "--model", str(endless), cold=cold) as server:
         idle = server.connect()
         idle.request("GET", "/health")
         idle.getresponse().read()
@@ -146,9 +145,10 @@ def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tm
         waiting = start(server, body(tokens))
         server.wait_for(queue_length=1)
         host, _, port = server.address.partition(":")
-        late = socket.create_connection((host, int(port)), LONGEST)
-        late.sendall(HALF)
-        assert late.recv(100).startswith(b"HTTP/1.1 100 ")
+        late = server.connect()
+        late.connect()
+        late.sock.sendall(HALF)
+        assert late.sock.recv(100).startswith(b"HTTP/1.1 100 ")
         server.process.send_signal(signal.SIGTERM)
 
         def refused() -> bool:
@@ -159,8 +159,9 @@ def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tm
             return False
 
         wait_until(refused)
-        late.sendall(json.dumps(body(1)).encode().ljust(200))
-        answer = late.makefile("rb").read()
+        late.sock.sendall(json.dumps(body(1)).encode().ljust(200))
+        with late.sock.makefile("rb") as file:
+            answer = file.read()
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"shutting_down" in answer
         text = response.read().decode()

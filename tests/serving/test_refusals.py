@@ -156,7 +156,6 @@ def test_clients_that_do_not_speak_http_or_leave_in_mid_sentence(server: Server)
     assert server.chat({"model": "tiny", "messages": HELLO})[0] == 200
 
 
-@pytest.mark.slow
 def test_a_key_a_body_limit_and_no_secret_anywhere(tiny: Path, tmp_path: Path) -> None:
     import openai
 

@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.support import warm
 from tests.support.paths import EXAMPLE
 
 ALGORITHMS = {
@@ -61,10 +62,26 @@ class Outcome:
 
 
 class Run:
-    """A running ``ianvs``. Its output goes to files, which do not fill up as pipes do when nobody reads."""
+    """A running ``ianvs``. Its output goes to files, which do not fill up as pipes do when nobody reads.
 
-    def __init__(self, folder: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
+    It is a fork of a process that has imported everything already, what local ``models`` need as well; ``cold``: it is
+    started as a user starts it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        arguments: list[str],
+        environment: Mapping[str, str],
+        *,
+        models: bool = True,
+        cold: bool = False,
+    ) -> None:
         self._outputs = [folder / f"{name}.txt" for name in ("stdout", "stderr")]
+        self.process: subprocess.Popen[bytes] | warm.Fork
+        if warm.POSSIBLE and not cold:
+            self.process = warm.start("ianvs", arguments, folder, environment, self._outputs, models)
+            return
         with self._outputs[0].open("wb") as out, self._outputs[1].open("wb") as err:
             self.process = subprocess.Popen(command() + arguments, cwd=folder, env=environment, stdout=out, stderr=err)
 
@@ -144,6 +161,7 @@ class Workplace:
 
     def backends(self, *edge: str, cloud: str = "same-as-edge") -> None:
         """Set the edge model's list of back ends and the cloud model's back end in all algorithms."""
+        self._local = {*edge, cloud} != {"api", "same-as-edge"}
         for path in self.routing.glob("*_*.yaml"):
             if path.name.endswith("_settings.yaml"):
                 continue
@@ -198,12 +216,12 @@ class Workplace:
 
     # running it
 
-    def start(self, *arguments: str, **environment: str) -> Run:
+    def start(self, *arguments: str, cold: bool = False, **environment: str) -> Run:
         job = f"examples/{EXAMPLE.name}/benchmarkingjob.yaml"
-        return Run(self.root, ["-f", job, *arguments], self.environment | environment)
+        return Run(self.root, ["-f", job, *arguments], self.environment | environment, models=self._local, cold=cold)
 
-    def ianvs(self, *arguments: str, **environment: str) -> Outcome:
-        return self.start(*arguments, **environment).wait()
+    def ianvs(self, *arguments: str, cold: bool = False, **environment: str) -> Outcome:
+        return self.start(*arguments, cold=cold, **environment).wait()
 
     # what it left
 

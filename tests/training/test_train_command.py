@@ -12,7 +12,7 @@ from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from ianvs_specdec import cli  # noqa: E402
-from ianvs_specdec.training import corpus, lm  # noqa: E402
+from ianvs_specdec.training import corpus, course, lm  # noqa: E402
 from ianvs_specdec.training.heads import conversations, loop  # noqa: E402
 from ianvs_specdec.training.heads.conversations import Conversation  # noqa: E402
 from ianvs_specdec.training.heads.teacher import Teacher  # noqa: E402
@@ -160,7 +160,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train("eagle", target, data, tmp_path / "whole") == 0
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(course, "CHECKPOINT_SECONDS", 0.0)
     measure, measured = loop.accepted_length, []
 
     def stops(*arguments):

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 from filelock import FileLock, Timeout
 
@@ -69,7 +69,6 @@ class Journal:
         self._asked: dict[str, tuple[threading.Lock, int]] = {}
         self._scanned = 0
         self._writable = False
-        self._reader: BinaryIO | None = None
         self._mutex = threading.RLock()
         # Made once: that takes as long as writing an answer.
         self._lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS, poll_interval=LOCK_PAUSE)
@@ -123,42 +122,35 @@ class Journal:
             self._scan()
             return len(self._answers)
 
-    def close(self) -> None:
-        with self._mutex:
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
-
     def _read(self, offset: int, length: int) -> bytes:
-        reader = self._open_reader()
-        reader.seek(offset)
-        return reader.read(length)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(offset)
+                return file.read(length)
+        except OSError as error:
+            raise self._unreadable(error) from error
 
-    def _open_reader(self) -> BinaryIO:
-        if self._reader is None:
-            self._reader = self.path.open("rb")
-        return self._reader
+    def _unreadable(self, error: OSError) -> UserError:
+        return UserError(f"cannot read the journal {self.path}: {error.strerror or error}")
 
     def _scan(self) -> None:
         """Index the complete lines that were added since the last scan, by this process or another."""
         try:
-            reader = self._open_reader()
-            size = os.fstat(reader.fileno()).st_size
+            if self.path.stat().st_size <= self._scanned:
+                return
+            with self.path.open("rb") as file:
+                offset = file.seek(self._scanned)
+                for line in file:
+                    # Without a line end: torn, or still being written. The next scan or the next append decides.
+                    if not line.endswith(b"\n"):
+                        break
+                    self._index(line, offset)
+                    offset += len(line)
+            self._scanned = offset
         except FileNotFoundError:
             return
         except OSError as error:
-            raise UserError(f"cannot read the journal {self.path}: {error.strerror or error}") from error
-        if size <= self._scanned:
-            return
-        reader.seek(self._scanned)
-        offset = self._scanned
-        for line in reader:
-            # Without a line end: torn, or still being written. Left for the next scan or the next append to decide.
-            if not line.endswith(b"\n"):
-                break
-            self._index(line, offset)
-            offset += len(line)
-        self._scanned = offset
+            raise self._unreadable(error) from error
 
     def _index(self, line: bytes, offset: int) -> None:
         if head := head_of(line):

@@ -162,8 +162,6 @@ class RoutedModel:
             self._ended = True
         if self._llm is not None:
             self._llm.close()
-        if self._journal is not None:
-            self._journal.close()
 
     def _open(self) -> None:
         with self._mutex:

@@ -145,7 +145,7 @@ def _perf(traces: Sequence[Trace], further: Sequence[Trace]) -> dict[str, float 
     latency = sum(trace.latency or 0.0 for trace in (*traces, *further))
     total = sum(trace.tokens for trace in (*traces, *further))
     seconds = sum(trace.chunks[-1][0] - trace.chunks[0][0] for trace in traces if trace.chunks)
-    tokens = total - sum(trace.chunks[0][1] for trace in traces if trace.chunks)
+    tokens = sum(trace.tokens - trace.chunks[0][1] for trace in traces if trace.chunks)
     return {
         "time_to_first_token": traces[0].ttft if traces else None,
         "internal_token_latency": seconds / tokens if tokens else None,

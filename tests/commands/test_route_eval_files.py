@@ -1,0 +1,179 @@
+"""Files that ``specdec route eval`` reads: those of other programs, and those that will not do."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.cli import main
+from ianvs_specdec.learned.classifier import CLASSIFIERS
+from tests.support.rivers import HEADER, KIND, file, lines, outcomes, refused, run, trained, values
+
+
+@pytest.fixture(autouse=True)
+def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CLASSIFIERS, "rivers", KIND)
+
+
+@pytest.fixture(scope="module")
+def rivers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
+    """A trained router, and what is measured of it on the outcomes as this program writes them."""
+    folder = tmp_path_factory.mktemp("plain")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(CLASSIFIERS, "rivers", KIND)
+        document = run("--outcomes", outcomes(folder), "--router", trained(folder / "rivers"), out=folder / "out")
+    return folder / "rivers", values(document, "rivers")
+
+
+def test_scores_by_id_may_come_in_any_order(tmp_path: Path) -> None:
+    rows = [f"{line},id-{i}" for i, line in enumerate(lines())]
+    path = outcomes(tmp_path, rows, f"{HEADER},id")
+    numbers = [i * 17 % 60 for i in range(60)]
+    by_id = "".join(f"{i % 5 / 10},id-{i},oracle,x\n" for i in numbers)
+    by_row = "".join(f"R,{i},{i % 5 / 10}\n" for i in range(60))
+    first = run(
+        "--outcomes",
+        path,
+        "--scores",
+        file(tmp_path, f"score,query_id,router,note\n{by_id}", "a.csv"),
+        out=tmp_path / "a",
+    )
+    second = run(
+        "--outcomes", path, "--scores", file(tmp_path, f"router,row,score\n{by_row}", "b.csv"), out=tmp_path / "b"
+    )
+    assert values(first, "oracle (a.csv)") == values(second, "R")
+    assert first["by_name"]["oracle (a.csv)"]["threshold"] == 0.5
+    other = run("--outcomes", path, "--scores", tmp_path / "b.csv", "--threshold", 0.2, out=tmp_path / "c")
+    assert values(other, "R")["share"] == 60.0
+
+
+def test_scores_outside_0_to_1_have_no_threshold_and_no_calibration(tmp_path: Path, capsys: Any) -> None:
+    scores = file(tmp_path, "router,row,score\n" + "".join(f"R,{i},{i - 30}\n" for i in range(60)), "scores.csv")
+    found = values(run("--outcomes", outcomes(tmp_path), "--scores", scores, out=tmp_path / "out"), "R")
+    assert "apgr" in found
+    assert not {"share", "ece", "recall"} & set(found)
+    assert "no calibration error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "there are no scores"),
+        ("router,row,score\n", "there are no scores"),
+        ("router,row,value\nR,0,1\n", "the column score is missing; found: router, row, value"),
+        ("row,score\n0,1\n", "the column router is missing"),
+        ("router,score\nR,1\n", "the column query_id or row is missing"),
+        ("router,row,score\nR,0,nan\n", "scores.csv:2: score must be a number, not 'nan'"),
+        ("router,row,score\nR,0,-inf\n", "scores.csv:2: score must be a number, not '-inf'"),
+        ("router,row,score\nR,0,high\n", "scores.csv:2: score must be a number, not 'high'"),
+        ("router,row,score\nR,0,1\nR,0,1\n", "scores.csv:3: R has a second score"),
+        (
+            "router,row,score\nR,60,1\n",
+            "scores.csv:2: no outcome has the row '60'; there are 60 (rows are counted from 0)",
+        ),
+        ("router,query_id,score\nR,x,1\n", "scores.csv:2: no outcome has the query_id 'x'"),
+        ("router,row,score\nR,0,1\n", "R has no score of 59 of 60 queries; the first is the one with id '1'"),
+        ("router,row,score\n,0,1\n", "scores.csv:2: router is empty"),
+    ],
+)
+def test_bad_scores(tmp_path: Path, capsys: Any, text: str, told: str) -> None:
+    scores = file(tmp_path, text, "scores.csv")
+    assert told in refused(capsys, "--outcomes", outcomes(tmp_path), "--scores", scores, out=tmp_path / "out")
+
+
+def test_ids_that_are_there_twice_name_no_query(tmp_path: Path, capsys: Any) -> None:
+    path = outcomes(tmp_path, [f"{line},same" for line in lines()], f"{HEADER},id")
+    scores = file(tmp_path, "router,query_id,score\nR,same,1\n", "scores.csv")
+    assert "two outcomes have the id 'same'" in refused(
+        capsys, "--outcomes", path, "--scores", scores, out=tmp_path / "o"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"", "there are no outcomes in it"),
+        (b"query,edge_correct,cloud_right\na,1,0\n", "no cloud_correct; found: query, edge_correct, cloud_right"),
+        (b"query;edge_correct;cloud_correct\na;1;0\n", "Columns are to be separated by commas"),
+        (f"{HEADER}\nok,1,0\ncaf\u00e9,1,0\n".encode("latin-1"), "csv: cannot be read after line 2: not UTF-8"),
+        (f"{HEADER}\na,1,0\n".encode("utf-16"), "not UTF-8 text"),
+        (f"{HEADER}\na,nan,0\n".encode(), "outcomes.csv:2: edge_correct must be true, false or a number from 0 to 1"),
+        (f"{HEADER}\na,yes,0\n".encode(), "2: edge_correct must be true, false or a number from 0 to 1, not 'yes"),
+        (f"{HEADER}\na,1,\n".encode(), "outcomes.csv:2: cloud_correct must be"),
+        (f"{HEADER}\na,1\n".encode(), "outcomes.csv:2: 2 columns, but the header"),
+        (f"{HEADER}\n\"a,1,0\n".encode(), "columns, but the header"),
+        (f"{HEADER},edge_correct\na,1,0,1\n".encode(), "two columns are named 'edge_correct'"),
+    ],
+)  # fmt: skip
+def test_bad_outcomes(tmp_path: Path, capsys: Any, text: bytes, told: str) -> None:
+    assert told in refused(capsys, "--outcomes", file(tmp_path, text), out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "variant",
+    ["bom", "quoted bom", "crlf", "cr", "extra", "quoted", "gzip", "words", "long", "upper"],
+)
+def test_files_of_other_programs(tmp_path: Path, rivers: tuple[Path, dict[str, float]], variant: str) -> None:
+    name, text = "outcomes.csv", "\n".join([HEADER, *lines()]) + "\n"
+    if variant == "words":
+        words = {"0": " False", "1": "TRUE"}
+        text = "\n".join(
+            [HEADER, *(",".join([a, words[b], words[c]]) for a, b, c in (row.split(",") for row in lines()))]
+        )
+    made = {
+        "bom": "\ufeff" + text,
+        "quoted bom": "\ufeff" + text.replace(HEADER, '"query","edge_correct","cloud_correct"'),
+        "crlf": text.replace("\n", "\r\n"),
+        "cr": text.replace("\n", "\r"),
+        "extra": text.replace("\n", ",x,\n").replace("cloud_correct,x,", "cloud_correct,note,"),
+        "quoted": text.replace("Which river 0?", '"Which ""river"" 0,\nand why?"'),
+        "long": text.replace("Which river 0?", "Which river " + "\u00e9" * 100_000),
+    }
+    data = made.get(variant, text).encode()
+    if variant == "gzip":
+        name, data = "outcomes.csv.gz", gzip.compress(data)
+    path = file(tmp_path, data, "OUTCOMES.CSV" if variant == "upper" else name)
+    router, expected = rivers
+    told = values(run("--outcomes", path, "--router", router, out=tmp_path / "out"), "rivers")
+    assert {k: v for k, v in told.items() if "ms" not in k and "overhead" not in k} == {
+        k: v for k, v in expected.items() if "overhead" not in k
+    }
+
+
+def test_rows_that_are_there_twice_count_twice(tmp_path: Path) -> None:
+    once = run("--outcomes", outcomes(tmp_path), "--router", trained(tmp_path / "r"), out=tmp_path / "a")
+    path = outcomes(tmp_path, [*lines(), *lines()], name="twice.csv")
+    twice = run("--outcomes", path, "--router", tmp_path / "r", out=tmp_path / "b")
+    assert twice["queries"] == 120
+    assert values(twice, "r")["apgr"] == pytest.approx(values(once, "r")["apgr"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--router", "nowhere/r"), "router.json"),
+        (("--router", "RandomRuter"), "Did you mean 'RandomRouter'"),
+        (("--resamples", "5"), "--resamples must be at least"),
+        (("--by", "group"), "--held-out"),
+        (("--held-out", "1.5"), "--held-out must be"),
+        (("--threshold", "0.5"), "--threshold is for --scores"),
+        (("--sample", "-1"), "--sample must be 0 or more"),
+        (("--threads", "0"), "--threads must be 1 or more"),
+    ],
+)
+def test_bad_arguments(tmp_path: Path, capsys: Any, arguments: tuple[str, ...], told: str) -> None:
+    path, out = outcomes(tmp_path), tmp_path / "out"
+    assert main(["route", "eval", "--outcomes", str(path), "-o", str(out), *arguments]) == 2
+    assert told in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_out_that_is_a_file_is_told_before_the_work(tmp_path: Path, capsys: Any) -> None:
+    path = outcomes(tmp_path)
+    assert main(["route", "eval", "--outcomes", "nowhere.csv", "-o", str(path)]) == 2
+    assert f"--out {path}: {path} is a file" in capsys.readouterr().err
+    assert main(["route", "eval", "--outcomes", str(path), "-o", str(path / "deeper")]) == 2
+    assert f"{path} is a file" in capsys.readouterr().err

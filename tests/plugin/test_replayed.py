@@ -1,0 +1,141 @@
+"""What the journal answers: within a run, across runs, against the baseline, and never with another configuration."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.answers.journal import Journal
+from tests.support.edge import Start, edge, row
+from tests.support.models import build_model
+
+REPLAY = """
+import sys
+from ianvs_specdec.plugin.models import EdgeModel
+model = EdgeModel(model=sys.argv[1], backend="autoregressive", dtype="float32", max_tokens=12)
+model.load()
+assert model.predict({"query": "x", "gold": "B", "index": 0})["replayed"]
+model.cleanup()
+heavy = {"torch", "transformers", "openai", "pandas", "sacrebleu"} & set(sys.modules)
+sys.exit(f"imported {heavy}" if heavy else 0)
+"""
+
+
+def test_times_at_another_concurrency_are_not_compared(
+    job: Path, tiny_model: Path, new_run: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge(tiny_model).predict(row("x"))
+    for concurrency, known in (("1", True), ("8", False)):
+        new_run(fresh=False)
+        monkeypatch.setenv("IANVS_CONCURRENCY", concurrency)
+        answer = edge(tiny_model, backend="PromptLookup", use_cache=False).predict(row("x"))
+        baseline = answer["turns"][0]["baseline"]
+        assert baseline["identical"] is True
+        assert (baseline["latency"] is not None) is known
+
+
+def test_a_baseline_is_known_only_once_it_has_been_run(job: Path, tiny_model: Path) -> None:
+    first = edge(tiny_model, backend="PromptLookup").predict(row("x"))
+    assert first["turns"][0]["baseline"] is None
+    edge(tiny_model).predict(row("x"))
+    again = edge(tiny_model, backend="PromptLookup").predict(row("x"))
+    assert again["cached"]
+    assert again["turns"][0]["baseline"]["identical"] is True
+
+
+def test_a_difference_to_the_baseline_is_found_and_near_ties_are_told_apart(job: Path, tiny_model: Path) -> None:
+    edge(tiny_model).predict(row("x"))
+    path = job / "journal.jsonl"
+    for ties, expected in (([[2, 0.0004]], True), ([[1, 0.0004]], False)):
+        lines = path.read_text().splitlines()
+        record = json.loads(lines[-1])
+        record["answer"]["token_ids"][2] += 1
+        record["answer"]["trace"]["near_ties"] = ties
+        path.write_text("\n".join([*lines[:-1], json.dumps(record, separators=(",", ":"))]) + "\n")
+        Journal._open.clear()
+        response = edge(tiny_model, backend="PromptLookup").predict(row("x"))
+        baseline = response["turns"][0]["baseline"]
+        assert (baseline["identical"], baseline["difference"], baseline["near_tie"]) == (False, 2, expected)
+        record["answer"]["token_ids"][2] -= 1
+        path.write_text("\n".join([*lines[:-1], json.dumps(record, separators=(",", ":"))]) + "\n")
+        Journal._open.clear()
+
+
+def test_cached_within_a_run_replayed_across_runs_and_asked_again_when_fresh(
+    job: Path, tiny_model: Path, new_run: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = edge(tiny_model).predict(row("x"))
+    assert (first["cached"], first["replayed"]) == (False, False)
+    again = edge(tiny_model).predict(row("x"))
+    assert (again["cached"], again["replayed"]) == (True, False)
+    assert again["turns"][0]["trace"] == first["turns"][0]["trace"]
+    new_run()
+    third = edge(tiny_model).predict(row("x"))
+    assert (third["cached"], third["replayed"]) == (False, True)
+    new_run(fresh=True)
+    fourth = edge(tiny_model).predict(row("x"))
+    assert (fourth["cached"], fourth["replayed"]) == (False, False)
+    assert fourth["turns"][0]["token_ids"] == first["turns"][0]["token_ids"]
+    assert edge(tiny_model).predict(row("x"))["cached"]
+
+
+def test_without_use_cache_it_is_asked_again_but_still_written(job: Path, tiny_model: Path, new_run: Start) -> None:
+    edge(tiny_model, use_cache=False).predict(row("x"))
+    assert not edge(tiny_model, use_cache=False).predict(row("x"))["cached"]
+    assert edge(tiny_model).predict(row("x"))["cached"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"temperature": 0.7}, {"max_tokens": 11}, {"dtype": "bfloat16"}, {"seed": 1}, {"stop": ["zz"]}, {"threads": 1}],
+)
+def test_every_setting_that_matters_is_part_of_the_key(
+    job: Path, tiny_model: Path, new_run: Start, change: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    edge(tiny_model).predict(row("x"))
+    new_run()
+    with caplog.at_level(logging.WARNING):
+        assert not edge(tiny_model, **change).predict(row("x"))["replayed"]
+    warnings = [record.getMessage() for record in caplog.records if "do not match" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "1 earlier answers" in warnings[0]
+    assert next(iter(change)) in warnings[0]
+
+
+def test_changed_model_files_are_noticed_whatever_they_are_called(
+    job: Path, tiny_model: Path, tmp_path: Path, new_run: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "own" / "model"
+    shutil.copytree(tiny_model, folder)
+    edge(folder).predict(row("x"))
+    moved = tmp_path / "moved"
+    folder.rename(moved)
+    new_run()
+    assert edge(moved).predict(row("x"))["replayed"]
+    build_model(moved, seed=1)
+    new_run()
+    with caplog.at_level(logging.WARNING):
+        assert not edge(moved).predict(row("x"))["replayed"]
+    assert "model" in caplog.text
+
+
+def test_replaying_imports_no_heavy_library(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edge(tiny_model).predict(row("x"))
+    monkeypatch.setenv("IANVS_RUN_ID", "run-2")
+    subprocess.run([sys.executable, "-c", REPLAY, str(tiny_model)], check=True, timeout=60)
+
+
+def test_options_of_other_back_ends_are_accepted_and_not_part_of_the_key(
+    job: Path, tiny_model: Path, new_run: Start
+) -> None:
+    edge(tiny_model).predict(row("x"))
+    assert edge(tiny_model, max_ngram=2, api_retries=2).predict(row("x"))["cached"]
+    assert not edge(tiny_model, backend="PromptLookup", max_ngram=2).predict(row("x"))["cached"]
+    assert not edge(tiny_model, backend="PromptLookup").predict(row("x"))["cached"]

@@ -1,0 +1,28 @@
+"""Connections that a test leaves open are closed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.remote.client import Client
+
+
+@contextmanager
+def closing_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close every client that is made meanwhile, and with it the connections that it keeps for further requests."""
+    made: list[Client] = []
+    original = Client.__init__
+
+    def noted(self: Client, *arguments: Any, **options: Any) -> None:
+        made.append(self)
+        original(self, *arguments, **options)
+
+    monkeypatch.setattr(Client, "__init__", noted)
+    yield
+    for client in made:
+        if hasattr(client, "_idle"):
+            client.close()
