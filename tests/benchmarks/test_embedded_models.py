@@ -1,6 +1,5 @@
 """The shipped models: small, quick to load, and apart enough that routing between them is worth something."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from ianvs_specdec.benchmarks.rows import query_of  # noqa: E402
 from ianvs_specdec.benchmarks.scorers import scorer  # noqa: E402
 from ianvs_specdec.llm.specdec import PromptLookupLLM, SpecDecLLM  # noqa: E402
 from ianvs_specdec.types import Sampling, messages_of  # noqa: E402
+from tests.support.lines import rows_in  # noqa: E402
 from tests.support.paths import EXAMPLE  # noqa: E402
 
 MODELS = EXAMPLE / "models"
@@ -19,7 +19,7 @@ SAMPLING = Sampling(max_tokens=256)
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (EXAMPLE / "dataset" / name / "test.jsonl").open(encoding="utf-8")]
+    return rows_in(EXAMPLE / "dataset" / name / "test.jsonl")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -64,6 +64,12 @@ def models():
     return {kind: fitted(kind, asked(800, 0)) for kind in KINDS}
 
 
+@pytest.fixture
+def few_trees(monkeypatch):
+    """For what does not depend on how many there are; training takes its time for them."""
+    monkeypatch.setattr(embedding_trees, "TREES", 16)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_hard_is_learnt(models, kind):
     fresh = asked(1500, 1)
@@ -97,6 +103,7 @@ def test_each_of_the_three_predictions_counts(models):
         assert apgr(part + np.linspace(0, 1e-6, 300), fresh.gain) > 0.6
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_neighbours_tell_what_is_harder_than_others_of_its_group():
     outcomes, size = asked(800, 18), {"maths": 20}
     kept, count = [], dict.fromkeys(SUBJECTS, 0)
@@ -118,6 +125,7 @@ def test_neighbours_tell_what_is_harder_than_others_of_its_group():
     assert abs(apart(alone, "law")) > 0.1
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_without_groups_neighbours_have_the_labels_as_they_are():
     outcomes = asked(200, 19)
     queries = tuple(Query(query.turns, id=query.id) for query in outcomes.queries)
@@ -126,6 +134,7 @@ def test_without_groups_neighbours_have_the_labels_as_they_are():
     np.testing.assert_allclose(within, alone, atol=1e-12)
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_trees_are_the_mean_of_several_ensembles_of_which_no_seed_shares_one(monkeypatch):
     generator = np.random.default_rng(0)
     features, labels = generator.normal(size=(300, 8)).astype(np.float32), generator.random(300)
@@ -171,6 +180,7 @@ def test_one_by_one_or_together_makes_no_difference(models, kind):
     assert models[kind].score([]).shape == (0,)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_depends_on_its_arguments_alone(kind):
     outcomes, fresh = asked(300, 7), asked(50, 8).queries
@@ -224,6 +234,7 @@ def test_no_more_neighbours_are_kept_than_can_be_compared_fast(monkeypatch):
     assert apgr(model.score(fresh.queries), fresh.gain) > 0.55
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_text_can_be_learnt_and_saved(kind, tmp_path):
     queries = tuple(Query((f"{word} \ud800 \0 {i}",)) for i, word in enumerate(["是", "não"] * 12))
@@ -241,8 +252,9 @@ def test_few_queries_and_few_words_are_enough(kind):
     assert np.isfinite(fitted(kind, outcomes).score([Query(("maybe",))])).all()
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_that_do_not_fit_are_refused(models, kind, tmp_path):
+def test_files_that_do_not_fit_are_refused(kind, tmp_path):
     router = train(asked(120, 9), Recipe(kind=kind, label="gain", folds=2))
     folder = tmp_path / "router"
     router.save(folder)

@@ -93,7 +93,13 @@ def fit(folder, family, queries, labels, **options):
     return TransformerClassifier.fit(queries, labels, **{**FAST, **source, **options})
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "untrained", "words"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("bert", "llama", "words"),
+        *(pytest.param(family, marks=pytest.mark.slow) for family in ("roberta", "deberta-v2", "untrained")),
+    ],
+)
 def test_every_family_learns_and_scores_alike_alone_in_a_batch_and_from_disk(folder, tmp_path, family):
     queries, labels = task(160)
     options = {"width": 32, "learning_rate": 3e-3} if family not in FAMILIES else {"learning_rate": 3e-3}
