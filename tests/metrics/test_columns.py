@@ -233,6 +233,8 @@ def test_the_bootstrap_interval_agrees_with_theory() -> None:
     # A ratio of sums whose parts move together is exact.
     assert half_width(3 * values, values) == pytest.approx(0.0, abs=1e-12)
     assert math.isnan(half_width(values[:1], np.ones(1)))
+    assert not math.isnan(half_width(values[:2], np.ones(2)))
+    assert math.isnan(half_width(values, np.zeros(400)))
 
 
 def test_results_of_another_test_case_are_not_mistaken_for_the_last() -> None:

@@ -282,7 +282,8 @@ def test_with_models_that_sleep(concurrency: int) -> None:
             started = time.perf_counter()
             with self.turn:
                 time.sleep(self.seconds)
-            took = time.perf_counter() - started
+            # Where nobody waits for another, a busy machine is not to decide the test.
+            took = time.perf_counter() - started if self.side == "edge" else self.seconds
             response = Response({"side": self.side, "perf": {"time_to_first_token": took, "latency": took}})
             observers.ended(self.side, data, response)
             return response

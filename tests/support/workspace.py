@@ -150,10 +150,7 @@ class Bench:
         path = self.folder / "rank" / "all_rank.csv"
         path.parent.mkdir(exist_ok=True)
         header = ["rank", "algorithm", *COLUMNS, "paradigm", "hard_example_mining", "time", "url"]
-        old = []
-        if path.exists():
-            with path.open(encoding="utf-8", newline="") as file:
-                old = list(csv.reader(file))[1:]
+        old = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))[1:] if path.exists() else []
         cells = ["" if math.isnan(value) else str(value) for value in values.values()]
         url = f"./workspace/{self.job}/{algorithm}/{identifier}"
         row = [str(len(old) + 1), algorithm, *cells, "jointinference", router, "2026-01-02 03:04:05", url]
