@@ -67,13 +67,21 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_model(tmp_path_factory.mktemp("model"))
 
 
+def forget_journals() -> None:
+    """As when a process ends."""
+    for journal in Journal._open.values():
+        journal.close()
+    Journal._open.clear()
+
+
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A job folder, announced as Ianvs does. ``new_run`` in the tests stands for starting Ianvs again."""
     monkeypatch.setenv("RESULT_SAVED_URL", str(tmp_path / "workspace" / "job" / "algorithm"))
     monkeypatch.setenv("IANVS_RUN_ID", "run-1")
     monkeypatch.delenv("IANVS_FRESH", raising=False)
-    return tmp_path / "workspace" / "job"
+    yield tmp_path / "workspace" / "job"
+    forget_journals()
 
 
 @pytest.fixture
@@ -86,7 +94,7 @@ def new_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         number += 1
         monkeypatch.setenv("IANVS_RUN_ID", f"run-{number}")
         monkeypatch.setenv("IANVS_FRESH", "1" if fresh else "0")
-        Journal._open.clear()
+        forget_journals()
 
     return start
 

@@ -1,15 +1,17 @@
-"""Public files where there are any, and ``specdec data prepare`` as a function."""
+"""A judge, and ``specdec data prepare`` as a function."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ianvs_specdec.cli import main
+from tests.benchmarks.judged import KEY
+from tests.support.judge_stub import JudgeStub, judging
 
 Rows = list[dict[str, Any]]
 
@@ -55,3 +57,10 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
         return message
 
     return refused
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgeStub]:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with judging() as server:
+        yield server

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from ianvs_specdec.benchmarks.world import questions, skills
 from ianvs_specdec.benchmarks.world.drift import ROUND
 from ianvs_specdec.cli import main
+from tests.support.lines import rows_in
 from tests.support.paths import EXAMPLE
 
 DATASET = EXAMPLE / "dataset"
@@ -17,7 +17,7 @@ DATASET = EXAMPLE / "dataset"
 
 def asked(file: str) -> list[tuple[str, str]]:
     """Subject and question of each row."""
-    rows = [json.loads(line)["question"] for line in (DATASET / file).open(encoding="utf-8")]
+    rows = [row["question"] for row in rows_in(DATASET / file)]
     return [(row["group"], row["turns"][0].split("\nA. ")[0]) for row in rows]
 
 

@@ -1,6 +1,5 @@
 """The shipped models: small, quick to load, and apart enough that routing between them is worth something."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from ianvs_specdec.benchmarks.rows import query_of  # noqa: E402
 from ianvs_specdec.benchmarks.scorers import scorer  # noqa: E402
 from ianvs_specdec.llm.specdec import AutoregressiveLLM, PromptLookupLLM  # noqa: E402
 from ianvs_specdec.types import Sampling, messages_of  # noqa: E402
+from tests.support.lines import rows_in  # noqa: E402
 from tests.support.paths import EXAMPLE  # noqa: E402
 
 MODELS = EXAMPLE / "models"
@@ -19,7 +19,7 @@ SAMPLING = Sampling(max_tokens=256)
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (EXAMPLE / "dataset" / name / "test.jsonl").open(encoding="utf-8")]
+    return rows_in(EXAMPLE / "dataset" / name / "test.jsonl")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,13 +59,21 @@ def test_the_cloud_knows_what_the_edge_does_not() -> None:
     assert oracle >= cloud + 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("side", ["edge", "cloud"])
-@pytest.mark.parametrize("name", ["knowledge", "open-ended"])
-def test_prompt_lookup_changes_no_token(side: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("side", "name", "every"),
+    [
+        ("edge", "open-ended", 32),
+        *(
+            pytest.param(side, name, 8, marks=pytest.mark.slow)
+            for side in ("edge", "cloud")
+            for name in ("knowledge", "open-ended")
+        ),
+    ],
+)
+def test_prompt_lookup_changes_no_token(side: str, name: str, every: int) -> None:
     plain = AutoregressiveLLM(str(MODELS / side), dtype="float32", device="cpu")
     lookup = PromptLookupLLM(str(MODELS / side), dtype="float32", device="cpu")
-    for row in rows_of(name)[::8]:
+    for row in rows_of(name)[::every]:
         query = query_of(row["question"], row["answer"])
         answers: list[str] = []
         for _ in query.turns:

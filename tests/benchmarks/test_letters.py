@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,9 @@ import pytest
 
 from ianvs_specdec.benchmarks.letters import extract_choice
 from ianvs_specdec.benchmarks.scorers import prediction, scorer
+from tests.support.lines import rows_in
 
-RECORDED: list[dict[str, Any]] = [
-    json.loads(line) for line in (Path(__file__).parent / "recorded" / "choices.jsonl").open(encoding="utf-8")
-]
+RECORDED: list[dict[str, Any]] = rows_in(Path(__file__).parent / "recorded" / "choices.jsonl")
 
 
 def test_recorded_answers_choose_the_letters_that_they_mean() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import json
 from collections.abc import Callable
@@ -46,10 +47,15 @@ def expected(subject: str, dev: list[list[str]], question: list[str], shots: int
     return "\n".join(lines)
 
 
+@functools.cache
+def public(shared: Path, split: str) -> Rows:
+    with gzip.open(shared / "data" / "mmlu" / f"mmlu_{split}.jsonl.gz", "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
 def original(shared: Path, split: str, subject: str) -> list[list[str]]:
     """The rows of a subject in the columns of the original CSV."""
-    with gzip.open(shared / "data" / "mmlu" / f"mmlu_{split}.jsonl.gz", "rt", encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
+    rows = public(shared, split)
     return [[r["question"], *r["choices"], r["answer"]] for r in rows if r["subject"] == subject]
 
 
@@ -161,8 +167,10 @@ def test_every_subject_has_one_category(shared: Path) -> None:
     assert sum(map(len, mmlu.CATEGORIES.values())) == len(subjects)
 
 
-def test_the_whole_public_test_set(shared: Path, prepare: Callable[..., Rows]) -> None:
-    rows = prepare("mmlu", "--from", shared / "data" / "mmlu", "--shots", "5")
+@pytest.mark.slow
+@pytest.mark.parametrize("shots", [0, 5])
+def test_the_whole_public_test_set(shots: int, shared: Path, prepare: Callable[..., Rows]) -> None:
+    rows = prepare("mmlu", "--from", shared / "data" / "mmlu", "--shots", str(shots))
     assert len(rows) == 14042
     assert len({row["question"]["group"] for row in rows}) == 57
-    assert all(row["question"]["turns"][0].count("\nAnswer:") == 6 for row in rows)
+    assert all(row["question"]["turns"][0].count("\nAnswer:") == shots + 1 for row in rows)

@@ -13,10 +13,9 @@ import pytest
 
 from ianvs_specdec.benchmarks.numbers import extract_number, marked_number, plain
 from ianvs_specdec.benchmarks.scorers import prediction, scorer
+from tests.support.lines import rows_in
 
-RECORDED: list[dict[str, Any]] = [
-    json.loads(line) for line in (Path(__file__).parent / "recorded" / "numbers.jsonl").open(encoding="utf-8")
-]
+RECORDED: list[dict[str, Any]] = rows_in(Path(__file__).parent / "recorded" / "numbers.jsonl")
 MARKED = re.compile(r"#### (\-?[0-9\.\,]+)")
 """GSM8K's own definition, in grade_school_math/dataset.py."""
 LAST = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
@@ -51,12 +50,13 @@ def test_recorded_answers_are_as_by_the_published_definitions() -> None:
     assert sum(row.get("differs", False) for row in RECORDED) < 30
 
 
-def test_the_public_solutions(shared: Path) -> None:
-    """All 7,473 solutions of the training set: as marked, and as the last number where the mark is taken away."""
+@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_public_solutions(shared: Path, every: int) -> None:
+    """Solutions of the training set: as marked, and as the last number where the mark is taken away."""
     with gzip.open(shared / "data" / "gsm8k" / "train.jsonl.gz", "rt", encoding="utf-8") as file:
         solutions = [json.loads(line)["answer"] for line in file]
     assert len(solutions) == 7473
-    for solution in solutions:
+    for solution in solutions[::every]:
         gold = Fraction(solution.rpartition("#### ")[2].replace(",", ""))
         assert extract_number(solution) == gold == Fraction(marked_number(solution) or "x")
         assert extract_number(solution.replace("#### ", "So the answer is ") + ".") == gold

@@ -34,10 +34,16 @@ def treasure(tmp_path: Path) -> Iterator[Path]:
     assert [found.name for found in tmp_path.iterdir()] == ["treasure.txt"]
 
 
-def test_an_endless_loop_ends() -> None:
-    assert run("while True:\n    pass", Limits(seconds=1)) == "more than 1 s of processor time"
-    stubborn = "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass"
-    assert run(stubborn, Limits(seconds=1)) == "more than 1 s of processor time"
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("while True:\n    pass", marks=pytest.mark.slow),
+        "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
+    ],
+    ids=["plain", "stubborn"],
+)
+def test_an_endless_loop_ends(source: str) -> None:
+    assert run(source, Limits(seconds=1)) == "more than 1 s of processor time"
 
 
 def test_a_program_that_sleeps_ends() -> None:

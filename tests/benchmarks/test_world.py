@@ -1,6 +1,5 @@
 """The embedded world: deterministic, kept apart from training, and every shipped file is what the code makes."""
 
-import json
 import random
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions, skills
 from ianvs_specdec.cli import main
+from tests.support.lines import rows_in
 from tests.support.paths import EXAMPLE
 
 
@@ -29,7 +29,7 @@ def test_the_shipped_files_are_what_the_command_writes(name: str, file: str, tmp
 
 
 def test_the_knowledge_set_has_the_shape_of_mmlu() -> None:
-    rows = [json.loads(line) for line in (EXAMPLE / "dataset" / KNOWLEDGE).open(encoding="utf-8")]
+    rows = rows_in(EXAMPLE / "dataset" / KNOWLEDGE)
     assert len(rows) >= 300
     assert {row["question"]["group"] for row in rows} == set(questions.SUBJECTS)
     for row in rows:
@@ -41,36 +41,37 @@ def test_the_knowledge_set_has_the_shape_of_mmlu() -> None:
 
 
 def test_the_open_ended_set_has_two_turns_in_eight_categories() -> None:
-    rows = [json.loads(line) for line in (EXAMPLE / "dataset" / OPEN_ENDED).open(encoding="utf-8")]
+    rows = rows_in(EXAMPLE / "dataset" / OPEN_ENDED)
     assert {row["question"]["group"] for row in rows} == set(dialogues.CATEGORIES)
     assert len(dialogues.CATEGORIES) == 8
     assert all(len(row["question"]["turns"]) == len(row["answer"]["references"]) == 2 for row in rows)
 
 
-def test_training_never_sees_a_question_of_the_test_set() -> None:
+@pytest.mark.parametrize("count", [4_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_training_never_sees_a_question_of_the_test_set(count: int) -> None:
     world = facts.build()
     asked = {question_of(item.prompt) for item in questions.test_items(world, 32, "test")}
     rng = random.Random(7)
-    trained = (questions.training_item(rng, world).prompt for _ in range(20_000))
+    trained = (questions.training_item(rng, world).prompt for _ in range(count))
     assert not asked & {question_of(prompt) for prompt in trained}
 
 
-def test_routers_can_have_more_questions_to_learn_from_and_none_of_the_test_set(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [40, pytest.param(250, marks=pytest.mark.slow)])
+def test_routers_can_have_more_questions_to_learn_from_and_none_of_the_test_set(tmp_path: Path, count: int) -> None:
     def made(*arguments: str) -> list[str]:
         out = tmp_path / "out.jsonl"
         assert main(["data", "prepare", "world", "--set", "knowledge-train", *arguments, "--out", str(out)]) == 0
-        rows = map(json.loads, out.open(encoding="utf-8"))
-        return [question_of(row["question"]["turns"][0]) for row in rows]
+        return [question_of(row["question"]["turns"][0]) for row in rows_in(out)]
 
-    many = made("--per-subject", "250", "--seed", "1")
+    many = made("--per-subject", str(count), "--seed", "1")
     # Of sequences there are not so many.
-    assert len(many) == len(set(many)) > 10 * 250
-    test = (json.loads(line) for line in (EXAMPLE / "dataset" / KNOWLEDGE).open(encoding="utf-8"))
+    assert len(many) == len(set(many)) > 10 * count
+    test = rows_in(EXAMPLE / "dataset" / KNOWLEDGE)
     assert not set(many) & {question_of(row["question"]["turns"][0]) for row in test}
-    few = made("--per-subject", "20", "--seed", "1")
-    assert few[:20] == many[:20]
-    assert few[20:40] == many[250:270]
-    assert few != made("--per-subject", "20")
+    few = made("--per-subject", "10", "--seed", "1")
+    assert few[:10] == many[:10]
+    assert few[10:20] == many[count : count + 10]
+    assert few != made("--per-subject", "10")
 
 
 def test_the_other_sets_are_what_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

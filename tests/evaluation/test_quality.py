@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ianvs_specdec.evaluation.curve import Path, Ranking, Sides
 from ianvs_specdec.evaluation.quality import BINS, Scored, Tally, over_thresholds
+
+
+def seeds(count: int, fast: int = 40) -> list[Any]:
+    """Numbers of random cases, of which the first few are fast tests."""
+    return [*range(fast), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(fast, count))]
 
 
 def measured(
@@ -59,7 +65,7 @@ def slow_cost_of(points: list[tuple[float, float]], wanted: float) -> float:
     raise AssertionError(wanted)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 def test_metrics_over_all_thresholds_by_their_definitions(seed: int) -> None:
     sides, router = random_case(np.random.default_rng(seed))
     found, gain = measured(router, sides), sides.gain
@@ -85,7 +91,7 @@ def test_metrics_over_all_thresholds_by_their_definitions(seed: int) -> None:
             )
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_metrics_of_decisions_by_their_definitions(seed: int) -> None:
     sides, router = random_case(np.random.default_rng(1000 + seed))
     found, count = measured(router, sides), len(sides)

@@ -49,13 +49,16 @@ def test_the_interval_of_a_mean_is_the_textbooks() -> None:
     assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.08)
 
 
-def test_intervals_hold_what_they_promise() -> None:
+@pytest.mark.parametrize(
+    ("parts", "least", "most"), [(30, 24, 30), pytest.param(100, 88, 99, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_intervals_hold_what_they_promise(parts: int, least: int, most: int) -> None:
     """Of a router of which the true APGR is known, nearly all of 95 % intervals of samples hold it."""
-    everything = case(60_000, seed=9)
+    everything = case(600 * parts, seed=9)
     scores = knowing(everything, 0.4)
     truth = metrics(evaluate(everything, [Scored("R", scores)], resamples=2, seed=0), "R")
     held = dict.fromkeys(("apgr", "auroc", "quality"), 0)
-    for part in range(100):
+    for part in range(parts):
         rows = slice(300 * part, 300 * (part + 1))
         sides = Sides(everything.edge[rows], everything.cloud[rows])
         found = metrics(evaluate(sides, [Scored.at("R", scores[rows], 0.6)], resamples=200, seed=part), "R")
@@ -63,7 +66,7 @@ def test_intervals_hold_what_they_promise() -> None:
         for name in held:
             value = true_quality if name == "quality" else truth[name].value
             held[name] += found[name].low <= value <= found[name].high
-    assert all(88 <= count <= 99 for count in held.values()), held
+    assert all(least <= count <= most for count in held.values()), held
 
 
 def test_undefined_draws() -> None:

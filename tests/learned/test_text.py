@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.learned import neighbours as embedding_space
 from ianvs_specdec.learned import text as embedding
@@ -20,43 +19,15 @@ from ianvs_specdec.learned.training import RouterRecipe, train
 from ianvs_specdec.learned.trees import Trees
 from ianvs_specdec.outcomes.recorded import Outcomes
 from ianvs_specdec.types import Query
-from tests.support.paths import shared_file
-
-KINDS = ("logistic", "knn")
-SUBJECTS = {
-    "law": ["court", "contract", "tort", "statute", "judge", "appeal"],
-    "art": ["painter", "canvas", "fresco", "colour", "museum", "statue"],
-    "maths": ["sum", "product", "root", "prime", "limit", "integral"],
-    "food": ["bread", "salt", "vitamin", "butter", "oven", "recipe"],
-    "stars": ["planet", "orbit", "comet", "nebula", "moon", "eclipse"],
-    "money": ["price", "market", "tax", "wage", "rent", "budget"],
-}
+from tests.learned.subjects import KINDS, SUBJECTS, apgr, asked, fitted
 
 
-def apgr(scores, gain):
-    """Area under the share of the gain that is had over the share of queries sent; no two scores are equal here."""
-    had = np.concatenate([[0.0], np.cumsum(gain[np.argsort(-scores)])]) / gain.sum()
-    return float(np.mean((had[1:] + had[:-1]) / 2))
-
-
-def asked(count, seed, subjects=tuple(SUBJECTS), hard=("law", "maths")):
-    """The edge fails on some subjects, and in all of them where a calculation is asked for."""
-    generator = np.random.default_rng(seed)
-    queries, right = [], []
-    for index in range(count):
-        subject, numbers = str(generator.choice(subjects)), generator.random() < 0.4
-        words = " ".join(generator.choice(SUBJECTS[subject], 4))
-        options = [str(generator.integers(100)) if numbers else words.split()[i] for i in range(4)]
-        stem = f"Calculate {generator.integers(99)} + {generator.integers(99)} for the {words}." if numbers else words
-        text = "\n".join([stem, *(f"{letter}. {option}" for letter, option in zip("ABCD", options, strict=True))])
-        queries.append(Query((f"{text}\nAnswer:",), id=str(index), group=subject))
-        chance = 0.1 if numbers else 0.45 if subject in hard else 0.95
-        right.append(generator.random() < chance)
-    return Outcomes(tuple(queries), np.array(right, dtype=float), (generator.random(count) < 0.95).astype(float))
-
-
-def fitted(kind, outcomes, **options):
-    return classifier(kind).fit(outcomes.queries, (1 + outcomes.gain) / 2, **options)
+@pytest.fixture(scope="module", autouse=True)
+def few_trees():
+    """Training takes its time for the trees; as few as these learn what is to be learnt here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedding_trees, "TREES", 40)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +213,7 @@ def test_few_queries_and_few_words_are_enough(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_that_do_not_fit_are_refused(models, kind, tmp_path):
+def test_files_that_do_not_fit_are_refused(kind, tmp_path):
     router = train(asked(120, 9), RouterRecipe(kind=kind, label="gain", folds=2))
     folder = tmp_path / "router"
     router.save(folder)
@@ -313,23 +284,3 @@ def test_an_embedding_that_is_not_there_is_told(tmp_path):
     pytest.importorskip("sentence_transformers", reason="the extra sentence-transformers is not installed")
     with pytest.raises(UserError, match=r"the embedding .*nowhere' cannot be loaded"):
         fitted("knn", asked(30, 13), embedding=str(tmp_path / "nowhere"))
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    path = shared_file("data", "routellm", "mmlu_responses_csv.tar.gz")
-    records = list(routellm.read(path))
-    queries = tuple(Query((record.query,), id=record.id, group=record.group) for record in records)
-    return Outcomes(
-        queries,
-        np.array([record.edge_correct for record in records], dtype=float),
-        np.array([record.cloud_correct for record in records], dtype=float),
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("by", "seed", "least"), [("row", 101, 0.68), ("group", 101, 0.58)])
-def test_recorded_outcomes_of_two_large_models(recorded, by, seed, least):
-    rest, held = recorded.split(by, 0.25, seed)
-    scores = fitted("logistic", rest).score(held.queries)
-    assert apgr(scores, held.gain) > least

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.learned.calibration import Calibration, fit_calibration
-from ianvs_specdec.learned.threshold import keeping, sharing
+from ianvs_specdec.learned.threshold import ALL, keeping, sharing
 from ianvs_specdec.outcomes.recorded import Outcomes
 from ianvs_specdec.types import Query
 
@@ -34,6 +34,15 @@ def test_keeping_sends_as_few_as_it_may(seed):
     assert holds(threshold)
     higher = [value for value in np.unique(scores) if value > threshold][:-1]
     assert not any(holds(value) for value in higher[1:])
+
+
+def test_exactly_the_share_that_is_to_be_kept_is_enough():
+    scores = np.array([0.25, 0.5, 0.75, 0.875])
+    alike = Outcomes(tuple(Query((str(i),)) for i in range(4)), np.full(4, 0.5), np.ones(4))
+    assert keeping(scores, alike, 0.5) == 0.9375, "nothing need go to the cloud, whose threshold is the highest one"
+    assert keeping(scores, alike, 0.75) == ALL < 0.25
+    assert sharing(scores, 0.5) == 0.625
+    assert sharing(scores, 0.49) == 0.8125
 
 
 def test_without_a_way_to_keep_it_everything_goes_to_the_cloud():

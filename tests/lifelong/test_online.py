@@ -35,9 +35,11 @@ def plain(learner: OnlineLearner, probe: Experience) -> float:
         vector[observation.grams.buckets] = weigh(observation.grams, idf)
         return vector
 
+    texts = {id(observation): dense(observation) for observation in (*memory, probe)}
+
     def alike(one: Experience, other: Experience) -> float:
         same = float(one.group == other.group)
-        return strength.common + strength.group * same + strength.text * float(dense(one) @ dense(other))
+        return strength.common + strength.group * same + strength.text * float(texts[id(one)] @ texts[id(other)])
 
     size = len(memory)
     covariance, gain, residual = np.zeros((size, size)), np.zeros(size), np.zeros(size)

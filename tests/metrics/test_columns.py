@@ -12,41 +12,8 @@ import pytest
 from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.metrics.intervals import half_width
-from ianvs_specdec.metrics.table import shared_time
-from ianvs_specdec.plugin.response import Response, response_of, turn_of
-from ianvs_specdec.types import Completion, Query, Step, Trace
-
-DETAILS = {"model": "m", "backend": "autoregressive", "greedy": True, "slo": None, "routing": None}
-
-
-def completion(chunks: list[tuple[float, int]], steps: list[Step] | None = None, text: str = "B") -> Completion:
-    tokens = sum(count for _, count in chunks)
-    return Completion(text, list(range(tokens)), 10, tokens, "stop", Trace(chunks, steps or []))
-
-
-def response(*completions: Completion, side: str = "edge", scorer: str = "choice", **details: Any) -> Response:
-    turn = {"key": "k", "replayed": False, "cached": False, "hardware": "h1", "baseline": None}
-    turn |= {name: details.pop(name) for name in turn.keys() & details.keys()}
-    baselines = turn.pop("baseline")
-    baselines = baselines if isinstance(baselines, list) else [baselines] * len(completions)
-    turns = [turn_of(c, **turn, baseline=b) for c, b in zip(completions, baselines, strict=True)]
-    query = Query(tuple("q" for _ in completions), scorer=scorer)
-    return response_of(query, completions, turns, **{**DETAILS, "side": side, "cost": None, **details})
-
-
-def edge_row(*completions: Completion, **details: Any) -> list[Any]:
-    answer = response(*completions, **details)
-    return [False, copy.deepcopy(answer), answer, None]
-
-
-def cloud_row(*completions: Completion, **details: Any) -> list[Any]:
-    answer = response(*completions, side="cloud", **details)
-    return [True, copy.deepcopy(answer), None, answer]
-
-
-def value(name: str, rows: list[list[Any]], gold: list[Any] | None = None) -> float:
-    return METRICS[name](np.array(gold or ["B"] * len(rows), dtype=object), rows)
-
+from ianvs_specdec.types import Step
+from tests.metrics.traces import baseline, cloud_row, completion, edge_row, response, value
 
 ROWS = [
     edge_row(completion([(1.0, 1), (3.0, 4)], [Step(5, 3, 4, 6)])),
@@ -102,7 +69,13 @@ def test_what_is_not_known_is_undefined_not_zero(name: str) -> None:
     assert math.isnan(value(name, ROWS))
 
 
-@pytest.mark.parametrize("name", METRICS)
+# Of the columns of single groups one of many is a fast test.
+EACH = [*(name for name in METRICS if ":" not in name), *[name for name in METRICS if ":" in name][::25]]
+
+
+@pytest.mark.parametrize(
+    "name", [*EACH, *(pytest.param(name, marks=pytest.mark.slow) for name in METRICS if name not in EACH)]
+)
 def test_every_column_survives_an_empty_answer_and_foreign_results(name: str) -> None:
     for rows in (
         [edge_row(completion([], text=""))],
@@ -121,10 +94,6 @@ def test_autoregressive_decoding_has_one_token_a_step() -> None:
     assert value("Mean Accepted Tokens", rows) == 1.0
     assert value("Work Amplification", rows) == 1.0
     assert math.isnan(value("Acceptance Rate", rows))
-
-
-def baseline(latency: float | None, tokens: int, identical: bool = True, **more: Any) -> dict[str, Any]:
-    return {"key": "b", "latency": latency, "completion_tokens": tokens, "identical": identical, **more}
 
 
 def test_speedup_is_a_ratio_of_sums_over_the_same_queries() -> None:
@@ -264,6 +233,8 @@ def test_the_bootstrap_interval_agrees_with_theory() -> None:
     # A ratio of sums whose parts move together is exact.
     assert half_width(3 * values, values) == pytest.approx(0.0, abs=1e-12)
     assert math.isnan(half_width(values[:1], np.ones(1)))
+    assert not math.isnan(half_width(values[:2], np.ones(2)))
+    assert math.isnan(half_width(values, np.zeros(400)))
 
 
 def test_results_of_another_test_case_are_not_mistaken_for_the_last() -> None:
@@ -282,75 +253,3 @@ def test_a_changed_number_of_rows_is_an_error() -> None:
 def test_prediction() -> None:
     assert prediction("choice", ["x", "The answer is (C)."]) == "C"
     assert prediction("text", ["x", "y"]) == "y"
-
-
-def spans(*pairs: tuple[float, float]) -> list[float]:
-    issued, latency = np.array(pairs, dtype=float).T
-    return list(shared_time(issued, latency))
-
-
-def test_requests_that_overlap_share_the_time_that_they_have_in_common() -> None:
-    assert spans((0, 2), (2, 3), (10, 1)) == [2, 3, 1]
-    assert spans((0, 4), (1, 2)) == pytest.approx([3, 1])
-    assert spans((5, 3), (5, 3), (5, 3)) == pytest.approx([1, 1, 1])
-    assert spans((0, 1), (float("nan"), 7)) == [1, 7]
-    generator = np.random.default_rng(0)
-    issued, latency = generator.uniform(0, 5, 200), generator.uniform(0, 1, 200)
-    covered = np.zeros(60000)
-    for start, seconds in zip(issued, latency, strict=True):
-        covered[round(start * 1e4) : round((start + seconds) * 1e4)] = 1
-    assert shared_time(issued, latency).sum() == pytest.approx(covered.sum() / 1e4, rel=1e-3)
-
-
-def test_throughput_counts_overlapping_time_once() -> None:
-    keys = iter("abcdefghijklmnop")
-
-    def row(issued: float, key: str = "") -> list[Any]:
-        answer = completion([(1.0, 2), (2.0, 2)])
-        answer.trace.issued = issued
-        own = key or next(keys)
-        return edge_row(answer, key=own, baseline=baseline(8.0, 4, issued=issued) | {"key": f"{own} baseline"})
-
-    assert value("Throughput", [row(100.0), row(102.0)]) == 2.0
-    assert value("Throughput", [row(100.0), row(100.0)]) == 4.0
-    assert value("Throughput", [row(100.0, "same"), row(100.0, "same")]) == 2.0
-    assert value("Latency", [row(100.0), row(100.0)]) == 2.0
-    assert value("Speedup", [row(100.0), row(100.0)]) == 4.0
-
-
-def cascade(number: int, edge_issued: float, cloud_issued: float) -> list[Any]:
-    """A second on the edge, then two in the cloud."""
-
-    def part(side: str, issued: float, seconds: float) -> Response:
-        answer = completion([(seconds / 2, 2), (seconds, 2)])
-        answer.trace.issued = issued
-        key = f"{side} {number}"
-        return response(answer, side=side, key=key, baseline=baseline(seconds, 4, issued=issued) | {"key": key})
-
-    edge, cloud = part("edge", edge_issued, 1.0), part("cloud", cloud_issued, 2.0)
-    return [True, copy.deepcopy(cloud), edge, cloud]
-
-
-@pytest.mark.parametrize("edge_starts", [(0, 3, 6, 9), (-100, -99, -98, -97)], ids=["asked now", "asked before"])
-@pytest.mark.parametrize("cloud_starts", [(1, 4, 7, 10), (100, 102, 104, 106)], ids=["asked now", "asked before"])
-def test_a_cascade_takes_as_long_whichever_test_case_asked_first(
-    edge_starts: tuple[float, ...], cloud_starts: tuple[float, ...]
-) -> None:
-    pairs = zip(edge_starts, cloud_starts, strict=True)
-    rows = [cascade(number, 1000.0 + edge, 1000.0 + cloud) for number, (edge, cloud) in enumerate(pairs)]
-    assert value("Throughput", rows) == pytest.approx(16 / 12, rel=1e-5)
-    # Nothing drafts, on the edge or in the cloud.
-    assert value("Speedup", rows) == pytest.approx(1.0)
-
-
-def test_some_of_the_answers_that_were_under_way_together_have_the_share_that_they_had() -> None:
-    """Four requests took two seconds side by side, and a router took the answers to two of them."""
-
-    def row(key: str, issued: float) -> list[Any]:
-        answer, theirs = completion([(1.0, 2), (2.0, 2)]), {"key": f"{key} baseline", "busy": 0.5}
-        answer.trace.issued, answer.trace.busy = issued, 1.0
-        return edge_row(answer, key=key, baseline=baseline(2.0, 4, issued=50.0) | theirs)
-
-    rows = [row("a", 100.0), row("b", 100.0)]
-    assert value("Throughput", rows) == pytest.approx(8 / 2)
-    assert value("Speedup", rows) == pytest.approx((0.5 + 0.5) / 2)

@@ -59,8 +59,14 @@ def orders() -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("share", [0.05, 0.2, 0.37, 0.8])
-@pytest.mark.parametrize("order", sorted(orders()))
+@pytest.mark.parametrize(
+    ("order", "share"),
+    [
+        pytest.param(order, share, marks=() if share == 0.2 or order in ("random", "descending") else pytest.mark.slow)
+        for order in sorted(orders())
+        for share in (0.05, 0.2, 0.37, 0.8)
+    ],
+)
 def test_the_share_holds_in_every_window_and_is_used_whatever_the_order(order: str, share: float) -> None:
     sent = route(BudgetRouter(Scripted(threshold=0), cloud_share=share), orders()[order])
     assert in_windows(sent).max() <= WINDOW * (share + 0.01) + 1e-9
@@ -78,7 +84,7 @@ def test_the_two_ends(share: float) -> None:
     assert sent.mean() == share
 
 
-@pytest.mark.parametrize("share", [0.1, 0.2, 0.4, 0.6])
+@pytest.mark.parametrize("share", [*(pytest.param(s, marks=pytest.mark.slow) for s in (0.1, 0.4, 0.6)), 0.2])
 def test_the_best_are_sent(share: float) -> None:
     """Of what the threshold known afterwards would gain over a random choice, at the same share, few % are lost."""
     scores = np.random.default_rng(1).beta(1, 2, 10_000)

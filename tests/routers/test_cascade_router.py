@@ -142,7 +142,7 @@ def test_what_reaches_the_threshold_goes_to_the_cloud() -> None:
     assert routing == response.row["routing"]
     assert (routing["router"], routing["hard"]) == ("CascadeRouter", False)
     assert routing["score"] == routing["doubts"]["min_probability"] == pytest.approx(0.5, abs=1e-4)
-    assert 0 < routing["seconds"] < 1
+    assert routing["seconds"] > 0
 
 
 def test_several_signals_are_the_mean_of_their_doubts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from typing import Any
@@ -23,6 +24,12 @@ def hyperparameters(text: str) -> tuple[str, dict[str, Any]]:
     return module["name"], {
         name: value["values"][0] for entry in module["hyperparameters"] for name, value in entry.items()
     }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_the_shipped_router_imports() -> None:
+    """Seconds in themselves, which are no test's."""
+    importlib.import_module("ianvs_specdec.learned.transformer_model")
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -50,7 +50,7 @@ def test_where_both_sides_are_fast_the_scorer_decides() -> None:
     assert sum(bool(outcome.reason) for outcome in outcomes) < 0.02 * len(outcomes)
 
 
-@pytest.mark.parametrize("factor", [8, 20])
+@pytest.mark.parametrize("factor", [8, pytest.param(20, marks=pytest.mark.slow)])
 def test_an_edge_under_load_sheds_to_the_cloud_and_comes_back(factor: float) -> None:
     outcomes = simulate(edge(load=during(80, 160, factor)), cloud())
     assert on_edge(outcomes, 0, 80) > 0.65
@@ -62,7 +62,7 @@ def test_an_edge_under_load_sheds_to_the_cloud_and_comes_back(factor: float) -> 
     assert any("still slow?" in outcome.reason for outcome in outcomes)
 
 
-@pytest.mark.parametrize("timeout", [1.0, 30.0])
+@pytest.mark.parametrize("timeout", [pytest.param(1.0, marks=pytest.mark.slow), 30.0])
 def test_a_cloud_that_fails_is_left_alone_until_it_answers(timeout: float) -> None:
     outcomes = simulate(edge(), cloud(load=during(80, 160, math.inf), timeout=timeout))
     assert on_edge(outcomes, 90, 160) > 0.95
@@ -73,7 +73,7 @@ def test_a_cloud_that_fails_is_left_alone_until_it_answers(timeout: float) -> No
 
 def test_an_edge_is_asked_as_much_as_it_can_serve_in_time() -> None:
     """Thirty queries a second, of which one server answers ten: only what waits too long goes elsewhere."""
-    outcomes = simulate(edge(), cloud(), rate=30.0, count=2500, inner="EdgeOnly")
+    outcomes = simulate(edge(), cloud(), rate=30.0, count=1500, inner="EdgeOnly")
     assert met(outcomes, SLO) >= 0.97
     assert on_edge(outcomes) > 0.2
     # Where only those are sent that seem to make it, more fail than the percentile says: the margin is for that.
@@ -282,7 +282,8 @@ def test_with_models_that_sleep(concurrency: int) -> None:
             started = time.perf_counter()
             with self.turn:
                 time.sleep(self.seconds)
-            took = time.perf_counter() - started
+            # Where nobody waits for another, a busy machine is not to decide the test.
+            took = time.perf_counter() - started if self.side == "edge" else self.seconds
             response = Response({"side": self.side, "perf": {"time_to_first_token": took, "latency": took}})
             observers.ended(self.side, data, response)
             return response

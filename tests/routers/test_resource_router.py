@@ -33,21 +33,21 @@ def router(machine: Machine, **limits: Any) -> ResourceRouter:
 
 
 @pytest.mark.parametrize(
-    ("limit", "sensor", "fine", "short", "nearly"),
+    ("limit", "sensor", "fine", "short", "nearly", "enough"),
     [
-        ({"max_cpu": 80}, "cpu", 80.0, 81.0, 75.0),
-        ({"max_memory": 80}, "memory", 80.0, 80.5, 76.0),
-        ({"min_battery": 20}, "battery", 20.0, 19.0, 24.0),
-        ({"max_temperature": 70}, "temperature", 70.0, 71.0, 66.0),
+        ({"max_cpu": 80}, "cpu", 80.0, 81.0, 70.1, 70.0),
+        ({"max_memory": 80}, "memory", 80.0, 80.5, 75.1, 75.0),
+        ({"min_battery": 20}, "battery", 20.0, 19.0, 24.9, 25.0),
+        ({"max_temperature": 70}, "temperature", 70.0, 71.0, 65.1, 65.0),
     ],
 )
 def test_an_edge_that_is_short_sheds_and_comes_back_with_hysteresis(
-    limit: dict[str, Any], sensor: str, fine: float, short: float, nearly: float
+    limit: dict[str, Any], sensor: str, fine: float, short: float, nearly: float, enough: float
 ) -> None:
     machine = Machine()
     subject = router(machine, **limit)
     decided = []
-    for value in (fine, short, fine, nearly, 50.0, fine):
+    for value in (fine, short, fine, nearly, enough, fine):
         machine.reading[sensor] = value
         row = {"query": "What?", "index": 0}
         decided.append(subject(row))
@@ -74,6 +74,9 @@ def test_sensors_are_read_once_an_interval() -> None:
         machine.now = tenth / 10
         subject("What?")
     assert machine.reads == 5
+    machine.now = 10.0
+    subject("What?")
+    assert machine.reads == 6, "an interval is over when it is over, not later"
 
 
 def test_a_battery_that_is_charged_is_not_short() -> None:

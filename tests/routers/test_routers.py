@@ -9,6 +9,8 @@ import pytest
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.routers import CloudOnly, EdgeOnly, OracleRouter, RandomRouter
+from ianvs_specdec.routers.base import Decision, Router
+from ianvs_specdec.types import Query
 
 
 def rows(count: int = 400) -> list[dict[str, Any]]:
@@ -46,6 +48,32 @@ def test_the_decision_is_left_in_the_row() -> None:
     assert row["routing"]["hard"] is hard
     assert 0 <= row["routing"]["score"] < 1
     assert row["routing"]["seconds"] > 0
+
+
+class Waiting(Router):
+    """Rests on an answer that took so many seconds."""
+
+    def score(self, query: Query) -> float:
+        return 0.5
+
+    def decide(self, data: Any) -> Decision:
+        return Decision(0.5, False, "why", {"more": 1}, waited=1000.0)
+
+
+def test_what_was_waited_for_is_no_overhead_and_what_a_decision_tells_is_recorded() -> None:
+    row = rows(1)[0]
+    assert not Waiting()(row)
+    assert row["routing"].pop("seconds") == pytest.approx(-1000, abs=500)
+    assert row["routing"] == {"router": "Waiting", "score": 0.5, "hard": False, "reason": "why", "more": 1}
+
+
+@pytest.mark.parametrize("threshold", [-0.01, 1.01, True, "half", float("nan")])
+def test_a_threshold_is_a_number_from_0_to_1(threshold: Any) -> None:
+    assert Waiting(0).threshold == 0.0
+    assert Waiting(1).threshold == 1.0
+    with pytest.raises(UserError, match="threshold must be a number from 0 to 1") as error:
+        Waiting(threshold)
+    assert error.value.key == "threshold"
 
 
 @pytest.mark.parametrize("hyperparameters", [{"ratio": 1.5}, {"ratio": "half"}, {"ratio": True}, {"seed": "x"}])

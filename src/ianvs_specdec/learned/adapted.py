@@ -41,5 +41,6 @@ class AdaptedClassifier(Classifier):
 
     @classmethod
     def load(cls, folder: Path) -> AdaptedClassifier:
-        with np.load(folder / LEARNED, allow_pickle=False) as arrays:
+        # By its path numpy would leave a file open that is no archive.
+        with (folder / LEARNED).open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             return cls(TrainedRouter.load(folder / BASE), OnlineLearner.of_arrays(arrays))

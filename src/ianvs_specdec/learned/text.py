@@ -135,6 +135,7 @@ def _read(folder: Path) -> tuple[Reader, Mapping[str, NDArray[Any]]]:
     settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         raise ValueError(f"{SETTINGS} is not of a format this version reads ({FORMAT})")
-    with np.load(folder / ARRAYS, allow_pickle=False) as file:
+    # By its path numpy would leave a file open that is no archive.
+    with (folder / ARRAYS).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     return Reader.of(settings, arrays), arrays

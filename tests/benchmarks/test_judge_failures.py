@@ -1,0 +1,176 @@
+"""The judge: what happens when it does not do its work, or is not told how."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.benchmarks.judge import JudgeSettings, judge, judge_all
+from ianvs_specdec.benchmarks.processor import DatasetProcessor
+from ianvs_specdec.benchmarks.scoring import scores
+from ianvs_specdec.errors import UserError
+from tests.benchmarks.judged import KEY, case, journal, processed, question, settings
+from tests.support.judge_stub import JudgeStub
+
+
+def test_nonsense_is_asked_anew_once_a_run_and_kept_where_there_is_nothing_else(
+    stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    stub.judgment = lambda prompt: "Rating: none" if "question 1." in prompt else "Rating: [[6]]"
+    for asked in (6, 8):
+        for _ in range(2):
+            assert scores(case(stub, 3), [None] * 3) == [6.0, None, 6.0]
+            assert len(stub.bodies) == asked
+        new_run()
+    stub.judgment = lambda prompt: 500
+    with caplog.at_level(logging.WARNING):
+        assert scores(case(stub, 3), [None] * 3) == [6.0, None, 6.0]
+    assert "2 judgments without a rating could not be asked for anew: the judge: " in caplog.text
+    new_run()
+    stub.judgment = lambda prompt: "Rating: [[3]]"
+    assert scores(case(stub, 3), [None] * 3) == [6.0, 3.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("more", "end"),
+    [({}, "judge_retries permits 0"), ({"judge_retries": 3, "judge_retry_budget": 0}, "judge_retry_budget is used up")],
+)
+def test_what_ended_the_attempts_is_told_in_the_judges_words(
+    stub: JudgeStub,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    more: dict[str, Any],
+    end: str,
+) -> None:
+    monkeypatch.setattr("ianvs_specdec.llm.api.limits.FREE_REPEATS", 0)
+    stub.judgment = lambda prompt: 500 if "question 7." in prompt else "Rating: [[6]]"
+    assert scores(case(stub, 8, **more), [None] * 8) == [6.0] * 7 + [None]
+    assert f"(no further attempt: {end}" in caplog.text
+    assert "api_" not in caplog.messages[-1]
+
+
+def test_a_wrong_key_is_one_message_without_the_key(stub: JudgeStub) -> None:
+    stub.judgment = lambda prompt: 401
+    with pytest.raises(UserError) as error:
+        scores(case(stub, 5), [None] * 5)
+    assert "the judge: " in str(error.value)
+    assert "401" in str(error.value)
+    assert KEY not in str(error.value)
+    assert len(stub.bodies) <= 8
+
+
+def test_a_judge_that_is_not_there_is_not_waited_for(stub: JudgeStub) -> None:
+    results = case(stub, 40)
+    stub.shutdown()
+    stub.server_close()
+    with pytest.raises(UserError, match="the judge: ") as error:
+        scores(results, [None] * 40)
+    assert stub.url in str(error.value)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """A test run in the background of a shell ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_does_not_wait_for_a_judge_that_hangs(stub: JudgeStub, ctrl_c: None) -> None:
+    ended = threading.Event()
+    waited: list[str] = []
+    stub.meeting = threading.Barrier(2, action=lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    def hang(prompt: str) -> int:
+        if not ended.wait(20):
+            waited.append(prompt)
+        return 500
+
+    stub.judgment = hang
+    with pytest.raises(KeyboardInterrupt):
+        scores(case(stub, 1), [None])
+    ended.set()
+    assert not waited
+
+
+def test_some_failures_cost_the_queries_their_score_and_are_asked_again(
+    stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    stub.judgment = lambda prompt: 500 if "question 7." in prompt else "Rating: [[6]]"
+    with caplog.at_level(logging.WARNING):
+        found = scores(case(stub, 8), [None] * 8)
+    assert found == [6.0] * 7 + [None]
+    assert "1 of 8 queries have no score: 2 judgments of the judge gpt-4 are missing; the first: " in caplog.text
+    failed = [line for line in journal(job) if "failed" in line]
+    assert [line["side"] for line in failed] == ["judge", "judge"]
+    new_run()
+    asked = len(stub.bodies)
+    stub.judgment = lambda prompt: "Rating: [[3]]"
+    assert scores(case(stub, 8), [None] * 8) == [6.0] * 7 + [3.0]
+    assert len(stub.bodies) == asked + 2
+
+
+def test_no_key(stub: JudgeStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JUDGE_KEY")
+    results = case(stub, 1, judge_base_url="https://judge.invalid/v1")
+    with pytest.raises(UserError, match=r"JUDGE_KEY \(judge_key_env\) holds no API key"):
+        scores(results, [None])
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "key", "message"),
+    [
+        ({"judge_base_url": "http://localhost/v1"}, "judge_base_url", "no judge_model"),
+        ({"judge_model": 4}, "judge_model", "must be a text"),
+        ({"judge_model": "m", "judge_concurrency": 0}, "judge_concurrency", "whole number from 1"),
+        ({"judge_model": "m", "judge_concurrency": 2.5}, "judge_concurrency", "whole number from 1"),
+        ({"judge_model": "m", "judge_deadline": "soon"}, "judge_deadline", "judge_deadline must be"),
+        ({"judge_model": "m", "judge_key_env": ""}, "judge_key_env", "judge_key_env must be"),
+        ({"judge_model": "m", "judge_prompts": "nowhere.jsonl"}, "judge_prompts", "no file nowhere.jsonl"),
+        ({"judge_model": "m", "judge_key_env": "sk-1"}, "judge_key_env", "judge_key_env must be the name of an"),
+        (
+            {"judge_model": "m", "judge_base_url": "http://a:b@c"},
+            "judge_base_url",
+            "URL under judge_base_url must hold",
+        ),
+        ({"judge_modle": "m"}, "judge_modle", "Did you mean 'judge_model'"),
+        ({"run_code": "yes"}, "run_code", "true or false"),
+        ({"code_timeout": 0}, "code_timeout", "above 0"),
+    ],
+)
+def test_settings_that_cannot_work(hyperparameters: dict[str, Any], key: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        DatasetProcessor.check_hyperparameters(hyperparameters)
+    assert error.value.key == key
+    assert message in str(error.value)
+
+
+def test_no_judge_is_no_error() -> None:
+    assert JudgeSettings.parse({"judge_model": None, "slo_ttft": 1.0}) is None
+    assert judge_all([]) == []
+    assert judge(["a"], "text") is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "message"),
+    [
+        (question(1, "math"), {"references": ["only one"]}, "judged against a reference for each turn"),
+        (question(1, "reasoning"), {"references": ["", "two"]}, "judged against a reference for each turn"),
+        (question(1, "coding"), "", "judged against a reference for each turn"),
+        (question(1, turns=3), "", "has prompts for 2 turns, the question has 3"),
+    ],
+)
+def test_rows_that_cannot_be_judged_are_found_before_a_model_is_asked(
+    stub: JudgeStub, asked: dict[str, Any], answer: Any, message: str
+) -> None:
+    with pytest.raises(UserError, match="data row 2") as error:
+        processed(settings(stub), [question(0), asked], ["", answer])
+    assert message in str(error.value)
+    processed({}, [question(0), asked], ["", answer])

@@ -1,0 +1,32 @@
+"""The classifier on text, trained as a user trains it, on what two large models have answered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.benchmarks import routellm
+from ianvs_specdec.outcomes.recorded import Outcomes
+from ianvs_specdec.types import Query
+from tests.learned.subjects import apgr, fitted
+from tests.support.paths import shared_file
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    path = shared_file("data", "routellm", "mmlu_responses_csv.tar.gz")
+    records = list(routellm.read(path))
+    queries = tuple(Query((record.query,), id=record.id, group=record.group) for record in records)
+    return Outcomes(
+        queries,
+        np.array([record.edge_correct for record in records], dtype=float),
+        np.array([record.cloud_correct for record in records], dtype=float),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("by", "seed", "least"), [("row", 101, 0.68), ("group", 101, 0.58)])
+def test_recorded_outcomes_of_two_large_models(recorded, by, seed, least):
+    rest, held = recorded.split(by, 0.25, seed)
+    scores = fitted("logistic", rest).score(held.queries)
+    assert apgr(scores, held.gain) > least
