@@ -194,9 +194,7 @@ def train(
         now = time.monotonic()
         state["seconds"] += now - started
         if now - last_report > 60:
-            speed = tokens_seen / (state["seconds"] or 1)
-            line = f"step {state['step']} {state['seconds'] / 60:.1f} min loss {smooth:.4f} {speed:.0f} token/s"
-            report(line + (f" | {evaluate(model)}" if evaluate else ""))
+            report(_standing(state, smooth, tokens_seen) + (f" | {evaluate(model)}" if evaluate else ""))
             last_report = time.monotonic()
         if now - last_save > course.CHECKPOINT_SECONDS:
             course.save(work, "model", model, optimizers, state)
@@ -204,6 +202,11 @@ def train(
     course.save(work, "model", model, optimizers, state)
     report(json.dumps({"steps": state["step"], "minutes": round(state["seconds"] / 60, 1), "loss": round(smooth, 4)}))
     return model
+
+
+def _standing(state: dict[str, Any], loss: float, tokens: int) -> str:
+    seconds = state["seconds"]
+    return f"step {state['step']} {seconds / 60:.1f} min loss {loss:.4f} {tokens / (seconds or 1):.0f} token/s"
 
 
 @torch.no_grad()
