@@ -110,4 +110,4 @@ def test_notes_are_told_on_the_screen_as_well(bench: Bench, capsys: pytest.Captu
     path = next(bench.folder.glob("edgeonly/*/answers.jsonl"))
     path.write_text(path.read_text() + "{damaged\n")
     assert main(["report", "workspace"]) == 0
-    assert "note: EdgeOnly · specdec: damaged lines of answers.jsonl are left out: 9" in capsys.readouterr().err
+    assert "note: EdgeOnly · autoregressive: damaged lines of answers.jsonl are left out: 9" in capsys.readouterr().err

@@ -216,7 +216,7 @@ def test_the_metrics_add_up(server: Server) -> None:
     whole = grown["time_to_first_token_seconds_sum"] + grown["inter_token_seconds_sum"]
     assert whole == pytest.approx(grown["request_seconds_sum"], rel=1e-3)
     assert grown["queue_seconds_sum"] < grown["time_to_first_token_seconds_sum"]
-    assert after["model_info.specdec.tiny"] == 1
+    assert after["model_info.autoregressive.tiny"] == 1
     assert after["model_memory_bytes"] > 0
 
 
