@@ -97,3 +97,8 @@ def test_letters_that_are_words(text: str, letter: str | None) -> None:
 )
 def test_long_answers_do_not_take_long(text: str) -> None:
     extract_choice(text)
+
+
+def test_a_label_counts_at_the_beginning_only() -> None:
+    assert extract_choice("B) not C, by the way") == "B"
+    assert extract_choice("Well, well.\nB) not C, by the way") is None

@@ -94,3 +94,12 @@ def test_the_prediction_is_the_number(text: str, shown: str | None) -> None:
 )
 def test_long_answers_do_not_take_long(text: str) -> None:
     extract_number(text)
+
+
+@pytest.mark.parametrize("digits", [100, 101])
+def test_a_number_has_a_hundred_characters_at_most(digits: int) -> None:
+    text = "7" * digits
+    expected = int(text) if digits == 100 else None
+    assert extract_number(text) == expected
+    assert marked_number(f"#### {text}") == (text if digits == 100 else None)
+    assert marked_number("#### 1.2.3") is None

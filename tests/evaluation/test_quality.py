@@ -258,3 +258,10 @@ def test_money_that_is_not_spent_in_a_draw_leaves_its_curve_undefined() -> None:
     found = measured(Scored("R", np.array([0.0, 1.0])), sides, np.array([0.0, 2.0]))
     assert all(np.isnan(found[name]) for name in ("apgr_money", "cpt50_money", "drop20_money"))
     assert found["apgr"] == pytest.approx(0.5)
+
+
+def test_scores_that_are_no_probabilities_have_no_calibration_error() -> None:
+    sides = Sides(np.array([0.0, 1.0]), np.array([1.0, 1.0]))
+    for scores, known in (([0.0, 1.0], True), ([0.0, 1.01], False), ([-0.01, 1.0], False)):
+        router = Scored.at("R", np.array(scores), 0.5, labels=np.array([1.0, 0.0]))
+        assert ("ece" in measured(router, sides)) is known

@@ -208,6 +208,8 @@ def test_few_of_many_pairs_are_on_the_screen() -> None:
     text = tables.to_text(evaluate(sides, routers, resamples=20, seed=0))
     assert text.count(" to random") == 9
     assert "and 15 more in comparisons.csv" in text
+    compared = text[text.index("paired differences") :]
+    assert compared.count(" to ") - compared.partition("\n")[0].count(" to ") == tables.SHOWN
 
 
 def test_a_cloud_that_is_no_better_leaves_gaps_but_no_error() -> None:

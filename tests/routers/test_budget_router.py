@@ -260,7 +260,8 @@ def test_nothing_is_kept_of_queries_whose_end_nobody_tells() -> None:
         ({"cost_per_1000": 1.0}, "cost_per_1000"),
         ({"cost_per_1000": -1.0, **PRICES}, "cost_per_1000"),
         ({"cost_per_1000": 1.0, "price_prompt": "x"}, "price_prompt"),
-        ({"cloud_share": 0.2, "window": 5}, "window"),
+        ({"cost_per_1000": 1.0, **PRICES, "completion_tokens": 0.5}, "completion_tokens"),
+        ({"cloud_share": 0.2, "window": 9}, "window"),
         ({"cloud_share": 0.2, "router": "Budget"}, "router"),
     ],
 )
@@ -268,3 +269,8 @@ def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], k
     with pytest.raises(UserError) as error:
         BudgetRouter.check_hyperparameters(hyperparameters)
     assert error.value.key == key
+
+
+def test_small_prices_and_windows_are_permitted() -> None:
+    small = {"cost_per_1000": 0.01, "price_prompt": 0.1, "price_completion": 0.2, "completion_tokens": 1, "window": 10}
+    BudgetRouter.check_hyperparameters(small)

@@ -16,6 +16,8 @@ import pytest
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.routers.base import Decision
+from ianvs_specdec.routers.cloud_only import CloudOnly
 from ianvs_specdec.routers.latency import LatencyRouter
 from ianvs_specdec.routers.pace import Pace
 from ianvs_specdec.routers.privacy import PrivacyRouter
@@ -314,3 +316,14 @@ def test_wrong_hyperparameters_name_their_key(hyperparameters: dict[str, Any], k
     with pytest.raises(UserError) as error:
         LatencyRouter.check_hyperparameters(hyperparameters)
     assert error.value.key == key
+
+
+def test_a_decision_that_stands_keeps_its_reason_and_the_percentile_may_be_left_out() -> None:
+    class Demanding(CloudOnly):
+        def decide(self, data: Any) -> Decision:
+            return Decision(1.0, True, "demanded")
+
+    LatencyRouter.check_hyperparameters({"slo_ttft": 1.0})
+    decision = LatencyRouter(Demanding(), slo_latency=1.0).decide({"query": "x"})
+    assert (decision.hard, decision.reason) == (True, "demanded")
+    assert "overruled" not in decision.details
