@@ -65,7 +65,7 @@ def exact_pairs(model):
     return torch.einsum("a,ab,abc->bc", first, second, third)
 
 
-def assert_follows_the_target(made, drafter, length, draws=DRAWS):
+def assert_follows_the_target(made, drafter, length, draws):
     target, _, exact = made
     counts, trees = torch.zeros_like(exact), []
     for seed in range(draws):
@@ -77,7 +77,7 @@ def assert_follows_the_target(made, drafter, length, draws=DRAWS):
     return trees
 
 
-CHEAP = ("draft_model", "draft_model-tree", "eagle-static")
+CHEAP = ("draft_model", "eagle-static")
 BUDGETS = few(
     [
         *((label, 12, 0.1, FEW_DRAWS) for label in CHEAP),
@@ -141,8 +141,11 @@ class ScoredByWhatWasDrawn(DraftModel):
                     growth.add(parent, token, float(row[token]))
 
 
-@pytest.mark.parametrize(("cls", "branches"), [(UnlikelyLeftOut, 1), (ScoredByWhatWasDrawn, 2)])
-def test_drafts_picked_by_what_was_drawn_are_found_out(small, cls, branches):
+@pytest.mark.parametrize(
+    ("cls", "branches", "draws"),
+    few([(UnlikelyLeftOut, 1, DRAWS), (ScoredByWhatWasDrawn, 2, FEW_DRAWS)], lambda case: case[-1] == FEW_DRAWS),
+)
+def test_drafts_picked_by_what_was_drawn_are_found_out(small, cls, branches, draws):
     made = small(1)
     with pytest.raises(AssertionError, match="do not follow"):
-        assert_follows_the_target(made, cls(made[1].folder / "draft", branches), Sure(3, 0.3))
+        assert_follows_the_target(made, cls(made[1].folder / "draft", branches), Sure(3, 0.3), draws)

@@ -174,6 +174,14 @@ def test_confidence_ends_the_draft_where_the_product_of_probabilities_falls_belo
         assert len(drafter.propose(context, 8)) - 1 == sum(product >= least for product in products)
 
 
+def test_a_draft_model_that_is_certain_drafts_at_any_confidence(target, tmp_path):
+    model = tiny_model(seed=1)
+    with torch.no_grad():
+        model.lm_head.weight *= 1e4
+    drafter, context = begun(target, saved(model, tmp_path), PROMPT, confidence=1.0)
+    assert len(drafter.propose(context, 5)) == 6
+
+
 def test_confidence_does_not_look_at_what_was_drawn(target, draft):
     """A drawn token must not be left out for being unlikely: that would bias the output."""
     q = draft_logits(draft, PROMPT).softmax(-1)

@@ -207,6 +207,18 @@ def test_nothing_less_likely_than_asked_is_drafted(model, target, folder, tree):
         assert set(paths(kept)) == {path for path in paths(everything) if likelihood(path) >= least}
 
 
+@pytest.mark.parametrize("tree", ["dynamic", "static", "chain"])
+def test_a_head_that_is_certain_drafts_at_any_confidence(folder, tree):
+    model = wide(tie_word_embeddings=False)
+    with torch.no_grad():
+        model.lm_head.weight *= 1e4
+    drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": tree})
+    _, drafted = proposal(target_of(model), drafter, confidence=1.0)
+    assert drafted.is_chain
+    # Behind a guess that is just as likely as asked, a dynamic tree does not look for more.
+    assert len(drafted) == {"dynamic": 2, "static": 6, "chain": 8}[tree]
+
+
 def test_drawn_chains_and_static_trees_say_what_they_were_drawn_from(model, target, folder):
     for label, tree in (("eagle", "static"), ("eagle", "chain"), ("eagle3", "static"), ("eagle3", "chain")):
         oracle = oracle_of(model, label)

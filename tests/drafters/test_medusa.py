@@ -96,6 +96,8 @@ def test_below_the_asked_confidence_nothing_is_drafted():
     assert paths(proposal(TWO_HEADS, 16, confidence=0.2)) == {(1,), (1, 0), (2,)}
     assert paths(proposal(TWO_HEADS, 16, confidence=0.2, tree="static")) == {(1,), (1, 0), (2,)}
     assert paths(proposal(TWO_HEADS, 16, confidence=0.9)) == set()
+    for tree in ("dynamic", "static", "chain"):
+        assert paths(proposal([[0.0, 1.0], [1.0, 0.0]], 16, confidence=1.0, tree=tree)) == {(1,), (1, 0)}
 
 
 def test_no_deeper_than_can_be_emitted():

@@ -126,8 +126,9 @@ def test_limits():
     for remaining, depth in ((1, 0), (2, 1), (4, 3)):
         session.context.remaining = remaining
         assert max(session.propose().depths) == depth
-    session.context.remaining, session.context.confidence = 100, 0.3
-    assert paths(session.propose()) == [(2,)]
+    for confidence in (0.3, 1 / 3):  # a third is what the first guess counts before anything is known
+        session.context.remaining, session.context.confidence = 100, confidence
+        assert paths(session.propose()) == [(2,)]
 
 
 def test_what_was_learned_serves_the_next_request_but_its_end_does_not():

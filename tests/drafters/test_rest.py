@@ -166,3 +166,9 @@ def test_tau_on_the_reference_target(shared, tmp_path):
             )
             emitted, steps, done = emitted + right + 1, steps + 1, done + right + 1
     assert emitted / steps >= 4.17
+
+
+def test_a_prefix_with_just_the_least_share_is_kept():
+    rows = [(1, 2, 3)] * 2 + [(6, 7, 8)] * 2
+    assert len(tree_of(rows, least=0.5)) == 7
+    assert len(tree_of(rows, least=0.51)) == 1

@@ -177,6 +177,23 @@ def test_the_loss_is_least_for_the_targets_own_distribution() -> None:
     assert loop.loss_of(best, batch, unembedding, recipe)[0] < 0.5 * loop.loss_of(other, batch, unembedding, recipe)[0]
 
 
+@torch.no_grad()
+def test_the_loss_discounts_later_drafts_and_weighs_features() -> None:
+    head, batch = make_head("eagle"), collate(random_samples(2), 3, "cpu")
+    unembedding = torch.randn(VOCABULARY, HIDDEN)
+
+    def loss(**changes: float) -> float:
+        return float(loop.loss_of(head, batch, unembedding, loop.Recipe(1, **{"steps": 3, **changes}))[0])
+
+    first, alike, alternating = loss(discount=0), loss(discount=1), loss(discount=-1)
+    second, third = (alike - alternating) / 2, (alike + alternating) / 2 - first
+    assert min(first, second, third) > 0
+    assert loss(discount=0.5) == pytest.approx(first + 0.5 * second + 0.25 * third, rel=1e-4)
+    tokens, both = loss(feature_weight=0), loss(feature_weight=1)
+    assert both > tokens
+    assert loss(feature_weight=0.5) == pytest.approx((tokens + both) / 2, rel=1e-4)
+
+
 def test_shards_come_back_as_they_were(tmp_path: Path) -> None:
     samples = random_samples(3, 3 * HIDDEN)
     save_shard(tmp_path / "0.safetensors", samples)
