@@ -241,7 +241,8 @@ def test_the_clouds_back_end_may_be_the_edges_on_models_in_this_process(place: P
     rows, _, _ = place.label("--samples", "2")
     assert [len(row["edge_samples"]) for row in rows] == [2, 2]
     assert len(rows[1]["query"]["turns"][0]) == 100_000
-    values = [json.loads(line) for line in (place.out.with_suffix(".journal") / "journal.jsonl").open()]
+    journal = place.out.with_suffix(".journal") / "journal.jsonl"
+    values = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
     configurations = [line["value"] for line in values if "config_id" in line]
     assert {value["method"] for value in configurations} == {"prompt_lookup"}
     Journal._open.clear()
