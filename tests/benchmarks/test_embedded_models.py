@@ -42,7 +42,7 @@ def test_all_weights_together_are_under_40_megabytes() -> None:
 
 @pytest.mark.slow
 def test_the_cloud_knows_what_the_edge_does_not() -> None:
-    rows = rows_of("knowledge")
+    rows = rows_of("knowledge")[::3]
     right: dict[str, list[bool]] = {}
     for side in ("edge", "cloud"):
         llm = AutoregressiveLLM(str(MODELS / side), dtype="float32", device="cpu")

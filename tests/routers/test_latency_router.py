@@ -135,6 +135,14 @@ def test_longer_queries_are_expected_to_take_longer_where_they_do() -> None:
     assert long == pytest.approx(4.1, rel=0.35)
 
 
+@pytest.mark.parametrize("queue", [True, False])
+def test_before_the_first_answer_requests_are_taken_to_wait_for_each_other_in_a_queue(queue: bool) -> None:
+    subject, _ = pace(queue=queue, expected=2.0)
+    for number in range(3):
+        assert subject.predict(10.0) == 2.0 * (1 + number if queue else 1)
+        subject.began(number, 10.0)
+
+
 def test_requests_under_way_are_waited_for_where_they_are() -> None:
     for parallel in (False, True):
         subject, now = pace(queue=not parallel)
