@@ -32,6 +32,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Longest(seconds))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def imported() -> None:
+    """Importing torch is no test's own time."""
+    import torch
+    import transformers.models.llama.modeling_llama  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of public files and reference models."""
@@ -69,8 +78,6 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def forget_journals() -> None:
     """As when a process ends."""
-    for journal in Journal._open.values():
-        journal.close()
     Journal._open.clear()
 
 

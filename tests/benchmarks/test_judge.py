@@ -186,7 +186,6 @@ def test_what_the_official_prompts_once_judged_is_found(stub: JudgeStub, job: Pa
     for messages in conversations(read_prompts(official), turns, answers, ["", ""], "writing"):
         completion = Completion("Rating: [[3]]", [], 1, 1, "stop", Trace([], []))
         earlier.put(before, messages, completion, side="judge", hardware={})
-    earlier.close()
     assert scores(case(stub, 1, judge_prompts=str(official)), [None]) == [3.0]
     assert not stub.bodies
     scores(case(stub, 1), [None])

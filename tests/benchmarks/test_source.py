@@ -116,7 +116,11 @@ def test_kinds_of_files(tmp_path: Path, write: Callable[..., Path]) -> None:
         ("a.jsonl", b"\xff\xfe\n", "a.jsonl: cannot be read after line 0"),
         ("a.jsonl", json.dumps(PROBLEM).encode() + b"\n{", "a.jsonl:2: not JSON"),
         ("a.jsonl.gz", b"not gzip", "a.jsonl.gz: cannot be read after line 0"),
-        ("a.jsonl.gz", gzip.compress(json.dumps(PROBLEM).encode() * 2, mtime=0)[:-9], "a.jsonl.gz: cannot be read after line 0"),
+        (
+            "a.jsonl.gz",
+            gzip.compress(json.dumps(PROBLEM).encode() * 2, mtime=0)[:-9],
+            "a.jsonl.gz: cannot be read after line 0",
+        ),
         ("a.json", b"{}", "a.json: expected a list of objects"),
         ("a.json", b"[1]", "a.json: element 1: expected an object"),
         ("a.json", b"[", "a.json: not JSON"),
