@@ -110,6 +110,9 @@ def test_kinds_of_files(tmp_path: Path, write: Callable[..., Path]) -> None:
         assert [row for _, row in records(path)] == [PROBLEM]
 
 
+CUT = gzip.compress(json.dumps(PROBLEM).encode() * 2, mtime=0)[:-9]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
