@@ -93,11 +93,12 @@ def random_model(folder):
     return config
 
 
-def test_a_run_prints_and_writes_everything(tmp_path, capsys):
+def test_a_run_prints_and_writes_everything(tmp_path, capsys, monkeypatch):
     from transformers import LlamaForCausalLM
 
     from bench.__main__ import main
 
+    monkeypatch.setattr("bench.statistics.RESAMPLES", 100)
     config = random_model(tmp_path / "model")
     prompts = tmp_path / "prompts.jsonl"
     rows = [{"prompt": [3, 4, 5, 3, 4, 5 + i], "category": f"kind {i % 2}"} for i in range(3)]

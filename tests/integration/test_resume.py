@@ -32,7 +32,7 @@ def texts(workplace: Workplace) -> dict[tuple[str, str], list[Any]]:
 
 
 @posix
-@pytest.mark.parametrize("wanted_kills", [4, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wanted_kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_many_moments_it_asks_nothing_twice(
     workplace: Workplace, api: CountingAPI, wanted_kills: int
 ) -> None:

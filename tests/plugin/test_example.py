@@ -225,6 +225,7 @@ def test_killed_again_and_again_it_loses_at_most_the_answer_in_flight(
     assert apart_from_timings(leaderboard(root)) == uninterrupted
 
 
+@pytest.mark.slow
 def test_a_dead_cloud_is_one_message_and_the_next_run_goes_on(
     root: Path, stub: StubServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -183,7 +183,7 @@ def test_the_loss_discounts_later_drafts_and_weighs_features() -> None:
     unembedding = torch.randn(VOCABULARY, HIDDEN)
 
     def loss(**changes: float) -> float:
-        return float(loop.loss_of(head, batch, unembedding, loop.Recipe(1, **{"steps": 3, **changes}))[0])
+        return float(loop.loss_of(head, batch, unembedding, loop.HeadRecipe(1, **{"steps": 3, **changes}))[0])
 
     first, alike, alternating = loss(discount=0), loss(discount=1), loss(discount=-1)
     second, third = (alike - alternating) / 2, (alike + alternating) / 2 - first

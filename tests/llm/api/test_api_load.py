@@ -47,6 +47,7 @@ def api() -> Iterator[FaultyProcess]:
     api.process.wait()
 
 
+@pytest.mark.slow
 def test_64_streams_against_an_api_that_fails(api: FaultyProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ianvs_specdec.llm.api.session.FIRST_DELAY", 0.05)
     prompts = [f"question {index}" for index in range(QUERIES)]
