@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.harness import CountingAPI, Workplace, serving
+from tests.support.counting_api import CountingAPI, serving
+from tests.support.harness import Workplace
 from tests.support.models import build_model
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.benchmarks.registry import categories
-from tests.support.harness import EXAMPLE, LONGEST, CountingAPI, Workplace
+from tests.support.counting_api import CountingAPI
+from tests.support.harness import EXAMPLE, LONGEST, Workplace
 
 DATASET = Path("examples") / EXAMPLE.name / "dataset"
 

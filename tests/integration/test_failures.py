@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.harness import CountingAPI, Outcome, Workplace, questions
+from tests.support.counting_api import CountingAPI
+from tests.support.harness import Outcome, Workplace, questions
 
 KEY = "sk-0123456789-not-for-anybody"
 PASSWORD = "correct-horse-battery"

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.cli import main
-from tests.support.harness import CountingAPI, Workplace
+from tests.support.counting_api import CountingAPI
+from tests.support.harness import Workplace
 from tests.support.judge_stub import JudgeStub, judging
 
 KEY = "sk-judge-0123456789-not-for-anybody"

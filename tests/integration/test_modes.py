@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-from tests.support.harness import ALGORITHMS, CountingAPI, Workplace, questions
+from tests.support.counting_api import CountingAPI
+from tests.support.harness import ALGORITHMS, Workplace, questions
 
 
 def test_every_router_can_decide_after_the_edge_has_answered(workplace: Workplace, api: CountingAPI) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import CountingAPI, Outcome, Run, Workplace, questions, untimed
+from tests.support.counting_api import CountingAPI
+from tests.support.harness import Outcome, Run, Workplace, questions, untimed
 
 pytestmark = [
     pytest.mark.slow,

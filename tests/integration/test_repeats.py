@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.support.harness import CountingAPI, Workplace, questions
+from tests.support.counting_api import CountingAPI
+from tests.support.harness import Workplace, questions
 
 
 def test_every_repeat_asks_for_itself_and_is_replayed_as_such(workplace: Workplace, api: CountingAPI) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.harness import CountingAPI, Outcome, Workplace, questions
+from tests.support.counting_api import CountingAPI
+from tests.support.harness import Outcome, Workplace, questions
 
 HEAVY = ("torch", "transformers", "openai", "pandas", "safetensors")
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import CountingAPI, Workplace, questions, serving, untimed
+from tests.support.counting_api import CountingAPI, serving
+from tests.support.harness import Workplace, questions, untimed
 
 KNOWLEDGE, DIALOGUES = 36, 6
 NEEDED = 2 * (KNOWLEDGE + 2 * DIALOGUES)

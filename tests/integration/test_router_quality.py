@@ -7,7 +7,8 @@ import json
 import pytest
 
 from ianvs_specdec.cli import main
-from tests.support.harness import CountingAPI, Workplace, fingerprint
+from tests.support.counting_api import CountingAPI, fingerprint
+from tests.support.harness import Workplace
 
 NAMES = ("Router AUROC", "Router APGR", "Router APGR CI95")
 

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tests.support import harness
+from tests.support import counting_api
 
 from .conftest import Server, serving, wait_until
 
@@ -24,7 +24,7 @@ def start(server: Server, number: int, **more: Any) -> http.client.HTTPConnectio
 
 
 def test_many_at_once_and_faults_upstream(tmp_path: Path) -> None:
-    with harness.serving() as api:
+    with counting_api.serving() as api:
         api.slow = 0.1
         arguments = ["--backend", "api", "--model", "far", "--set", "api_key_env=UPSTREAM_KEY", "--grace", "0"]
         arguments += ["--set", f"api_base_url={api.url}", "--set", "api_retries=0", "--queue", "0"]
@@ -33,7 +33,7 @@ def test_many_at_once_and_faults_upstream(tmp_path: Path) -> None:
             server.wait_for(in_flight=16)
             answers = [json.loads(connection.getresponse().read()) for connection in asked]
             for number, answer in enumerate(answers):
-                prompt = harness.fingerprint("far", [{"role": "user", "content": f"question {number}"}])
+                prompt = counting_api.fingerprint("far", [{"role": "user", "content": f"question {number}"}])
                 assert answer["choices"][0]["message"]["content"].endswith(prompt)
                 assert answer["usage"]["completion_tokens"] == 4 + int(prompt, 16) % 7
             tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)
