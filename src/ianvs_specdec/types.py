@@ -76,7 +76,8 @@ class Step:
     """One verification step: a target forward that checks ``drafted`` tokens, keeps ``accepted`` and emits ``emitted``.
 
     ``verified`` counts the tokens the target computed in the step, the root included; ``emitted`` counts what reached
-    the output, so the step that runs into a stop or the token limit emits less than ``accepted + 1``.
+    the output, and of the right drafts only those count as ``accepted``: the step that runs into a stop or the token
+    limit emits less than one token more than was right.
     """
 
     drafted: int
@@ -92,8 +93,9 @@ class Trace:
     ``chunks`` holds one ``(time, tokens)`` pair for each piece that reached the caller; speculative decoding emits
     several tokens at once, so tokens are counted, never chunks. ``steps`` holds the verification steps (the prefill
     pass and the one token it yields are not among them); it is empty for back ends that do not tell. ``near_ties``
-    lists the output positions where the two best tokens were closer than 1e-3 in logit (coupled sampling: in
-    log-probability plus noise), with the gap. ``bytes_up`` and ``bytes_down`` are set by remote back ends.
+    lists the output positions where the two best tokens were so close that rounding decides between them (see
+    ``decoding.rounding``; coupled sampling: in log-probability plus noise), with the gap. ``bytes_up`` and
+    ``bytes_down`` are set by remote back ends.
 
     ``rejected`` holds, for each step, the draft's own continuation from the first token that was not accepted (at most
     ``REJECTED_SHOWN`` ids); empty for back ends that do not tell. ``failures`` lists the attempts that failed before

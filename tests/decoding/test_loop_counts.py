@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import HuggingFaceTarget, decode
+from ianvs_specdec.decoding import Drafter, HuggingFaceTarget, TokenTree, decode
 from ianvs_specdec.types import Sampling
 from tests.support.tiny import Guesser, tiny_model
 
@@ -63,3 +63,26 @@ def test_scouts_are_verified_but_not_drafted():
     assert any(tree.scouts for tree in trees)
     assert [step.verified for step in trace.steps] == [len(tree) for tree in trees]
     assert [step.drafted for step in trace.steps] == [len(tree) - 1 - len(tree.scouts) for tree in trees]
+
+
+@pytest.mark.parametrize("tokens", [5, 7, 8])
+def test_right_drafts_behind_the_end_of_the_output_are_not_accepted(tokens):
+    model = tiny_model()
+    prompt = [5, 9, 14, 3, 22, 9, 14, 31]
+    alone, target = drafters.create("autoregressive"), HuggingFaceTarget(model)
+    free = decode(target, alone, lengths.create("fixed:0"), prompt, Sampling(max_tokens=30), eos_ids=[])
+    right, limited = Right(free.token_ids), Sampling(max_tokens=tokens)
+    result = decode(target, right, lengths.create("fixed:12"), prompt, limited, eos_ids=[])
+    (step,) = result.trace.steps
+    assert (step.drafted, step.accepted, step.emitted) == (12, tokens - 1, tokens - 1)
+
+
+class Right(Drafter):
+    """Drafts what the target is known to say."""
+
+    def __init__(self, continuation):
+        self._continuation = continuation
+
+    def propose(self, context, budget):
+        done = len(context.tokens) - context.prompt_tokens
+        return TokenTree.chain(context.tokens[-1], self._continuation[done : done + budget])

@@ -94,3 +94,28 @@ def test_the_earliest_end_wins():
         output = OutputIds(**settings)
         assert output.add(tokens) == kept
         assert (output.ids, output.finish_reason) == (kept, reason)
+
+
+def test_a_special_token_does_not_swallow_the_space_after_it():
+    """A tokenizer that drops the space at the beginning of a text must not do so behind a token without text."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = ["▁a", "▁b", "▁END", "▁the", "END", "a", "b", "▁", "x", "▁x", "."]
+    vocabulary = {piece: number for number, piece in enumerate(["<special>", "<unk>", *pieces])}
+    raw = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    raw.decoder = decoders.Metaspace()
+    raw.add_special_tokens([AddedToken("<special>", special=True)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw)
+
+    def text(ids):
+        return tokenizer.decode(ids, skip_special_tokens=True)
+
+    strings, rng, found = (" END", "a b", "x.", "the a"), random.Random(0), 0
+    for _ in range(300):
+        ids = [rng.choice([0, *range(2, len(vocabulary))]) if rng.random() > 0.15 else 0 for _ in range(20)]
+        ends = (end for end in range(1, 21) if any(string in text(ids[:end]) for string in strings))
+        expected, stop = next(ends, None), StopStrings(text, strings)
+        assert next((kept for end in range(1, 21) if (kept := stop(ids[:end]))), None) == expected
+        found += expected is not None
+    assert found > 200

@@ -45,6 +45,22 @@ ARCHITECTURES = {
         "gpt_neo",
         {**COMMON, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": 8},
     ),
+    "phi3-longrope": (
+        "phi3",
+        {
+            **GROUPED,
+            "max_position_embeddings": 128,
+            "original_max_position_embeddings": 24,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "factor": 128 / 24,
+                "original_max_position_embeddings": 24,
+                "short_factor": [1.0] * 4,
+                "long_factor": [1.5, 3.0, 6.0, 9.0],
+            },
+        },
+    ),
     "falcon-alibi": ("falcon", {**COMMON, "alibi": True}),
     "bloom": ("bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
     "mamba": ("mamba", {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}),
@@ -56,7 +72,7 @@ ARCHITECTURES = {
     "gpt-without-cache": ("openai-gpt", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}),
 }
 FUSED = ("llama", "qwen2", "qwen3", "mistral", "llama-biased", "llama3-rope")
-ONE_FORWARD = {*FUSED, "gpt2", "mistral-sliding", "gemma2", "gemma3", "phi"}
+ONE_FORWARD = {*FUSED, "gpt2", "mistral-sliding", "gemma2", "gemma3", "phi", "phi3-longrope"}
 
 
 def tiny_model(name="llama", seed=0, **overrides):

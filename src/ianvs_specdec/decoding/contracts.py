@@ -46,6 +46,15 @@ class Target(Protocol):
         """How many positions the model can address; None = unlimited."""
 
     @property
+    def reach(self) -> int | None:
+        """How many positions the next step can address: the window, or less where the model computes all positions
+        anew from there on; None = unlimited."""
+
+    @property
+    def near_tie(self) -> float:
+        """Two logits that are closer may change places by rounding (see ``rounding``)."""
+
+    @property
     def layers(self) -> int:
         """How many layers the model has."""
 
@@ -59,6 +68,10 @@ class Target(Protocol):
 
     def unembed(self, hidden: Tensor) -> Tensor:
         """Logits ``[rows, vocabulary]`` of hidden states ``[rows, hidden]`` taken after the final norm."""
+
+    def warm(self, tokens: int) -> None:
+        """Do beforehand what is done once in a process for prompts of that many tokens: a library compiles kernels when
+        it first sees a shape. Otherwise whoever asks first pays for all."""
 
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
         """Start a new sequence from token ids.

@@ -22,6 +22,7 @@ from torch.nn import functional
 from ianvs_specdec.decoding.contracts import Output
 from ianvs_specdec.decoding.int8 import Int8Linear
 from ianvs_specdec.decoding.linear import Linear
+from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
 from ianvs_specdec.decoding.tree import TokenTree
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -65,6 +66,7 @@ class FusedTarget:
         self._keys: int = config.num_key_value_heads
         self._width: int = getattr(config, "head_dim", None) or config.hidden_size // self._queries
         self._intermediate: int = config.intermediate_size
+        self.near_tie = NEAR_TIE_INT8 if product is Int8Linear else NEAR_TIE[self.dtype]
         self._epsilon: float = config.rms_norm_eps
         on_cpu = self.device.type == "cpu"
         self._rotation_dtype = torch.float64 if self.dtype == torch.float64 else torch.float32
@@ -86,6 +88,12 @@ class FusedTarget:
         self._cache = torch.empty(shape, dtype=self._attention_dtype, device=self.device)
         self._angles = torch.empty(0)
         self._reserve(_FIRST_CAPACITY)
+        self._compiles = on_cpu and self.dtype not in (torch.float32, torch.float64)
+        self._warm: set[int] = set()
+
+    @property
+    def reach(self) -> int | None:
+        return self.window
 
     @property
     def memory(self) -> int:
@@ -95,6 +103,19 @@ class FusedTarget:
         ]
         embedded = self.embedding.numel() * self.embedding.element_size()
         return embedded + sum(product.memory for product in [*products, self.unembed])
+
+    @torch.inference_mode()
+    def warm(self, tokens: int) -> None:
+        # oneDNN compiles for each number of rows; all layers have the same shapes.
+        if not self._compiles or tokens in self._warm:
+            return
+        self._warm.add(tokens)
+        layer, hidden = self._stack[0], self.config.hidden_size
+        narrow = self.embedding.new_zeros(tokens, hidden)
+        layer.qkv(narrow)
+        layer.gate_up(narrow)
+        layer.output.added(self.embedding.new_zeros(tokens, self._queries * self._width), narrow)
+        layer.down.added(self.embedding.new_zeros(tokens, self._intermediate), narrow)
 
     @torch.inference_mode()
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:

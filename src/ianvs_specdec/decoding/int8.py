@@ -1,18 +1,26 @@
 """Matrix products in 8-bit integers: weights rounded once, one scale per output; activations when they come, per row.
 
 The scheme is that of LLM.int8()'s vector-wise quantization without outliers (Dettmers et al. 2022, arXiv 2208.07339).
-Rows are rounded one by one and sums of integers are exact, so a token's result does not depend on which others are
-computed with it: verification of a draft sees what token-by-token decoding sees, and stays lossless.
+Rows are rounded one by one and sums of integers are exact, so a product's row does not depend on the rows beside it.
+A model is more than its products: the last bits of the attention do depend on how many tokens are computed at once, and
+may move an activation to the next integer. So drafts can change an output, where two tokens are close (see
+``rounding.NEAR_TIE_INT8``).
+
+Processors without instructions for 8-bit products (VNNI and the like) add pairs of products in 16 bits, which overflow
+with weights of 8 bits. There weights have 7.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
 LARGEST = 127
+LARGEST_WITHOUT_VNNI = 64
+"""Of a weight: two products with unsigned activations, 2 * 255 * 64, stay below 2 ** 15."""
 _PACKED_FROM = 1 << 20
 """Elements from which oneDNN's blocked layout is faster than the plain kernel."""
 
@@ -22,7 +30,8 @@ class Int8Linear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         weight = weight.detach().float()
-        self._scale = weight.abs().amax(dim=1).clamp_(min=torch.finfo(torch.float32).tiny) / LARGEST
+        largest = LARGEST if _sums_are_exact() else LARGEST_WITHOUT_VNNI
+        self._scale = weight.abs().amax(dim=1).clamp_(min=torch.finfo(torch.float32).tiny) / largest
         whole = (weight / self._scale[:, None]).round_().to(torch.int8)
         self._bias = None if bias is None else bias.detach().float()
         self._packed = _packed(whole, self._scale) if whole.numel() >= _PACKED_FROM else None
@@ -76,6 +85,14 @@ def quantize(model: Any) -> None:
 def available(device: torch.device) -> bool:
     """Whether these products can be computed there."""
     return device.type == "cpu" and hasattr(torch, "_int_mm")
+
+
+@functools.cache
+def _sums_are_exact() -> bool:
+    """Whether this processor adds products of the largest integers without loss."""
+    inner = 64
+    most = torch.full((8, inner), LARGEST, dtype=torch.int8)
+    return int(torch._int_mm(most, most.t())[0, 0]) == inner * LARGEST**2
 
 
 # oneDNN multiplies unsigned activations by signed weights fastest: integers from -127 to 127 are moved up by this.

@@ -19,9 +19,6 @@ from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
 
-NEAR_TIE = 1e-3
-"""How close the two best logits must be for rounding to decide between them (float32)."""
-
 
 class ContextWindowError(UserError, ValueError):
     """The prompt leaves no room for output in the target's context window."""
@@ -98,6 +95,8 @@ class _Request:
         self._stats = Stats(len(context.tokens), context.task, output.remaining)
         self._confidence = Confidence() if context.sampling.logprobs else None
         self._trace = Trace()
+        # Scores of sampled tokens are log-probabilities: logits over the temperature.
+        self._near_tie = target.near_tie / (1.0 if context.sampling.greedy else context.sampling.temperature)
 
     def begin(self, rule: str) -> None:
         """Read the prompt. The first token comes of it, unless the first tree is rooted in the prompt."""
@@ -126,7 +125,9 @@ class _Request:
         verdict = self._accept(tree, verified.logits)
         verifying = watch.lap()
         emitted = self._emit(tree, verdict, verified.logits)
-        step = Step(len(tree) - 1 - len(tree.scouts), len(verdict.path) - 1, emitted, len(tree))
+        # What comes behind the end of the output was drafted, but is of no use.
+        accepted = min(len(verdict.path) - 1, emitted)
+        step = Step(len(tree) - 1 - len(tree.scouts), accepted, emitted, len(tree))
         self._trace.steps.append(step)
         self._trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
         if self._trace_trees is not None:
@@ -146,13 +147,13 @@ class _Request:
         return self._trace
 
     def _propose(self, budget: int) -> TokenTree:
-        """The drafter's tree, within the budget and the context window."""
-        tokens, window = self._context.tokens, self._target.window
+        """The drafter's tree, within the budget and what the target can address."""
+        tokens, reach = self._context.tokens, self._target.reach
         if budget <= 0:
             return TokenTree.chain(tokens[-1])
         tree = self._drafter.propose(self._context, budget)
-        if window is not None and len(tokens) + len(tree) - 1 > window:
-            return tree.truncated(window - len(tokens))
+        if reach is not None and len(tokens) + len(tree) - 1 > reach:
+            return tree.truncated(reach - len(tokens))
         return tree
 
     def _emit(self, tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:
@@ -162,7 +163,7 @@ class _Request:
         position = len(output.ids)
         emitted = output.add(tokens)
         gaps = enumerate(verdict.gaps[: len(emitted)], start=position)
-        trace.near_ties += [(place, gap) for place, gap in gaps if gap < NEAR_TIE]
+        trace.near_ties += [(place, gap) for place, gap in gaps if gap < self._near_tie]
         if self._confidence is not None:
             self._confidence.add(logits[verdict.path], tokens)
         context.tokens += emitted

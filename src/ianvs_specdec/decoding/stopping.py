@@ -27,7 +27,11 @@ class Pieces:
         # An unfinished character shows as U+FFFD and waits for its other bytes.
         if now.endswith("\ufffd") or len(now) < len(before):
             return ""
-        self._window, self._shown = self._shown, end
+        # What adds nothing, a special token, must not be all that the next one has before it: tokenizers drop the space
+        # at the beginning of a text.
+        if len(now) > len(before):
+            self._window = self._shown
+        self._shown = end
         return now[len(before) :]
 
 

@@ -9,6 +9,9 @@ Three ways to verify, chosen by what the model can do, all with the same result:
 - *on a copy*, for models whose state cannot be rolled back (Mamba, hybrids): as above with copies of the state, and the
   accepted tokens are decoded again on the state from before the step.
 
+A model whose rotations change for good at some length (longrope) never gets a step that goes beyond it: there the whole
+sequence is computed anew, as transformers does.
+
 Whether a model computes a branching tree, or several tokens at once on top of its state, is found out once by
 comparing with token-by-token decoding, not read from a list of model names.
 """
@@ -26,6 +29,7 @@ from torch import Tensor
 
 from ianvs_specdec.decoding.contracts import Output
 from ianvs_specdec.decoding.int8 import Int8Module
+from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
 from ianvs_specdec.decoding.states import KeyValues, Recurrent, state_of
 from ianvs_specdec.decoding.tree import TokenTree
 
@@ -52,6 +56,16 @@ class HuggingFaceTarget:
         self._base: Any = None
         self._current: list[int] = []
         self._tree = TokenTree.chain(0)
+        quantized = any(isinstance(module, Int8Module) for module in model.modules())
+        self.near_tie = NEAR_TIE_INT8 if quantized else NEAR_TIE[model.dtype]
+        self._turn = _turning_point(self.config)
+        self._kept: list[int] = []
+
+    @property
+    def reach(self) -> int | None:
+        if self._turn is None or len(self._kept) > self._turn:
+            return self.window
+        return self._turn + (len(self._kept) == self._turn)
 
     @property
     def device(self) -> torch.device:
@@ -77,10 +91,14 @@ class HuggingFaceTarget:
     def unembed(self, hidden: Tensor) -> Tensor:
         return self.model.get_output_embeddings()(hidden)
 
+    def warm(self, tokens: int) -> None:
+        pass  # the model's own modules decide how they compute
+
     @torch.inference_mode()
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
         self._features = tuple(features)
         self._state.clear()
+        self._kept = list(ids)
         output = self._forward(list(ids), **self._last_only, last_row=True)
         if isinstance(self._state, KeyValues) and self._state.snapshot() != len(ids):
             # The model took the cache and did not use it: it has none.
@@ -94,6 +112,8 @@ class HuggingFaceTarget:
         self._tree = tree
         if len(tree) == 1:
             self._base, self._current = None, [0]
+            if self._turn is not None and len(self._kept) == self._turn:
+                return self._forward_anew(tree.tokens)
             return self._forward(tree.tokens)
         self._base = self._state.snapshot()
         if isinstance(self._state, KeyValues) and (tree.is_chain or self._takes_trees):
@@ -103,6 +123,8 @@ class HuggingFaceTarget:
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
+        if self._turn is not None:
+            self._kept += [self._tree.tokens[node] for node in path]
         if self._current == list(path):
             return
         if isinstance(self._state, KeyValues) and len(self._current) == len(self._tree):
@@ -116,6 +138,8 @@ class HuggingFaceTarget:
 
     def restore(self, snapshot: Any) -> None:
         self._state.restore(copy.deepcopy(snapshot))
+        if self._turn is not None:
+            del self._kept[snapshot if isinstance(self._state, KeyValues) else len(snapshot[1]) :]
 
     def _forward(self, tokens: list[int], *, last_row: bool = False, **inputs: Any) -> Output:
         """One forward of ``tokens`` on top of the state, which then holds them."""
@@ -131,6 +155,12 @@ class HuggingFaceTarget:
         rows = slice(-1, None) if last_row else slice(-len(tokens), None)
         hidden = tuple(out.hidden_states[i][0][-len(tokens) :] for i in self._features)
         return Output(out.logits[0][rows], hidden)
+
+    def _forward_anew(self, tokens: list[int]) -> Output:
+        """``tokens`` and all before them, from an empty state."""
+        self._state.clear()
+        output = self._forward([*self._kept, *tokens], **self._last_only, last_row=True)
+        return Output(output.logits[-len(tokens) :], tuple(hidden[-len(tokens) :] for hidden in output.hidden))
 
     def _forward_tree(self, tree: TokenTree) -> Output:
         past = self._state.snapshot()
@@ -228,6 +258,17 @@ class HuggingFaceTarget:
         expected, got = results
         tolerance = 1e-3 if self.model.dtype in (torch.float32, torch.float64) else 5e-2
         return bool((got - expected).abs().max() <= tolerance * expected.std())
+
+
+def _turning_point(config: Any) -> int | None:
+    """The length from which on a model's rotary embedding is another one for all positions; None if there is none."""
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    by_layer = [kind for kind in rope.values() if isinstance(kind, dict)] or [rope]
+    turning = [kind for kind in by_layer if kind.get("rope_type", kind.get("type")) == "longrope"]
+    if not turning:
+        return None
+    stated = turning[0].get("original_max_position_embeddings")
+    return int(stated or getattr(config, "original_max_position_embeddings", config.max_position_embeddings))
 
 
 def weights_memory(model: Any) -> int:

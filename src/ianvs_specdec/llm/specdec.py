@@ -68,6 +68,7 @@ class EngineLLM(LocalLLM):
     ) -> tuple[list[int], str, Trace]:
         from ianvs_specdec.decoding import decode
 
+        self._target.warm(len(prompt_ids))
         try:
             decoded = decode(
                 self._target,

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding import Output, TokenTree
+from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Message
 
@@ -99,6 +100,12 @@ class LlamaCppModel:
             self._batch.seq_id[i][0] = 0
         self._vocabulary = int(self._c.llama_vocab_n_tokens(self.vocab))
         self._past = 0
+        # It rounds activations to 8 bits where weights have few, and keeps keys and values in float16.
+        self.near_tie = NEAR_TIE[torch.float32] if exact else NEAR_TIE_INT8
+
+    @property
+    def reach(self) -> int | None:
+        return self.window
 
     @property
     def layers(self) -> int:
@@ -139,6 +146,9 @@ class LlamaCppModel:
 
     def unembed(self, hidden: Tensor) -> Tensor:
         raise NotImplementedError("llama.cpp computes no logits of foreign hidden states")
+
+    def warm(self, tokens: int) -> None:
+        pass  # llama.cpp compiles nothing while it runs
 
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
         if features:

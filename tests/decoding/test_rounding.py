@@ -1,0 +1,127 @@
+"""What rounding may change, and that it is told: close logits by dtype, integers whose sums overflow, kernels that are
+compiled while the clock runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.decoding import decode, target_of
+from ianvs_specdec.types import Sampling
+from tests.support.tiny import Guesser, tiny_model
+
+ALONE, NO_DRAFTS = drafters.create("autoregressive"), lengths.create("fixed:0")
+DRAFTS = lengths.create("fixed:7")
+
+
+def differing(target, prompts, sampling, rule="rejection"):
+    """For each prompt whose output changes with drafts: the first position that differs, and the near ties told."""
+    found = []
+    for prompt in prompts:
+        settings = {"eos_ids": (), "rule": rule}
+        plain = decode(target, ALONE, NO_DRAFTS, prompt, sampling, **settings)
+        drafted = decode(target, Guesser(plain.token_ids), DRAFTS, prompt, sampling, **settings)
+        pairs = enumerate(zip(plain.token_ids, drafted.token_ids, strict=True))
+        first = next((position for position, (ours, theirs) in pairs if ours != theirs), None)
+        if first is not None:
+            found.append((first, {position for position, _ in (*plain.trace.near_ties, *drafted.trace.near_ties)}))
+    return found
+
+
+def prompts(count, length=12):
+    generator = torch.Generator().manual_seed(7)
+    return torch.randint(3, 60, (count, length), generator=generator).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, "int8"])
+@pytest.mark.parametrize("temperature", [0.0, 2.5])
+def test_where_drafts_change_an_output_two_tokens_were_close(dtype, temperature):
+    differences = []
+    for seed, family in enumerate(("llama", "gpt2")):
+        model = tiny_model(family, seed, initializer_range=0.1)
+        model = model if dtype == "int8" else model.to(dtype)
+        sampling = Sampling(max_tokens=24, temperature=temperature, seed=seed)
+        rule = "coupled" if temperature else "rejection"
+        differences += differing(target_of(model, int8=dtype == "int8"), prompts(4), sampling, rule)
+    assert all(first in near for first, near in differences)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 2.5])
+def test_on_the_reference_target_as_well(dtype, temperature, shared):
+    from transformers import AutoModelForCausalLM
+
+    loaded = torch.float32 if dtype == "int8" else getattr(torch, dtype)
+    model = AutoModelForCausalLM.from_pretrained(shared / "reference" / "target", dtype=loaded)
+    target = target_of(model, int8=dtype == "int8")
+    sampling = Sampling(max_tokens=48, temperature=temperature, seed=3)
+    found = differing(target, prompts(40), sampling, "coupled" if temperature else "rejection")
+    assert all(first in near for first, near in found)
+
+
+def in_a_process(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+INT8 = """
+import torch
+from ianvs_specdec.decoding.int8 import Int8Linear
+generator = torch.Generator().manual_seed(0)
+for shape in ((48, 64), (1100, 1024)):
+    weight = torch.rand(shape, generator=generator) + 0.5
+    for sign in (1, -1):
+        x = sign * (torch.rand(4, shape[1], generator=generator) + 0.5)
+        expected = x @ weight.T
+        print(float((Int8Linear(weight)(x) - expected).norm() / expected.norm()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", ["ALL", "AVX2"])
+def test_sums_of_large_integers_do_not_overflow_whatever_the_processor(isa):
+    errors = [float(line) for line in in_a_process(INT8, ONEDNN_MAX_CPU_ISA=isa).split()]
+    assert len(errors) == 4
+    assert max(errors) < 0.005
+
+
+COMPILED = """
+import torch
+from ianvs_specdec.decoding import target_of
+from tests.support.tiny import tiny_model
+target = target_of(tiny_model().to(torch.bfloat16))
+target.prefill([3] * 20)
+target.warm(33)
+print("MARK", flush=True)
+target.prefill([3] * 33)
+"""
+
+
+@pytest.mark.slow
+def test_what_is_compiled_for_a_new_length_of_prompt_is_compiled_before_the_clock_runs():
+    output = in_a_process(COMPILED, ONEDNN_VERBOSE="2")
+    before, after = output.split("MARK")
+    if "create" not in before:
+        pytest.skip("this build of torch tells nothing of what oneDNN compiles")
+    products = [line for line in after.splitlines() if "cache_miss" in line and "33x" in line]
+    assert products == []
+
+
+def test_in_float32_every_weight_is_held_once():
+    model = tiny_model(tie_word_embeddings=False)
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    assert target_of(model).memory <= weights
