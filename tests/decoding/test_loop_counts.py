@@ -50,7 +50,8 @@ def test_verification_counts_with_its_commit_and_drafting_with_what_is_learned_f
     assert learned > 1
     assert watching.stats.verify_seconds == [34.0] * learned
     assert watching.stats.draft_seconds == [102.0] * learned
-    ends = itertools.accumulate([136.0] * learned, initial=1000.0 + 500.0 + 130.0)
+    ends = list(itertools.accumulate([136.0] * learned, initial=1000.0 + 500.0 + 130.0))
+    ends[-1] -= 100.0  # for the last token nothing is drafted
     assert [seconds for seconds, _ in trace.chunks] == pytest.approx([1000.0, *ends])
 
 
@@ -66,7 +67,7 @@ def test_scouts_are_verified_but_not_drafted():
 
 
 @pytest.mark.parametrize("tokens", [5, 7, 8])
-def test_right_drafts_behind_the_end_of_the_output_are_not_accepted(tokens):
+def test_nothing_is_drafted_that_the_output_has_no_room_for(tokens):
     model = tiny_model()
     prompt = [5, 9, 14, 3, 22, 9, 14, 31]
     alone, target = drafters.create("autoregressive"), HuggingFaceTarget(model)
@@ -74,7 +75,20 @@ def test_right_drafts_behind_the_end_of_the_output_are_not_accepted(tokens):
     right, limited = Right(free.token_ids), Sampling(max_tokens=tokens)
     result = decode(target, right, lengths.create("fixed:12"), prompt, limited, eos_ids=[])
     (step,) = result.trace.steps
-    assert (step.drafted, step.accepted, step.emitted) == (12, tokens - 1, tokens - 1)
+    assert (step.drafted, step.accepted, step.emitted) == (tokens - 2, tokens - 2, tokens - 1)
+
+
+def test_right_drafts_behind_a_stop_are_not_accepted():
+    model, prompt = tiny_model(), [5, 9, 14, 3, 22, 9, 14, 31]
+    alone, target = drafters.create("autoregressive"), HuggingFaceTarget(model)
+    free = decode(target, alone, lengths.create("fixed:0"), prompt, Sampling(max_tokens=30), eos_ids=[]).token_ids
+    end = next(place for place, token in enumerate(free) if place > 2 and token not in free[:place])
+    result = decode(
+        target, Right(free), lengths.create("fixed:12"), prompt, Sampling(max_tokens=30), eos_ids=[free[end]]
+    )
+    (step,) = result.trace.steps
+    assert result.token_ids == free[: end + 1]
+    assert (step.drafted, step.accepted, step.emitted) == (12, end, end)
 
 
 class Right(Drafter):
