@@ -67,28 +67,29 @@ def test_scouts_are_verified_but_not_drafted():
 
 
 @pytest.mark.parametrize("tokens", [5, 7, 8])
-def test_nothing_is_drafted_that_the_output_has_no_room_for(tokens):
-    model = tiny_model()
-    prompt = [5, 9, 14, 3, 22, 9, 14, 31]
-    alone, target = drafters.create("autoregressive"), HuggingFaceTarget(model)
-    free = decode(target, alone, lengths.create("fixed:0"), prompt, Sampling(max_tokens=30), eos_ids=[])
-    right, limited = Right(free.token_ids), Sampling(max_tokens=tokens)
-    result = decode(target, right, lengths.create("fixed:12"), prompt, limited, eos_ids=[])
-    (step,) = result.trace.steps
-    assert (step.drafted, step.accepted, step.emitted) == (tokens - 2, tokens - 2, tokens - 1)
+def test_right_drafts_behind_the_last_token_are_not_accepted(tokens):
+    step, emitted = the_only_step(max_tokens=tokens)
+    assert (step.drafted, step.accepted, step.emitted) == (12, tokens - 1, tokens - 1)
+    assert len(emitted) == tokens
 
 
 def test_right_drafts_behind_a_stop_are_not_accepted():
-    model, prompt = tiny_model(), [5, 9, 14, 3, 22, 9, 14, 31]
-    alone, target = drafters.create("autoregressive"), HuggingFaceTarget(model)
-    free = decode(target, alone, lengths.create("fixed:0"), prompt, Sampling(max_tokens=30), eos_ids=[]).token_ids
+    _, free = the_only_step(max_tokens=12)
     end = next(place for place, token in enumerate(free) if place > 2 and token not in free[:place])
-    result = decode(
-        target, Right(free), lengths.create("fixed:12"), prompt, Sampling(max_tokens=30), eos_ids=[free[end]]
-    )
-    (step,) = result.trace.steps
-    assert result.token_ids == free[: end + 1]
+    step, emitted = the_only_step(max_tokens=30, eos_ids=[free[end]])
+    assert emitted == free[: end + 1]
     assert (step.drafted, step.accepted, step.emitted) == (12, end, end)
+
+
+def the_only_step(max_tokens, eos_ids=()):
+    """The step in which a draft of 12 right tokens is verified, and the output."""
+    prompt, target = [5, 9, 14, 3, 22, 9, 14, 31], HuggingFaceTarget(tiny_model())
+    alone = drafters.create("autoregressive")
+    free = decode(target, alone, lengths.create("fixed:0"), prompt, Sampling(max_tokens=30), eos_ids=[]).token_ids
+    limited = Sampling(max_tokens=max_tokens)
+    result = decode(target, Right(free), lengths.create("fixed:12"), prompt, limited, eos_ids=eos_ids)
+    (step,) = result.trace.steps
+    return step, result.token_ids
 
 
 class Right(Drafter):
