@@ -147,14 +147,11 @@ class _Request:
         return self._trace
 
     def _propose(self, budget: int) -> TokenTree:
-        """The drafter's tree, within the budget, what the output has room for and what the target can address."""
+        """The drafter's tree, within the budget and what the target can address."""
         tokens, reach = self._context.tokens, self._target.reach
-        useful = self._output.remaining - 1  # every step emits one token more than was right
-        if budget <= 0 or useful <= 0:
+        if budget <= 0:
             return TokenTree.chain(tokens[-1])
         tree = self._drafter.propose(self._context, budget)
-        if tree.depth > useful:
-            tree = tree.truncated(useful)
         if reach is not None and len(tokens) + len(tree) - 1 > reach:
             return tree.truncated(reach - len(tokens))
         return tree
