@@ -51,9 +51,10 @@ function queries() {
       element('div', { id: 'detail', 'aria-live': 'polite' }, current ? detail(item, current) : nothing('No query fits.'))));
 }
 
+// On paper there is nothing to choose: the name stands there.
 function picker() {
-  return element('select', { id: 'case', 'aria-label': 'Test case', onchange: (event) => go({ case: event.target.value }) },
-    cases().map((item) => element('option', { value: item.id, selected: item === chosen() }, item.name)));
+  return [element('p', { class: 'paper' }, (chosen() || {}).name), element('select', { id: 'case', 'aria-label': 'Test case', onchange: (event) => go({ case: event.target.value }) },
+    cases().map((item) => element('option', { value: item.id, selected: item === chosen() }, item.name)))];
 }
 
 function score(entry) {
@@ -119,7 +120,9 @@ function colouredText(answer) {
   const { tokens, kinds = '' } = answer;
   const drafted = kinds.includes('a') || answer.rejected;
   const legend = drafted && element('div', { class: 'key' }, element('span', {}, element('span', { class: 'token a' }, 'accepted draft')), element('span', {}, element('span', { class: 'token t' }, 'the model’s own')),
-    answer.rejected && tokens && element('span', {}, element('del', {}, 'rejected draft')));
+    kinds.includes('p') && element('span', {}, element('span', { class: 'token p' }, 'from reading the prompt')),
+    answer.rejected && tokens && element('span', {}, element('del', {}, 'rejected draft')),
+    answer.near_ties && tokens && element('span', {}, element('span', { class: 'token tie' }, 'a near-tie')));
   if (!tokens || !drafted) {
     const cells = drafted && element('div', { class: 'strip', 'aria-hidden': 'true' }, [...kinds].map((kind) => element('i', { class: kind })));
     return [element('p', { class: 'said answer' }, answer.text), cells && legend, cells,
@@ -146,8 +149,8 @@ function timeline(answer) {
   const svg = graphic('svg', { viewBox: `0 0 ${width} 34`, role: 'img', 'aria-label': `first piece after ${seconds(chunks[0][0] / 1000)}, last after ${seconds(last / 1000)}, ${chunks.length} pieces` });
   svg.append(graphic('line', { class: 'axis', x1: left, x2: sx(last), y1: 16, y2: 16 }));
   chunks.forEach(([time, count]) => svg.append(graphic('line', { x1: sx(time), x2: sx(time), y1: 16 - Math.min(12, 3 + 1.6 * count), y2: 16, stroke: 'var(--accent)', 'stroke-width': 1.6 })));
-  svg.append(graphic('text', { x: sx(chunks[0][0]), y: 31, 'text-anchor': sx(chunks[0][0]) < 60 ? 'start' : 'middle' }, seconds(chunks[0][0] / 1000)), graphic('text', { x: sx(last) + 8, y: 20 }, seconds(last / 1000)));
-  return element('figure', { title: 'when each piece of the answer came; taller marks are more tokens at once' }, svg);
+  svg.append(graphic('text', { x: sx(chunks[0][0]), y: 32, 'text-anchor': sx(chunks[0][0]) < 60 ? 'start' : 'middle' }, seconds(chunks[0][0] / 1000)), graphic('text', { x: sx(last) + 8, y: 18 }, seconds(last / 1000)));
+  return element('figure', {}, svg, element('figcaption', { class: 'label' }, 'When each piece of the answer came; taller marks are more tokens at once.'));
 }
 
 function before(entry) {
