@@ -1,4 +1,4 @@
-"""A real browser without a window, driven through the pipe of its own debugging protocol: clicks, keys, taps, pictures."""
+"""A real browser without a window, driven through the pipe of its own debugging protocol: keys, taps, pictures."""
 
 from __future__ import annotations
 
@@ -107,12 +107,14 @@ class Browser:
 
     # A page in it
 
-    def open(self, page: Path, fragment: str = "", *, width: int = 1400, height: int = 900, phone: bool = False) -> None:
-        """Load a file in a window of so many CSS pixels; a phone has a touch screen and shows no scroll bars."""
-        self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone
-        )
+    def open(
+        self, page: Path, fragment: str = "", *, width: int = 1400, height: int = 900, phone: bool = False
+    ) -> None:
+        """Load a file in a window of so many CSS pixels; a phone has a touch screen. Scroll bars take no room."""
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.send("Emulation.setTouchEmulationEnabled", enabled=phone)
+        # What would glide is there at once.
+        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
         self.send("Page.navigate", url="about:blank")
         self.wait_for("Page.loadEventFired")
         self.send("Page.navigate", url=f"{page.resolve().as_uri()}{fragment}")
@@ -139,14 +141,8 @@ class Browser:
         self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
         self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
-    def click(self, x: float, y: float) -> None:
-        for kind in ("mousePressed", "mouseReleased"):
-            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
-    def picture(self, *, whole: bool = False) -> bytes:
-        """What is in the window, or the whole page, as PNG."""
-        return base64.b64decode(self.send("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
-
     def pdf(self) -> bytes:
         """The page as it is printed, on A4."""
-        return base64.b64decode(self.send("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=True)["data"])
+        return base64.b64decode(
+            self.send("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=True)["data"]
+        )

@@ -34,7 +34,7 @@ function speed() {
 
 // Width and height of a figure in a section; on paper none is so high that it leaves half a page empty before it.
 const TALLEST = 520;
-const TALLEST_ON_PAPER = 290;
+const TALLEST_ON_PAPER = 240;
 const size = (id, ratio) => ({ width: room(id), height: Math.min(printing ? TALLEST_ON_PAPER : TALLEST, Math.max(280, room(id) * ratio)) });
 
 function spread(item, name) {

@@ -64,6 +64,7 @@ function unitOf(name, list) {
   return middle < 1e-3 ? [1e6, 'µs'] : middle < 1 ? [1e3, 'ms'] : [1, 's'];
 }
 
+const plainly = (name) => name.toLowerCase().replace(/[^a-z0-9]/g, '');
 const RANK = 'Rank on the leaderboard of Ianvs';
 
 function board() {
@@ -86,7 +87,7 @@ function board() {
     element('td', {}, element('input', { type: 'checkbox', 'aria-label': `show ${item.name} in the charts`, checked: !off.has(item.id), onchange: () => toggle(item) })),
     element('td', {}, item.rank === null ? '' : String(item.rank)),
     element('td', {}, element('button', { class: 'name', onclick: () => { go({ case: item.id, query: '' }); byId('queries').scrollIntoView(); } }, item.name),
-      element('div', { class: 'sub' }, item.algorithm), item.judge && element('div', { class: 'sub' }, `judged by ${item.judge}`)),
+      plainly(item.algorithm) !== plainly(item.router) && element('div', { class: 'sub' }, item.algorithm), item.judge && element('div', { class: 'sub' }, `judged by ${item.judge}`)),
     parts.map((part) => cell(item, part)));
   return element('table', { class: 'board', id: 'board' },
     element('thead', {}, element('tr', {}, element('th', {}), element('th', { scope: 'col' }, explained(element('button', { id: 'head-rank', 'aria-description': RANK, onclick: () => go({ sort: '', dir: '' }) }, '#', element('small')), '#', [RANK])),
@@ -116,7 +117,7 @@ function leaderboard() {
   const choose = (name) => [name, names.has(name), (on) => go({ columns: data.columns.map((column) => column.name).filter((known) => (known === name ? on : names.has(known))).join('|') })];
   const list = matching(cases());
   const table = board();
-  const further = element('button', { id: 'further', hidden: true, onclick: () => table.parentNode.scrollBy({ left: table.parentNode.clientWidth * 0.6, behavior: 'smooth' }) });
+  const further = element('button', { id: 'further', hidden: true, onclick: () => table.parentNode.scrollBy({ left: table.parentNode.clientWidth * 0.6 }) });
   replace('leaderboard', caption('leaderboard', 'Leaderboard', 'A column’s heading sorts by it. ± is half of the 95 % interval, over queries or, with repeats, over these; an empty cell is undefined here, never 0. Ticks choose what the charts below show.'),
     element('div', { class: 'tools' },
       element('input', { type: 'search', id: 'filter', placeholder: 'Filter, e.g. Eagle cloud', 'aria-label': 'Filter test cases', value: state.filter, oninput: (event) => go({ filter: event.target.value }) }),
