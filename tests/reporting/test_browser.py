@@ -50,8 +50,8 @@ def test_everything_is_drawn(page: Path, browse: Browse) -> None:
     ]
     for section, mark in {"speed": "path", "routing": "path", "latency": "path", "tasks": "rect"}.items():
         assert part(dom, section).count(f"<{mark}") >= 2, section
-    # A test case is a mark, named for those who cannot see it. Two of one router stand on each other in the second chart,
-    # and what two models answered has no place in the first.
+    # A test case is a mark, named for those who cannot see it. Two of one router stand on each other in the second
+    # chart, and what two models answered has no place in the first.
     marks = {name: re.findall(r'class="mark"[^>]* aria-label="(\w+)', part(dom, name)) for name in ("speed", "routing")}
     assert sorted(marks["speed"]) == ["CloudOnly", "CloudOnly", "EdgeOnly"]
     assert sorted(marks["routing"]) == ["CloudOnly", "EdgeOnly", "OddRouter"]

@@ -288,3 +288,4 @@ def test_no_page_but_the_last_is_left_half_empty_on_paper(show: Show, fragment: 
     assert min(fills[:-1]) > 0.65, fills
     text = "".join(sheet.get_textpage().get_text_bounded() for sheet in printed)
     assert "score of the answers against the references" in text, "definitions are on paper"
+    assert "EdgeOnly · EagleSpecDec" in text.partition("what came back")[2], "and whose answer it is"

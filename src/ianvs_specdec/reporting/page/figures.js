@@ -6,8 +6,11 @@ function speed() {
   const about = 'Each point is a test case that one model has answered alone, with its 95 % intervals. On the dotted diagonal a verification step takes as long as a plain one; the distance to it is what drafting and verifying cost.';
   const both = shown().filter((item) => Number.isFinite(item.figures.Speedup) && Number.isFinite(item.figures['Mean Accepted Tokens']));
   const list = both.filter((item) => item.alone);
-  const left = both.length - list.length;
-  const mixed = left > 0 && element('p', { class: 'about' }, `Not drawn: ${left} test case${left > 1 ? 's' : ''} in which two models worked, or of which no answers are at hand. Over two models, speedup weighs by time and tau by steps, so neither is that of a model.`);
+  const left = both.filter((item) => !item.alone);
+  const count = (cases, why) => cases.length > 0 && `${cases.length} test case${cases.length > 1 ? 's' : ''} ${why}`;
+  const reasons = [count(left.filter((item) => item.answered), 'in which two models worked: over both, a speedup weighs by time and tau by steps, so they are no model’s'),
+    count(left.filter((item) => !item.answered), 'whose answers are not at hand, so that nothing tells which model worked')].filter(Boolean);
+  const mixed = reasons.length > 0 && element('p', { class: 'about' }, `Not drawn: ${reasons.join('; ')}.`);
   if (!list.length) {
     replace('speed', caption('speed', 'Speedup against tau', about), nothing('No test case here has both of one model: a speedup needs the back end autoregressive as its baseline in the same job, and tau one that tells its steps.'), mixed);
     return;

@@ -41,7 +41,7 @@ function queries() {
   const option = (value, text, chosenValue) => element('option', { value, selected: value === chosenValue }, text);
   const left = item.answered - item.entries.length;
   replace('queries', caption('queries', 'Queries', left > 0 ? `${about} ${short(item.entries.length)} of ${short(item.answered)} queries are in this file; all of them are in the figures.` : about),
-    element('div', { class: 'tools' }, picker(),
+    onPaper(item), element('div', { class: 'tools' }, picker(),
       groups.length > 1 && element('select', { 'aria-label': 'Kind', onchange: (event) => go({ group: event.target.value, query: '' }) }, option('', 'all kinds', state.group), groups.map((name) => option(name, name, state.group))),
       element('select', { 'aria-label': 'Outcome', onchange: (event) => go({ outcome: event.target.value, query: '' }) }, option('', 'all outcomes', state.outcome), outcomes.map(([name, [text]]) => option(name, text, state.outcome))),
       element('input', { type: 'search', id: 'find', placeholder: 'Find in questions and answers', 'aria-label': 'Find', value: state.find, oninput: (event) => go({ find: event.target.value, query: '' }) }),
@@ -51,11 +51,13 @@ function queries() {
       element('div', { id: 'detail', 'aria-live': 'polite' }, current ? detail(item, current) : nothing('No query fits.'))));
 }
 
-// On paper there is nothing to choose: the name stands there.
 function picker() {
-  return [element('p', { class: 'paper' }, (chosen() || {}).name), element('select', { id: 'case', 'aria-label': 'Test case', onchange: (event) => go({ case: event.target.value }) },
-    cases().map((item) => element('option', { value: item.id, selected: item === chosen() }, item.name)))];
+  return element('select', { id: 'case', 'aria-label': 'Test case', onchange: (event) => go({ case: event.target.value }) },
+    cases().map((item) => element('option', { value: item.id, selected: item === chosen() }, item.name)));
 }
+
+// On paper there is nothing to choose: the name stands there.
+const onPaper = (item) => element('p', { class: 'paper' }, item.name);
 
 function score(entry) {
   if (entry.error) return element('span', { class: 'badge bad' }, 'no answer');
@@ -143,7 +145,7 @@ function colouredText(answer) {
 function timeline(answer) {
   const chunks = answer.chunks || [];
   if (!chunks.length) return null;
-  const [width, left, right] = [720, 6, 70];
+  const [width, left, right] = [Math.min(720, room('queries')), 6, 70];
   const last = chunks[chunks.length - 1][0] || 1;
   const sx = (time) => left + (time / last) * (width - left - right);
   const svg = graphic('svg', { viewBox: `0 0 ${width} 34`, role: 'img', 'aria-label': `first piece after ${seconds(chunks[0][0] / 1000)}, last after ${seconds(last / 1000)}, ${chunks.length} pieces` });
@@ -185,6 +187,6 @@ function setup() {
     ...Object.fromEntries(Object.entries(item.failures.attempts || {}).map(([kind, count]) => [`failed attempts: ${kind}`, String(count)])) };
   const repeats = item.repeats.length > 1 && element('details', {}, element('summary', {}, 'Repeats'), element('div', { class: 'scroll' }, element('table', { class: 'plain' },
     item.repeats.map((row, i) => element('tr', {}, row.map((text) => element(i ? 'td' : 'th', {}, text)))))));
-  replace('setup', caption('setup', 'Set-up', 'Configuration and environment of a test case, as they were when it ran.'), element('div', { class: 'tools' }, picker()),
+  replace('setup', caption('setup', 'Set-up', 'Configuration and environment of a test case, as they were when it ran.'), onPaper(item), element('div', { class: 'tools' }, picker()),
     pairs('What sets it apart from the others', varied, true), pairs('Run and environment', { ...item.environment, ...extra }, true), pairs('Whole configuration', item.configuration, false), repeats);
 }
