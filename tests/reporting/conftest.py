@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.browser import Browser, find_browser
 from tests.support.workspace import Bench, choice, usual
 
 FLAGS = (
@@ -25,13 +24,25 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return usual(Bench(tmp_path, [choice(number) for number in range(8)]))
 
 
+def program() -> str:
+    found = find_browser()
+    if found is None:
+        pytest.skip("needs a Chromium browser, e.g. the Debian package chromium, or its path in SPECDEC_CHROMIUM")
+    return found
+
+
+@pytest.fixture(scope="session")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser to click, press keys and tap in."""
+    browser = Browser(program(), tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
 @pytest.fixture(scope="session")
 def browse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """``browse(page, hash)`` gives the document that the browser has made of the page, as HTML."""
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    browser = os.environ.get("SPECDEC_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    if browser is None:
-        pytest.skip("needs a Chromium browser, e.g. the Debian package chromium, or its path in SPECDEC_CHROMIUM")
+    browser = program()
 
     def run(page: Path, fragment: str = "", *flags: str) -> str:
         profile = tmp_path_factory.mktemp("profile")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ianvs_specdec.benchmarks import mmlu
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.benchmarks.scoring import TOGETHER
 from ianvs_specdec.errors import UserError
@@ -70,6 +71,64 @@ def test_names_tell_test_cases_apart(tmp_path: Path, monkeypatch: pytest.MonkeyP
         bench.case("CloudOnly", [(None, Side("cloud", backend, [completion("B")]))], length=length)
     names = [case["name"] for case in collect(bench.folder)["cases"]]
     assert names == [f"CloudOnly · autoregressive (length=fixed:{number})" for number in (2, 4)]
+
+
+def test_over_two_models_speedup_may_exceed_tau_so_it_is_no_models(bench: Bench) -> None:
+    """Seconds weigh in a speedup and steps in tau: a fast edge has many of these and few of those."""
+    text, every = "The answer is B.", range(len(bench.rows))
+    edge = Side("edge", "EagleSpecDec", [completion(text, slow=0.01)], pace=0.005)
+    cloud = Side("cloud", "EagleSpecDec", [completion(text, drafting=True)])
+    found = [("Alone", edge, None), ("Alone", None, cloud), ("Asks both", edge, cloud)]
+    for router, *sides in found:
+        bench.case(f"{router}{sides[0] is None}", [tuple(sides) for _ in every], backend="EagleSpecDec")
+    bench.case("Mixed", [(edge, None) if index % 2 else (None, cloud) for index in every], backend="EagleSpecDec")
+    cases = {case["router"]: case for case in collect(bench.folder)["cases"]}
+    above = {name: case["figures"]["Speedup"] > case["figures"]["Mean Accepted Tokens"] for name, case in cases.items()}
+    assert above["Mixed"]
+    assert not above["AloneFalse"]
+    assert not above["AloneTrue"]
+    assert {name: case["alone"] for name, case in cases.items()} == {
+        "EdgeOnly": "edge",
+        "CloudOnly": "cloud",
+        "OddRouter": None,
+        "AloneFalse": "edge",
+        "AloneTrue": "cloud",
+        "Asks bothFalse": None,
+        "Mixed": None,
+    }
+
+
+def kinds(tmp_path: Path, groups: list[str]) -> dict[str, Any]:
+    bench = Bench(tmp_path, [choice(number, group=group) for number, group in enumerate(groups)])
+    bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion("B")])) for _ in groups])
+    return collect(bench.folder)["cases"][0]
+
+
+def test_a_benchmarks_categories_take_its_subjects_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    subjects = sorted(subject for members in mmlu.CATEGORIES.values() for subject in members)
+    case = kinds(tmp_path, subjects)
+    assert len(case["groups"]) == 57
+    assert {name: part["Queries"] for name, part in case["categories"].items()} == {
+        name: len(members) for name, members in mmlu.CATEGORIES.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        (["astronomy", "anatomy"], []),
+        (["one", "two", "three"], []),
+        (["writing", "roleplay", "reasoning", "math"], []),
+        (["writing", "roleplay", "reasoning", "translation", "rag"], ["multi-turn conversation", "rag", "translation"]),
+        (["astronomy", "college_physics", "own"], ["STEM", "own"]),
+    ],
+)
+def test_categories_where_they_make_fewer_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: list[str], expected: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sorted(kinds(tmp_path, groups)["categories"]) == expected
 
 
 def test_kinds_of_queries_add_up_to_the_whole(bench: Bench) -> None:

@@ -98,6 +98,39 @@ def test_unknown_prices_leave_the_share():
     assert [point[1] for point in curves(both, [])["ends"]] == [None, None]
 
 
+def names_of(found):
+    return [(curve["router"], curve["cases"]) for curve in found["curves"]]
+
+
+def test_every_router_has_one_curve():
+    draw = random.Random(2)
+    both = outcomes([(100.0 * draw.randint(0, 1), 100.0 * draw.randint(0, 1)) for _ in range(30)])
+    scores = {index: draw.random() for index in both}
+    noisy = {index: score + draw.uniform(-4e-6, 4e-6) for index, score in scores.items()}
+    routers = [(0, "Cascade", scores), (1, "Cascade", noisy), (2, "Learned", scores), (3, "Budget", scores)]
+    found = curves(both, routers)
+    assert names_of(found) == [("Cascade", [0, 1]), ("Learned", [2]), ("Budget", [3])]
+    assert found["curves"][1]["points"] == found["curves"][2]["points"]
+    assert found["curves"][1]["intervals"] == found["curves"][2]["intervals"] != {}
+
+
+def test_different_scores_of_one_router_are_different_curves():
+    both = outcomes([(0, 100), (100, 0), (0, 100), (100, 100)])
+    tiny = [dict(zip(both, scores, strict=True)) for scores in ((1e-9, 2e-9, 3e-9, 4e-9), (4e-9, 3e-9, 2e-9, 1e-9))]
+    assert names_of(curves(both, [(0, "R", tiny[0]), (1, "R", tiny[1])])) == [("R", [0]), ("R", [1])]
+
+
+def test_why_a_router_has_no_curve():
+    both = outcomes([(0, 100), (100, 0), (0, 100)])
+    routers = [(4, "EdgeOnly", dict.fromkeys(both, 0.0)), (5, "Silent", {0: 0.5, 1: 0.25})]
+    found = curves(both, routers)
+    assert found["curves"] == []
+    assert found["without"] == [
+        {"router": "EdgeOnly", "case": 4, "reason": "one score for all queries"},
+        {"router": "Silent", "case": 5, "reason": "no score for 1 of the 3 queries"},
+    ]
+
+
 def test_outcomes_come_from_all_test_cases_of_a_pair(bench: Bench):
     (panel,) = collect(bench.folder)["routing"]
     assert panel["queries"] == 8

@@ -54,6 +54,8 @@ class Side:
     backend: str
     answers: Sequence[Completion]
     model: str = ""
+    pace: float = 1.0
+    """Seconds of the baseline, in parts of what they are by default."""
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def response(self, row: Mapping[str, Any], index: int, routing: Mapping[str, Any]) -> Response:
@@ -67,7 +69,7 @@ class Side:
                 hardware="0" * 16,
                 baseline={
                     "key": "0" * 64,
-                    "latency": 0.02 + 0.004 * len(answer.token_ids),
+                    "latency": self.pace * (0.02 + 0.004 * len(answer.token_ids)),
                     "completion_tokens": len(answer.token_ids),
                     "identical": True,
                 },

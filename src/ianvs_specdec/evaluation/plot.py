@@ -39,15 +39,25 @@ def to_png(evaluation: Evaluation) -> bytes:
     return found.getvalue()
 
 
+def colours(count: int) -> list[str]:
+    """As many colours, all different."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    if count <= len(COLOURS):
+        return list(COLOURS[:count])
+    return [to_hex(colour) for colour in colormaps["turbo"](np.linspace(0.0, 1.0, count))]
+
+
 def _draw(panel: Any, evaluation: Evaluation, money: bool) -> None:
-    colours = iter(COLOURS * (1 + len(evaluation.results) // len(COLOURS)))
+    own = iter(colours(sum(result.name not in BASELINES for result in evaluation.results)))
     for result in evaluation.results:
         if result.name == (ORACLE if money else ORACLE_MONEY):
             continue
         if result.name in (EDGE, CLOUD):
             _mark(panel, result, money, GREY, "s")
         elif result.curve is not None:
-            colour = GREY if result.name in BASELINES else next(colours)
+            colour = GREY if result.name in BASELINES else next(own)
             x = 100 * GRID if not money or result.curve.cost is None else result.curve.cost
             apgr = result.metrics.get("apgr_money" if money else "apgr")
             label = result.name if apgr is None else f"{result.name} ({apgr.value:.3f})"

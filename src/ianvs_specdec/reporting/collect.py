@@ -19,6 +19,7 @@ from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.reporting.details import Details
 from ianvs_specdec.reporting.figures import (
     QUANTILES,
+    categories,
     column,
     described,
     distributions,
@@ -40,8 +41,8 @@ SHOWN = (
 """Columns shown at first where the job does not select any."""
 
 Document = dict[str, Any]
-Scores = tuple[str, dict[int, float]]
-"""A router's name, and its score for each query."""
+Scores = dict[int, float]
+"""A router's score for each query."""
 
 
 def collect(folder: Path, most: int = 200) -> Document:
@@ -58,7 +59,7 @@ def collect(folder: Path, most: int = 200) -> Document:
         rows = case.answers()
         dataset = _dataset(workspace, case, rows)
         cases.append(_case(workspace, case, dataset, rows, details, sides, most))
-        scores.append(scores_of(rows))
+        scores.append(scores_of(rows)[1])
     _name(workspace.cases, cases)
     names = dict.fromkeys(name for job in workspace.headers for name in _metrics(workspace, job))
     names |= dict.fromkeys(name for name in _known() if any(case["figures"].get(name) is not None for case in cases))
@@ -74,7 +75,7 @@ def collect(folder: Path, most: int = 200) -> Document:
         "cases": cases,
         "queries": details.queries,
         "answers": details.answers,
-        "routing": _routing(workspace, sides, scores),
+        "routing": _routing(workspace, sides, [case["router"] for case in cases], scores),
         "notes": workspace.notes,
     }
 
@@ -128,6 +129,8 @@ def _case(
         "figures": figures(case, _metrics(workspace, case.job), table),
         "distributions": distributions(table) if rows else {},
         "groups": groups(table) if rows else {},
+        "categories": categories(table) if rows else {},
+        "alone": _alone(rows),
         "judge": judge,
         "failures": _failures(rows, workspace.kept(case.job)),
         "memory": _memory(rows),
@@ -187,6 +190,17 @@ def _side(case: Case, rows: Mapping[int, Row], side: str) -> Document | None:
     return {"model": str(own["model"]), "backend": resolve(str(own.get("backend", "")))}
 
 
+def _alone(rows: Mapping[int, Row]) -> str | None:
+    """The side that did all the work; None where both did, as a cascade's edge does, or nothing is known.
+
+    Only then do a speedup and a tau belong to one model: sums over two models weigh these differently.
+    """
+    asked = [
+        side for side, place in (("edge", 2), ("cloud", 3)) if any(row[place] is not None for row in rows.values())
+    ]
+    return asked[0] if len(asked) == 1 else None
+
+
 def _failures(rows: Mapping[int, Row], kept: KeptAnswers) -> Document:
     """Queries without an answer, and how often each kind of failure struck, those that a retry made good among them."""
     kinds: collections.Counter[str] = collections.Counter()
@@ -240,8 +254,13 @@ def _name(cases: Sequence[Case], documents: Sequence[Document]) -> None:
                 case["name"] += f" ({', '.join(differing) or number})"
 
 
-def _routing(workspace: Workspace, sides: BothSides, scores: Sequence[Scores]) -> list[Document]:
-    """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases."""
+def _routing(
+    workspace: Workspace, sides: BothSides, routers: Sequence[str], scores: Sequence[Scores]
+) -> list[Document]:
+    """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases.
+
+    ``routers`` and ``scores`` are those of each test case.
+    """
     members: dict[Pair, list[int]] = {}
     for number, case in enumerate(workspace.cases):
         pair = sides.pair(case)
@@ -254,7 +273,7 @@ def _routing(workspace: Workspace, sides: BothSides, scores: Sequence[Scores]) -
         if (dataset := workspace.dataset(pair[0]) if pair[0] else None) is not None:
             sides.complete(cases, dataset, workspace.kept(cases[0].job))
             both = outcomes(sides.both(pair), dataset)
-            drawn = curves(both, ((number, *scores[number]) for number in numbers))
+            drawn = curves(both, ((number, routers[number], scores[number]) for number in numbers))
         found.append({"data": pair[0], "cases": numbers, **(drawn or {})})
     return found
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ianvs_specdec.benchmarks.registry import categories as benchmark_categories
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics import rounded
@@ -23,6 +25,8 @@ GROUPED = ("Accuracy", "Speedup", "Mean Accepted Tokens", "Throughput", "Latency
 ASKING = ("judge", "code")
 """Scorers that ask a model or run code. A report does neither: it has what the leaderboard says."""
 
+Kinds = dict[str, dict[str, float | None]]
+
 _UNITS = {
     "Accuracy": ("", 1, "score of the answers against the references: % right, or the benchmark's own scale"),
     "Edge Ratio": ("%", 0, "share of queries that the edge answered"),
@@ -31,11 +35,17 @@ _UNITS = {
     "Chunk Gap": ("s", -1, "time between two pieces of output that reach the user"),
     "Latency": ("s", -1, "from the request to the last token"),
     "Throughput": ("token/s", 1, "output tokens over busy time; tokens are counted, never chunks"),
-    "Speedup": ("x", 1, "throughput over that of the same model on the same queries, autoregressive"),
+    "Speedup": (
+        "x",
+        1,
+        "throughput over that of the same model on the same queries, autoregressive; of both models together where "
+        "a router chooses",
+    ),
     "Mean Accepted Tokens": (
         "token/step",
         1,
-        "tau, the mean accepted length: output tokens per verification step; 1 when autoregressive",
+        "tau, the mean accepted length: output tokens per verification step, of both models together where a "
+        "router chooses; 1 when autoregressive",
     ),
     "Acceptance Rate": ("", 1, "share of the drafted tokens that were accepted"),
     "Work Amplification": ("", -1, "tokens that the model computed for each token that it put out"),
@@ -137,19 +147,35 @@ def distributions(table: Table) -> dict[str, Any]:
     return found
 
 
-def groups(table: Table) -> dict[str, dict[str, float | None]]:
+def groups(table: Table) -> Kinds:
     """Kind of query -> figures over its queries, with intervals; empty if there is but one kind."""
     names, members = np.unique(np.array(table.groups, dtype=object).astype(str), return_inverse=True)
     if len(names) < 2:
         return {}
+    return {str(name) or "other": _of_part(table, members == number) for number, name in enumerate(names)}
+
+
+def categories(table: Table) -> Kinds:
+    """As ``groups``, the kinds of a benchmark's category taken together, such as MMLU's 57 subjects as four; empty
+    where that makes no fewer.
+    """
+    kinds = np.array(table.groups, dtype=object).astype(str)
+    present = set(kinds.tolist())
+    sets = {name: present & members for name, members in benchmark_categories().items()}
+    # A category that is wholly in another one, as MT-Bench's are in Spec-Bench's, says no more than its kind does.
+    sets = {name: own for name, own in sets.items() if own and not any(own < other for other in sets.values())}
+    sets |= {kind or "other": {kind} for kind in sorted(present - set().union(*sets.values()))}
+    if not 1 < len(sets) < len(present):
+        return {}
+    return {name: _of_part(table, np.isin(kinds, list(members))) for name, members in sets.items()}
+
+
+def _of_part(table: Table, chosen: NDArray[np.bool_]) -> dict[str, float | None]:
+    """Figures over the chosen queries, with intervals."""
     known = {**all_columns(), **all_intervals()}
-    wanted = [name for metric in GROUPED for name in (metric, f"{metric} CI95")]
-    found: dict[str, dict[str, float | None]] = {}
-    for number, name in enumerate(names):
-        part = table.part(np.flatnonzero(members == number))
-        values = {metric: rounded(known[metric](part)) for metric in wanted}
-        found[str(name) or "other"] = {"Queries": float(len(part)), **{m: plain(value) for m, value in values.items()}}
-    return found
+    part = table.part(np.flatnonzero(chosen))
+    values = {name: rounded(known[name](part)) for metric in GROUPED for name in (metric, f"{metric} CI95")}
+    return {"Queries": float(len(part)), **{name: plain(value) for name, value in values.items()}}
 
 
 def described(mapping: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,10 @@ import json
 from importlib import resources
 from typing import Any
 
-SCRIPTS = ("basics.js", "charts.js", "leaderboard.js", "figures.js", "queries.js", "main.js")
+SCRIPTS = (
+    *("basics.js", "tips.js", "marks.js", "charts.js", "leaderboard.js", "figures.js", "times.js", "kinds.js"),
+    *("queries.js", "main.js"),
+)
 
 
 def to_json(document: dict[str, Any]) -> str:

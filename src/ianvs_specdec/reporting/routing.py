@@ -26,6 +26,10 @@ POINTS = 200
 
 METRICS = ("apgr", "cpt50", "cpt80", "auroc")
 
+NOISE = 1e-4
+"""Scores of one router that differ by less than this part of their range are one: a confidence is a sum of float32
+logarithms, whose last digits depend on how many tokens the back end verified at once."""
+
 Point = tuple[float, float | None, float]
 """Share of queries sent to the cloud (%), cost of 1,000 queries (None without prices), accuracy."""
 
@@ -55,13 +59,26 @@ def _outcome(answer: Answered, dataset: Dataset, index: int) -> Outcome | None:
     return None if told is None else Outcome(told, answer.cost)
 
 
+@dataclass
+class _Scores:
+    """What a router gave, and the test cases that it gave it in."""
+
+    router: str
+    values: Floats
+    cases: list[int]
+
+    def same(self, router: str, values: Floats) -> bool:
+        return router == self.router and float(np.abs(values - self.values).max()) <= NOISE * float(np.ptp(self.values))
+
+
 def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[int, str, Mapping[int, float]]]) -> Any:
     """What routing gives on these queries: the two ends, the bound, and the routers' curves.
 
-    ``routers``: number of the test case, name, and the router's score per query. Routers that give all queries the same
-    score have no curve, and equal scores are drawn once. A curve goes from all queries on the edge to all in the cloud;
-    queries of equal score change sides together. Beside its points a curve has ``METRICS`` (see ``evaluation.quality``;
-    None where one is not defined) and, in ``intervals``, the ends of their 95 % intervals.
+    ``routers``: number of the test case, name, and the router's score per query. A router has one curve, and as many as
+    it gave different scores. ``without`` tells which test cases have no curve, and why. A curve goes from all queries
+    on the edge to all in the cloud; queries of equal score change sides together. Beside its points a curve has
+    ``METRICS`` (see ``evaluation.quality``; None where one is not defined) and, in ``intervals``, the ends of their
+    95 % intervals.
     """
     if len(both) < 2:
         return None
@@ -70,21 +87,50 @@ def curves(both: Mapping[int, tuple[Outcome, Outcome]], routers: Iterable[tuple[
     prices = [pair[1].cost for pair in both.values()]
     cost = None if None in prices else np.array(prices, dtype=np.float64)
     sides = Sides(edge / 100.0, cloud / 100.0, None, cost)
-    found: dict[tuple[float, ...], dict[str, Any]] = {}
-    for case, name, given in routers:
-        scores = np.array([given.get(index, np.nan) for index in both])
-        if np.isnan(scores).any() or len(np.unique(scores)) < 2:
-            continue
-        curve = found.setdefault(tuple(scores), {"router": name, "cases": [], "points": _sweep(scores, sides)})
-        curve["cases"].append(case)
-    # Several routers may have one name.
-    scored = [Scored(str(number), np.array(scores)) for number, scores in enumerate(found)]
-    results = {result.name: result for result in evaluate(sides, scored, resamples=RESAMPLES, seed=SEED).results}
-    for number, curve in enumerate(found.values()):
-        curve |= _quality(results[str(number)])
+    found, without = _distinct(list(both), routers)
     best = sides.gain if cost is None else sides.gain / np.maximum(cost, 1e-12)
     ends = _sweep(np.zeros(len(both)), sides)
-    return {"queries": len(both), "ends": ends, "bound": _sweep(best, sides), "curves": list(found.values())}
+    return {
+        "queries": len(both),
+        "ends": ends,
+        "bound": _sweep(best, sides),
+        "curves": _measured(found, sides),
+        "without": without,
+    }
+
+
+def _distinct(
+    queries: list[int], routers: Iterable[tuple[int, str, Mapping[int, float]]]
+) -> tuple[list[_Scores], list[dict[str, Any]]]:
+    """The scores that are to have a curve, and the test cases that have none."""
+    found: list[_Scores] = []
+    without: list[dict[str, Any]] = []
+    for case, name, given in routers:
+        scores = np.array([given.get(index, np.nan) for index in queries])
+        missing = int(np.isnan(scores).sum())
+        if missing or len(np.unique(scores)) < 2:
+            reason = f"no score for {missing} of the {len(queries)} queries" if missing else "one score for all queries"
+            without.append({"router": name, "case": case, "reason": reason})
+            continue
+        known = next((one for one in found if one.same(name, scores)), None)
+        if known is None:
+            found.append(_Scores(name, scores, [case]))
+        else:
+            known.cases.append(case)
+    return found, without
+
+
+def _measured(found: list[_Scores], sides: Sides) -> list[dict[str, Any]]:
+    """Points and metrics of each curve. What several routers have in common is worked out once."""
+    distinct = {tuple(one.values): one.values for one in found}
+    # Several routers may have one name.
+    scored = [Scored(str(number), values) for number, values in enumerate(distinct.values())]
+    results = {result.name: result for result in evaluate(sides, scored, resamples=RESAMPLES, seed=SEED).results}
+    known = {
+        key: {"points": _sweep(values, sides), **_quality(results[str(number)])}
+        for number, (key, values) in enumerate(distinct.items())
+    }
+    return [{"router": one.router, "cases": one.cases, **known[tuple(one.values)]} for one in found]
 
 
 def _sweep(scores: Floats, sides: Sides) -> list[Point]:

@@ -4,7 +4,7 @@ const columns = new Map(data.columns.map((column) => [column.name, column]));
 data.cases.forEach((item, index) => { item.index = index; });
 
 // What the address says after the '#': where one is, and how it is sorted and filtered.
-const DEFAULTS = { job: '', sort: '', dir: '', filter: '', columns: '', off: '', case: '', query: '', group: '', outcome: '', find: '', metric: 'Speedup', router: '', x: '' };
+const DEFAULTS = { job: '', sort: '', dir: '', filter: '', columns: '', off: '', case: '', query: '', group: '', outcome: '', find: '', metric: 'Speedup', router: '', x: '', times: '', kinds: '' };
 const state = { ...DEFAULTS };
 
 const byId = (id) => document.getElementById(id);
@@ -79,41 +79,14 @@ const hidden = () => new Set(state.off.split(',').filter(Boolean));
 const shown = () => { const off = hidden(); return cases().filter((item) => !off.has(item.id)); };
 const chosen = () => cases().find((item) => item.id === state.case) || cases().find((item) => item.entries.length) || cases()[0];
 
-// One colour for each combination of back ends, grey for autoregressive decoding; one shape for each router.
-const SHAPES = ['circle', 'square', 'diamond', 'up', 'down', 'plus'];
 const backends = (item) => [...new Set([item.edge, item.cloud].filter(Boolean).map((side) => side.backend))].join(' + ') || item.algorithm;
-const kindsOf = (key) => [...new Set(data.cases.map(key))];
-const coloured = kindsOf(backends).filter((name) => name !== 'autoregressive').sort();
-const routers = kindsOf((item) => item.router).sort();
-const colourOf = (item) => (backends(item) === 'autoregressive' ? 'var(--base)' : `var(--c${coloured.indexOf(backends(item)) % 10})`);
-const routerColour = (name) => `var(--c${routers.indexOf(name) % 10})`;
-const shapeOf = (name) => SHAPES[routers.indexOf(name) % SHAPES.length];
 
-// The note that follows the pointer or the keyboard's focus
+// Figures are drawn as wide as there is room, so that their letters have one size. Paper is narrower than a window.
+let printing = false;
+const PAPER = 680;
 
-function showTip(title, lines, place) {
-  const tip = byId('tip');
-  tip.replaceChildren(element('b', {}, title), lines.filter(Boolean).join('\n'));
-  tip.hidden = false;
-  const width = tip.offsetWidth;
-  const height = tip.offsetHeight;
-  tip.style.left = `${Math.max(8, Math.min(window.innerWidth - width - 8, place.x + 14))}px`;
-  tip.style.top = `${place.y + 18 + height > window.innerHeight ? Math.max(8, place.y - height - 12) : place.y + 18}px`;
-}
-
-function hideTip() { byId('tip').hidden = true; }
-
-function tipped(node, title, lines, onclick) {
-  const text = [title, ...lines].filter(Boolean).join(', ');
-  fill(node, { tabindex: 0, role: onclick ? 'button' : 'img', 'aria-label': text }, []);
-  const box = () => { const area = node.getBoundingClientRect(); return { x: area.right, y: area.top }; };
-  node.addEventListener('pointermove', (event) => showTip(title, lines, { x: event.clientX, y: event.clientY }));
-  node.addEventListener('pointerleave', hideTip);
-  node.addEventListener('focus', () => showTip(title, lines, box()));
-  node.addEventListener('blur', hideTip);
-  if (onclick) {
-    node.addEventListener('click', onclick);
-    node.addEventListener('keydown', (event) => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); onclick(); } });
-  }
-  return node;
+function room(id) {
+  if (printing) return PAPER;
+  const style = getComputedStyle(byId(id));
+  return Math.max(260, byId(id).clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight));
 }

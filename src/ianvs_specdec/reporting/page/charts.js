@@ -29,8 +29,33 @@ function extent(values, { margin = 0.06, from = null } = {}) {
   return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
 }
 
+let pen = null;
+
+// Width of a text in a figure, in its units.
+function textWidth(text) {
+  if (!pen) {
+    pen = document.createElement('canvas').getContext('2d');
+    pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  }
+  return pen.measureText(text).width;
+}
+
+// What an axis says at its ticks, as many as have room.
+function tickTexts(values, sx, y, format) {
+  const texts = graphic('g', { 'aria-hidden': 'true' });
+  let end = -Infinity;
+  for (const value of values) {
+    const text = format(value);
+    const half = textWidth(text) / 2;
+    if (sx(value) - half < end + 6) continue;
+    end = sx(value) + half;
+    texts.append(graphic('text', { x: sx(value), y, 'text-anchor': 'middle' }, text));
+  }
+  return texts;
+}
+
 // A plot area with axes. x and y: { domain, label, log, format }. Gives the SVG, the area for marks, and both scales.
-function plot({ width = 560, height = 360, left = 54, bottom = 44, right = 14, top = 12, x, y, title }) {
+function plot({ width, height, left = 54, bottom = 44, right = 14, top = 12, x, y, title }) {
   const svg = graphic('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': title });
   const scale = (axis, start, end) => {
     const [low, high] = axis.log ? axis.domain.map(Math.log10) : axis.domain;
@@ -39,10 +64,9 @@ function plot({ width = 560, height = 360, left = 54, bottom = 44, right = 14, t
   const sx = scale(x, left, width - right);
   const sy = scale(y, height - bottom, top);
   const axes = graphic('g', { 'aria-hidden': 'true' });
-  for (const value of x.ticks || (x.log ? logTicks(...x.domain) : ticks(...x.domain))) {
-    axes.append(graphic('line', { class: 'grid', x1: sx(value), x2: sx(value), y1: top, y2: height - bottom }));
-    axes.append(graphic('text', { x: sx(value), y: height - bottom + 17, 'text-anchor': 'middle' }, (x.format || short)(value)));
-  }
+  const values = x.ticks || (x.log ? logTicks(...x.domain) : ticks(...x.domain));
+  for (const value of values) axes.append(graphic('line', { class: 'grid', x1: sx(value), x2: sx(value), y1: top, y2: height - bottom }));
+  axes.append(tickTexts(values, sx, height - bottom + 17, x.format || short));
   for (const value of y.ticks || ticks(...y.domain)) {
     axes.append(graphic('line', { class: 'grid', x1: left, x2: width - right, y1: sy(value), y2: sy(value) }));
     axes.append(graphic('text', { x: left - 8, y: sy(value) + 4, 'text-anchor': 'end' }, (y.format || short)(value)));
@@ -58,18 +82,6 @@ function plot({ width = 560, height = 360, left = 54, bottom = 44, right = 14, t
   return { svg, area, sx, sy, width, height, left, right, top, bottom };
 }
 
-function marker(shape, x, y, size, colour) {
-  const r = size;
-  const path = {
-    square: `M${x - r} ${y - r}h${2 * r}v${2 * r}h${-2 * r}z`,
-    diamond: `M${x} ${y - 1.35 * r}L${x + 1.35 * r} ${y}L${x} ${y + 1.35 * r}L${x - 1.35 * r} ${y}z`,
-    up: `M${x} ${y - 1.2 * r}L${x + 1.2 * r} ${y + r}L${x - 1.2 * r} ${y + r}z`,
-    down: `M${x} ${y + 1.2 * r}L${x + 1.2 * r} ${y - r}L${x - 1.2 * r} ${y - r}z`,
-    plus: `M${x - r / 2.4} ${y - 1.2 * r}h${r / 1.2}v${r * 0.78}h${r * 0.78}v${r / 1.2}h${-r * 0.78}v${r * 0.78}h${-r / 1.2}v${-r * 0.78}h${-r * 0.78}v${-r / 1.2}h${r * 0.78}z`,
-  }[shape];
-  return path ? graphic('path', { class: 'mark', d: path, fill: colour }) : graphic('circle', { class: 'mark', cx: x, cy: y, r, fill: colour });
-}
-
 function interval(area, sx, sy, x, y, halfX, halfY, colour) {
   if (halfX) area.append(graphic('line', { class: 'ci', stroke: colour, x1: sx(x - halfX), x2: sx(x + halfX), y1: sy(y), y2: sy(y) }));
   if (halfY) area.append(graphic('line', { class: 'ci', stroke: colour, x1: sx(x), x2: sx(x), y1: sy(y - halfY), y2: sy(y + halfY) }));
@@ -79,8 +91,27 @@ function path(points, sx, sy) {
   return points.map(([x, y], i) => `${i ? 'L' : 'M'}${sx(x).toFixed(1)} ${sy(y).toFixed(1)}`).join('');
 }
 
-function swatch(shape, colour) {
-  return graphic('svg', { width: 14, height: 14, viewBox: '-7 -7 14 14', style: 'width:14px', 'aria-hidden': 'true' }, marker(shape, 0, 0, 4.6, colour));
+const apart = (one, other) => one.x1 <= other.x0 || other.x1 <= one.x0 || one.y1 <= other.y0 || other.y1 <= one.y0;
+
+// Names beside marks, which cover neither each other nor a mark; those for which there is no room are in the legend.
+// items: { x, y, text }; marks: { x, y }
+function placeNames(chart, items, marks) {
+  const { area, width, height, left, right, top, bottom } = chart;
+  const taken = marks.map(({ x, y }) => ({ x0: x - 8, x1: x + 8, y0: y - 8, y1: y + 8 }));
+  const inside = (box) => box.x0 >= left && box.x1 <= width - right && box.y0 >= top && box.y1 <= height - bottom;
+  for (const { x, y, text } of [...items].sort((a, b) => a.y - b.y || a.x - b.x)) {
+    const long = textWidth(text) + 4;
+    const boxes = [11, 20, 32, 46, 62, 80, 100, 125, 150].flatMap((far) => [[1, -0.7], [1, 0.7], [-1, -0.7], [-1, 0.7], [1, 0], [-1, 0], [0, -1], [0, 1]].map(([dx, dy]) => {
+      const [x0, middle] = [x + dx * far - (long * (1 - dx)) / 2, y + dy * (far + 2)];
+      return { x0, x1: x0 + long, y0: middle - 8, y1: middle + 8, far };
+    }));
+    const free = boxes.find((box) => inside(box) && taken.every((other) => apart(box, other)));
+    if (!free) continue;
+    taken.push(free);
+    const [nearX, nearY] = [Math.max(free.x0, Math.min(x, free.x1)), Math.max(free.y0 + 3, Math.min(y, free.y1 - 3))];
+    if (free.far > 20) area.append(graphic('line', { class: 'leader', x1: x, y1: y, x2: nearX, y2: nearY }));
+    area.append(graphic('text', { class: 'strong', 'aria-hidden': 'true', x: free.x0 + 2, y: free.y1 - 4 }, text));
+  }
 }
 
 function caption(id, title, about) {

@@ -22,7 +22,7 @@ function tiles() {
     tile('Shortest latency', 'Latency', -1),
     known.length > 0 && element('div', { class: 'tile' }, element('span', { class: 'what' }, 'Lossless'),
       element('b', {}, `${lossless.length}`, element('small', {}, ` of ${known.length} test cases`)),
-      element('span', {}, 'every token as the model alone writes it')));
+      element('span', {}, 'every token, of the answers compared, as the model alone writes it')));
 }
 
 function notes() {
@@ -52,14 +52,20 @@ function matching(list) {
   return words.length ? list.filter((item) => words.every((word) => text(item).includes(word))) : list;
 }
 
+// A column may hold texts, such as what ran: they have no unit, no meter and no best.
+const isText = (value) => typeof value === 'string';
+
 // Seconds are shown in the unit that suits most of a column.
 function unitOf(name, list) {
   const column = columns.get(name);
   if (column.unit !== 's') return [1, column.unit === 'x' ? '×' : column.unit];
-  const values = list.map((item) => item.figures[name]).filter(Boolean).map(Math.abs).sort((a, b) => a - b);
+  const values = list.map((item) => item.figures[name]).filter(Number.isFinite).filter(Boolean).map(Math.abs).sort((a, b) => a - b);
   const middle = values[Math.floor(values.length / 2)] || 0;
   return middle < 1e-3 ? [1e6, 'µs'] : middle < 1 ? [1e3, 'ms'] : [1, 's'];
 }
+
+const plainly = (name) => name.toLowerCase().replace(/[^a-z0-9]/g, '');
+const RANK = 'Rank on the leaderboard of Ianvs';
 
 function board() {
   const list = sorted(matching(cases()));
@@ -74,17 +80,17 @@ function board() {
     const current = state.sort === name;
     const first = name === 'name' || (columns.get(name) || {}).better < 0 ? 'asc' : 'desc';
     const next = current ? (state.dir === 'asc' ? 'desc' : 'asc') : first;
-    return element('th', { scope: 'col', 'aria-sort': current && (state.dir === 'asc' ? 'ascending' : 'descending') },
-      element('button', { title, onclick: () => go({ sort: name, dir: next }) }, label, current ? (state.dir === 'asc' ? ' ↑' : ' ↓') : '', element('small', {}, unit)));
+    const button = element('button', { id: `head-${name}`, 'aria-description': title, onclick: () => go({ sort: name, dir: next }) }, label, current ? (state.dir === 'asc' ? ' ↑' : ' ↓') : '', element('small', {}, unit));
+    return element('th', { scope: 'col', 'aria-sort': current && (state.dir === 'asc' ? 'ascending' : 'descending') }, title ? explained(button, label, [title]) : button);
   };
   const row = (item) => element('tr', { class: off.has(item.id) ? 'off' : null },
     element('td', {}, element('input', { type: 'checkbox', 'aria-label': `show ${item.name} in the charts`, checked: !off.has(item.id), onchange: () => toggle(item) })),
     element('td', {}, item.rank === null ? '' : String(item.rank)),
     element('td', {}, element('button', { class: 'name', onclick: () => { go({ case: item.id, query: '' }); byId('queries').scrollIntoView(); } }, item.name),
-      element('div', { class: 'sub' }, item.algorithm), item.judge && element('div', { class: 'sub' }, `judged by ${item.judge}`)),
+      plainly(item.algorithm) !== plainly(item.router) && element('div', { class: 'sub' }, item.algorithm), item.judge && element('div', { class: 'sub' }, `judged by ${item.judge}`)),
     parts.map((part) => cell(item, part)));
   return element('table', { class: 'board', id: 'board' },
-    element('thead', {}, element('tr', {}, element('th', {}), element('th', { scope: 'col' }, element('button', { title: 'rank on the leaderboard of Ianvs', onclick: () => go({ sort: '', dir: '' }) }, '#', element('small'))),
+    element('thead', {}, element('tr', {}, element('th', {}), element('th', { scope: 'col' }, explained(element('button', { id: 'head-rank', 'aria-description': RANK, onclick: () => go({ sort: '', dir: '' }) }, '#', element('small')), '#', [RANK])),
       head('name', 'Test case', '', 'router and back ends'), parts.map((part) => head(part.name, part.name, part.unit[1], columns.get(part.name).about)))),
     element('tbody', {}, list.map(row)));
 }
@@ -92,6 +98,7 @@ function board() {
 function cell(item, part) {
   const value = item.figures[part.name];
   if (value === null || value === undefined) return element('td', { title: 'undefined here' });
+  if (isText(value)) return element('td', { class: 'text' }, value);
   const half = item.figures[`${part.name} CI95`];
   const share = part.top > 0 && value > 0 ? (100 * value) / part.top : 0;
   return element('td', { class: value === part.best ? 'best' : null, title: `${part.name}: ${value}${half ? ` ± ${half} (95 %)` : ''}` },
@@ -107,27 +114,44 @@ function toggle(item) {
 
 function leaderboard() {
   const names = new Set(chosenColumns());
-  const choose = (name) => element('label', {}, element('input', { type: 'checkbox', checked: names.has(name), onchange: (event) => {
-    const next = data.columns.map((column) => column.name).filter((known) => (known === name ? event.target.checked : names.has(known)));
-    go({ columns: next.join('|') });
-  } }), ` ${name}`);
-  const open = byId('column-menu') && byId('column-menu').open;
+  const choose = (name) => [name, names.has(name), (on) => go({ columns: data.columns.map((column) => column.name).filter((known) => (known === name ? on : names.has(known))).join('|') })];
   const list = matching(cases());
+  const table = board();
+  const further = element('button', { id: 'further', hidden: true, onclick: () => table.parentNode.scrollBy({ left: table.parentNode.clientWidth * 0.6 }) });
   replace('leaderboard', caption('leaderboard', 'Leaderboard', 'A column’s heading sorts by it. ± is half of the 95 % interval, over queries or, with repeats, over these; an empty cell is undefined here, never 0. Ticks choose what the charts below show.'),
     element('div', { class: 'tools' },
       element('input', { type: 'search', id: 'filter', placeholder: 'Filter, e.g. Eagle cloud', 'aria-label': 'Filter test cases', value: state.filter, oninput: (event) => go({ filter: event.target.value }) }),
       element('button', { onclick: () => go({ off: '' }) }, 'All in the charts'),
       element('button', { onclick: () => { const keep = new Set(list.map((item) => item.id)); go({ off: cases().map((item) => item.id).filter((id) => !keep.has(id)).join(',') }); } }, 'Only those listed'),
       element('span', { class: 'grow' }),
-      element('details', { class: 'menu', id: 'column-menu', open: open || null }, element('summary', {}, 'Columns'), element('div', {}, data.columns.filter((column) => !column.name.endsWith(' CI95')).map((column) => choose(column.name))))),
-    element('div', { class: 'scroll' }, board()));
+      further, menu('column-menu', 'Columns', data.columns.filter((column) => !column.name.endsWith(' CI95')).map((column) => choose(column.name)))),
+    scrolling('Leaderboard', table, () => tellFurther(table, further)), glossary());
+}
+
+// Names the columns that lie beyond the right edge, and goes there.
+function tellFurther(table, button) {
+  const edge = table.parentNode.getBoundingClientRect().right;
+  const beyond = [...table.tHead.rows[0].cells].filter((cell) => cell.getBoundingClientRect().right > edge + 2);
+  const names = beyond.map((cell) => cell.querySelector('button').firstChild.textContent);
+  button.hidden = !beyond.length;
+  button.textContent = `${beyond.length} more column${beyond.length === 1 ? '' : 's'} →`;
+  button.setAttribute('aria-label', `Show further columns: ${names.join(', ')}`);
+}
+
+// What the columns mean, for those who have no pointer to hold over a heading, and for paper.
+function glossary() {
+  const own = chosenColumns().map((name) => columns.get(name)).filter((column) => column.about);
+  const open = printing || (byId('glossary') && byId('glossary').open);
+  return own.length > 0 && element('details', { id: 'glossary', open: open || null }, element('summary', {}, 'What the columns mean'),
+    element('dl', { class: 'meanings' }, own.map((column) => element('div', {}, element('dt', {}, column.name, column.unit && element('small', {}, ` ${column.unit === 'x' ? '×' : column.unit}`)), element('dd', {}, column.about)))));
 }
 
 function legend() {
   const known = cases();
   const names = [...new Set(known.map(backends))];
   const own = [...new Set(known.map((item) => item.router))];
+  const group = (title, entries) => element('div', { class: 'key' }, element('b', {}, title), entries);
   replace('legend',
-    names.map((name) => element('span', {}, swatch('circle', colourOf(known.find((item) => backends(item) === name))), name)),
-    element('span', { class: 'gap' }), own.map((name) => element('span', {}, swatch(shapeOf(name), 'var(--soft)'), name)));
+    group('Back end: colour', names.map((name) => element('span', {}, swatch(CIRCLE, colourOf(known.find((item) => backends(item) === name))), name))),
+    group('Router: shape, and colour where all is about routing', own.map((name) => element('span', { 'data-router': name }, swatch(shapeOf(name), routerColour(name)), name))));
 }

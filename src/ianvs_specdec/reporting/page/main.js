@@ -2,7 +2,7 @@
 
 const PARTS = { top: [heading, tiles, notes, legend], board: [leaderboard], charts: [speed, routing, latency, tasks], detail: [queries, setup] };
 const NEEDS = { job: ['top', 'board', 'charts', 'detail'], sort: ['board', 'charts'], dir: ['board', 'charts'], filter: ['board', 'charts'], columns: ['board'], off: ['board', 'charts'],
-  case: ['detail'], query: ['detail'], group: ['detail'], outcome: ['detail'], find: ['detail'], metric: ['charts'], router: ['charts'], x: ['charts'] };
+  case: ['detail'], query: ['detail'], group: ['detail'], outcome: ['detail'], find: ['detail'], metric: ['charts'], router: ['charts'], x: ['charts'], times: ['charts'], kinds: ['charts'] };
 
 function read() {
   const given = new URLSearchParams(location.hash.includes('=') ? location.hash.slice(1) : '');
@@ -64,10 +64,13 @@ if ('IntersectionObserver' in window) {
   }, { rootMargin: '-30% 0px -60% 0px' });
   for (const section of document.querySelectorAll('main section')) watch.observe(section);
 }
-document.addEventListener('keydown', (event) => { if (event.key === 'Escape') { hideTip(); if (byId('column-menu')) byId('column-menu').open = false; } });
+document.addEventListener('keydown', (event) => { if (event.key === 'Escape') { hideTip(); for (const open of document.querySelectorAll('details.menu')) open.open = false; } });
 let width = window.innerWidth;
 window.addEventListener('resize', () => { if (window.innerWidth !== width) { width = window.innerWidth; draw(new Set(['charts'])); } });
+// Paper has another width than the window: everything that depends on it is drawn anew.
+for (const [event, on] of [['beforeprint', true], ['afterprint', false]]) window.addEventListener(event, () => { printing = on; draw(new Set(['board', 'charts'])); });
 window.addEventListener('hashchange', () => { read(); draw(all()); });
 
+cue(byId('sections'), document.querySelector('#sections .wide'));
 read();
 draw(all());

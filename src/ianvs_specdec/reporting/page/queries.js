@@ -41,7 +41,7 @@ function queries() {
   const option = (value, text, chosenValue) => element('option', { value, selected: value === chosenValue }, text);
   const left = item.answered - item.entries.length;
   replace('queries', caption('queries', 'Queries', left > 0 ? `${about} ${short(item.entries.length)} of ${short(item.answered)} queries are in this file; all of them are in the figures.` : about),
-    element('div', { class: 'tools' }, picker(),
+    onPaper(item), element('div', { class: 'tools' }, picker(),
       groups.length > 1 && element('select', { 'aria-label': 'Kind', onchange: (event) => go({ group: event.target.value, query: '' }) }, option('', 'all kinds', state.group), groups.map((name) => option(name, name, state.group))),
       element('select', { 'aria-label': 'Outcome', onchange: (event) => go({ outcome: event.target.value, query: '' }) }, option('', 'all outcomes', state.outcome), outcomes.map(([name, [text]]) => option(name, text, state.outcome))),
       element('input', { type: 'search', id: 'find', placeholder: 'Find in questions and answers', 'aria-label': 'Find', value: state.find, oninput: (event) => go({ find: event.target.value, query: '' }) }),
@@ -55,6 +55,9 @@ function picker() {
   return element('select', { id: 'case', 'aria-label': 'Test case', onchange: (event) => go({ case: event.target.value }) },
     cases().map((item) => element('option', { value: item.id, selected: item === chosen() }, item.name)));
 }
+
+// On paper there is nothing to choose: the name stands there.
+const onPaper = (item) => element('p', { class: 'paper' }, item.name);
 
 function score(entry) {
   if (entry.error) return element('span', { class: 'badge bad' }, 'no answer');
@@ -119,7 +122,9 @@ function colouredText(answer) {
   const { tokens, kinds = '' } = answer;
   const drafted = kinds.includes('a') || answer.rejected;
   const legend = drafted && element('div', { class: 'key' }, element('span', {}, element('span', { class: 'token a' }, 'accepted draft')), element('span', {}, element('span', { class: 'token t' }, 'the model’s own')),
-    answer.rejected && tokens && element('span', {}, element('del', {}, 'rejected draft')));
+    kinds.includes('p') && element('span', {}, element('span', { class: 'token p' }, 'from reading the prompt')),
+    answer.rejected && tokens && element('span', {}, element('del', {}, 'rejected draft')),
+    answer.near_ties && tokens && element('span', {}, element('span', { class: 'token tie' }, 'a near-tie')));
   if (!tokens || !drafted) {
     const cells = drafted && element('div', { class: 'strip', 'aria-hidden': 'true' }, [...kinds].map((kind) => element('i', { class: kind })));
     return [element('p', { class: 'said answer' }, answer.text), cells && legend, cells,
@@ -140,14 +145,14 @@ function colouredText(answer) {
 function timeline(answer) {
   const chunks = answer.chunks || [];
   if (!chunks.length) return null;
-  const [width, left, right] = [720, 6, 70];
+  const [width, left, right] = [Math.min(720, room('queries')), 6, 70];
   const last = chunks[chunks.length - 1][0] || 1;
   const sx = (time) => left + (time / last) * (width - left - right);
   const svg = graphic('svg', { viewBox: `0 0 ${width} 34`, role: 'img', 'aria-label': `first piece after ${seconds(chunks[0][0] / 1000)}, last after ${seconds(last / 1000)}, ${chunks.length} pieces` });
   svg.append(graphic('line', { class: 'axis', x1: left, x2: sx(last), y1: 16, y2: 16 }));
   chunks.forEach(([time, count]) => svg.append(graphic('line', { x1: sx(time), x2: sx(time), y1: 16 - Math.min(12, 3 + 1.6 * count), y2: 16, stroke: 'var(--accent)', 'stroke-width': 1.6 })));
-  svg.append(graphic('text', { x: sx(chunks[0][0]), y: 31, 'text-anchor': sx(chunks[0][0]) < 60 ? 'start' : 'middle' }, seconds(chunks[0][0] / 1000)), graphic('text', { x: sx(last) + 8, y: 20 }, seconds(last / 1000)));
-  return element('figure', { title: 'when each piece of the answer came; taller marks are more tokens at once' }, svg);
+  svg.append(graphic('text', { x: sx(chunks[0][0]), y: 32, 'text-anchor': sx(chunks[0][0]) < 60 ? 'start' : 'middle' }, seconds(chunks[0][0] / 1000)), graphic('text', { x: sx(last) + 8, y: 18 }, seconds(last / 1000)));
+  return element('figure', {}, svg, element('figcaption', { class: 'label' }, 'When each piece of the answer came; taller marks are more tokens at once.'));
 }
 
 function before(entry) {
@@ -182,6 +187,6 @@ function setup() {
     ...Object.fromEntries(Object.entries(item.failures.attempts || {}).map(([kind, count]) => [`failed attempts: ${kind}`, String(count)])) };
   const repeats = item.repeats.length > 1 && element('details', {}, element('summary', {}, 'Repeats'), element('div', { class: 'scroll' }, element('table', { class: 'plain' },
     item.repeats.map((row, i) => element('tr', {}, row.map((text) => element(i ? 'td' : 'th', {}, text)))))));
-  replace('setup', caption('setup', 'Set-up', 'Configuration and environment of a test case, as they were when it ran.'), element('div', { class: 'tools' }, picker()),
+  replace('setup', caption('setup', 'Set-up', 'Configuration and environment of a test case, as they were when it ran.'), onPaper(item), element('div', { class: 'tools' }, picker()),
     pairs('What sets it apart from the others', varied, true), pairs('Run and environment', { ...item.environment, ...extra }, true), pairs('Whole configuration', item.configuration, false), repeats);
 }
