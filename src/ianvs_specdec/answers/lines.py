@@ -110,7 +110,7 @@ def failure_in(line: bytes) -> tuple[str, str, list[tuple[float, str]]] | None:
     side, error, attempts = record.get("side"), record.get("error"), record.get("failures")
     if not isinstance(side, str) or not isinstance(error, str) or not are_attempts(attempts):
         return None
-    return side, error, [(seconds, what) for seconds, what in attempts]
+    return side, error, attempts
 
 
 def _object_in(line: bytes) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, TypeGuard
 
 from ianvs_specdec.types import Step
 
@@ -25,7 +25,7 @@ def check_answer(answer: Any) -> None:
     _check(answer["trace"], _TRACE, required=())
 
 
-def are_attempts(value: Any) -> bool:
+def are_attempts(value: Any) -> TypeGuard[list[tuple[float, str]]]:
     """Whether this is a list of pairs of seconds and a text."""
     return _are_tuples(value, (_are_numbers, _are_texts))
 

@@ -51,6 +51,14 @@ def beside(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def put_in_place(made: Path, path: Path) -> None:
+    """Rename a folder to ``path``; what stands there is gone only when the new one is there. Raises OSError."""
+    with beside(path) as old:
+        if path.exists():
+            os.replace(path, old / path.name)
+        os.replace(made, path)
+
+
 def prefix_of(name: str) -> str:
     """How temporary names for ``name`` begin: they tell the process that they belong to."""
     return f".{name}.{os.getpid()}."
@@ -64,7 +72,9 @@ def remove_stale(path: Path) -> None:
         if match and not _alive(int(match["pid"])):
             found = path.parent / name
             if found.is_dir():
-                shutil.rmtree(found, ignore_errors=True)
+                # Killed in between, ``put_in_place`` leaves the only copy there is in such a folder.
+                if path.exists() or not (found / path.name).exists():
+                    shutil.rmtree(found, ignore_errors=True)
             else:
                 found.unlink(missing_ok=True)
 
