@@ -6,8 +6,6 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,25 +13,7 @@ import pytest
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.storage import claim as module
 from ianvs_specdec.storage.claim import HOLDER, claim
-
-HOLDING = """
-import sys
-from pathlib import Path
-from ianvs_specdec.storage.claim import claim
-held = claim(Path(sys.argv[1]), "theirs")
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-c", HOLDING, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        yield process
-        process.kill()
+from tests.support.holding import HOLDING, held
 
 
 @pytest.fixture(autouse=True)
