@@ -94,7 +94,7 @@ def answer_in(line: bytes) -> tuple[Completion, str] | None:
             return None
         check_answer(record["answer"])
         return Completion.from_json(record["answer"]), record["hardware"]
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError):
         return None
 
 

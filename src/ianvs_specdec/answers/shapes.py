@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeGuard
 
@@ -13,6 +14,7 @@ LARGEST = 1 << 53
 """Beyond this, whole numbers cannot be told apart as floats, in which metrics add them up."""
 
 Check = Callable[[Any], bool]
+Column = Callable[[Collection[Any]], bool]
 
 
 def check_answer(answer: Any) -> None:
@@ -39,73 +41,88 @@ def _check(record: Mapping[str, Any], checks: Mapping[str, Check], required: Ite
             raise ValueError(f"{name} is not what it should be")
 
 
-def _are_whole(values: Iterable[Any]) -> bool:
-    return all(type(value) is int and -LARGEST < value < LARGEST for value in values)
+# Lists are as long as answers, so that each is looked through by functions of C.
 
 
-def _are_counts(values: Iterable[Any]) -> bool:
-    return all(type(value) is int and 0 <= value < LARGEST for value in values)
+def _are_whole(values: Collection[Any]) -> bool:
+    return set(map(type, values)) <= {int} and min(values, default=0) > -LARGEST and max(values, default=0) < LARGEST
 
 
-def _are_numbers(values: Iterable[Any]) -> bool:
-    return all(
-        (type(value) is float and math.isfinite(value)) or (type(value) is int and -LARGEST < value < LARGEST)
-        for value in values
-    )
+def _are_counts(values: Collection[Any]) -> bool:
+    return set(map(type, values)) <= {int} and min(values, default=0) >= 0 and max(values, default=0) < LARGEST
 
 
-def _are_texts(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
+def _are_numbers(values: Collection[Any]) -> bool:
+    try:
+        return set(map(type, values)) <= {int, float} and all(map(math.isfinite, values))
+    except OverflowError:
+        return False
 
 
-def _are_tuples(rows: Any, columns: tuple[Callable[[Iterable[Any]], bool], ...]) -> bool:
+def _are_texts(values: Collection[Any]) -> bool:
+    return set(map(type, values)) <= {str}
+
+
+def _are_tuples(rows: Any, columns: tuple[Column, ...]) -> bool:
     """Whether this is a list of lists with these columns."""
-    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == len(columns) for row in rows):
+    if not isinstance(rows, list) or not set(map(type, rows)) <= {list}:
+        return False
+    if not set(map(len, rows)) <= {len(columns)}:
         return False
     return all(check(values) for check, values in zip(columns, zip(*rows, strict=True), strict=False))
 
 
-def _is_step(value: Any) -> bool:
-    return isinstance(value, list) and _STEP[0] <= len(value) <= _STEP[1] and _are_counts(value)
+def _are_steps(rows: Any) -> bool:
+    if not isinstance(rows, list) or not set(map(type, rows)) <= {list}:
+        return False
+    return set(map(len, rows)) <= _STEP_LENGTHS and _are_counts(list(itertools.chain.from_iterable(rows)))
 
 
-def _one(check: Callable[[Iterable[Any]], bool]) -> Check:
-    return lambda value: check((value,))
+def _is_text(value: Any) -> bool:
+    return type(value) is str
 
 
-def _one_or_none(check: Callable[[Iterable[Any]], bool]) -> Check:
-    return lambda value: value is None or check((value,))
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < LARGEST
 
 
-def _list_of(check: Callable[[Iterable[Any]], bool]) -> Check:
+def _is_count_or_none(value: Any) -> bool:
+    return value is None or _is_count(value)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _are_numbers((value,))
+
+
+def _list_of(check: Column) -> Check:
     return lambda value: isinstance(value, list) and check(value)
 
 
-def _tuples_of(*columns: Callable[[Iterable[Any]], bool]) -> Check:
+def _tuples_of(*columns: Column) -> Check:
     return lambda value: _are_tuples(value, columns)
 
 
-_STEP = (sum(field.default is MISSING for field in fields(Step)), len(fields(Step)))
-"""How many numbers a step has at least and at most."""
+_STEP_LENGTHS = set(range(sum(field.default is MISSING for field in fields(Step)), len(fields(Step)) + 1))
+"""How many numbers a step may have."""
 
 _ANSWER: Mapping[str, Check] = {
-    "text": _one(_are_texts),
+    "text": _is_text,
     "token_ids": _list_of(_are_whole),
-    "prompt_tokens": _one(_are_counts),
-    "completion_tokens": _one(_are_counts),
-    "finish_reason": _one(_are_texts),
-    "truncated": _one(_are_counts),
-    "cached_tokens": _one(_are_counts),
+    "prompt_tokens": _is_count,
+    "completion_tokens": _is_count,
+    "finish_reason": _is_text,
+    "truncated": _is_count,
+    "cached_tokens": _is_count,
     "trace": lambda value: isinstance(value, Mapping),
 }
 _TRACE: Mapping[str, Check] = {
     "chunks": _tuples_of(_are_numbers, _are_counts),
-    "steps": _list_of(lambda steps: all(map(_is_step, steps))),
+    "steps": _are_steps,
     "near_ties": _tuples_of(_are_whole, _are_numbers),
     "rejected": lambda value: isinstance(value, list) and all(map(_list_of(_are_whole), value)),
     "failures": are_attempts,
     "confidence": lambda value: value is None or _are_tuples(value, (_are_numbers,) * 3),
     "characters": lambda value: value is None or (isinstance(value, list) and _are_counts(value)),
-    **dict.fromkeys(("bytes_up", "bytes_down", "memory"), _one_or_none(_are_counts)),
-    **dict.fromkeys(("issued", "busy"), _one_or_none(_are_numbers)),
+    **dict.fromkeys(("bytes_up", "bytes_down", "memory"), _is_count_or_none),
+    **dict.fromkeys(("issued", "busy"), _is_number_or_none),
 }
