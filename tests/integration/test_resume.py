@@ -64,6 +64,7 @@ def test_killed_at_many_moments_it_asks_nothing_twice(
     assert len(answered(workplace)) == NEEDED
     assert NEEDED <= len(api.asked) <= NEEDED + kills
     assert not list(workplace.workspace.rglob("*.partial.jsonl"))
+    assert not list(workplace.workspace.rglob("*.tmp"))
     leaderboard, answers = untimed(workplace.leaderboard()), texts(workplace)
 
     before = len(api.asked)

@@ -31,6 +31,13 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, room: int) -> None:
     assert file.path.read_bytes() == 2 * LINE
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a device without room")
+def test_a_device_without_room_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "lines").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        LineFile(tmp_path / "lines").append(LINE)
+
+
 def test_a_torn_line_is_ended_by_the_next_append(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "lines"
     path.parent.mkdir()

@@ -79,7 +79,8 @@ def append_whole(stream: BinaryIO, data: bytes) -> None:
         if stream.write(data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
-        stream.truncate(size)
+        with suppress(OSError):  # the reason is the write's
+            stream.truncate(size)
         raise
 
 

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -54,7 +54,9 @@ class LineFile:
                     if data and file.write(data) != len(data):
                         raise OSError("the disk is full")
                 except OSError:
-                    file.truncate(size)
+                    # The reason is the write's, whatever becomes of this.
+                    with suppress(OSError):
+                        file.truncate(size)
                     raise
             self._made = bool(data)
             if data and self._timer is None:
