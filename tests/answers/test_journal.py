@@ -17,10 +17,8 @@ from ianvs_specdec.answers.configuration import Configuration, changes_of
 from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.run import current_repeat
-from ianvs_specdec.storage import claim as claim_module
 from ianvs_specdec.storage import lines as lines_module
 from ianvs_specdec.types import Completion, Message, Step, Trace
-from tests.support.holding import held
 from tests.support.paths import ROOT
 
 HARDWARE = {"processor": "test"}
@@ -341,24 +339,3 @@ def test_what_changed_is_told_in_the_names_of_today() -> None:
         'method "autoregressive" -> "eagle"',
         "options.eagle_topk 4 -> 5",
     ]
-
-
-def test_one_run_at_a_time_asks_for_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim_module, "PATIENCE", 0.01)
-    fill(tmp_path, 1)
-    with held(tmp_path) as process:
-        journal = open_journal(tmp_path, "run-2")
-        with pytest.raises(UserError, match=f"in use by another run, process {process.pid} on "):
-            journal.ensure_writable()
-        assert journal.get(configuration().key(messages(0))) is not None, "what is known may be read"
-        # The run that is there writes an answer, and ends.
-        fill(tmp_path, 2)
-        process.kill()
-        process.wait()
-        journal.ensure_writable()
-        assert journal.get(configuration().key(messages(1))) is not None
-    with pytest.raises(AssertionError), held(tmp_path):
-        pass
-    journal.rest()
-    with held(tmp_path):
-        pass
