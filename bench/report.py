@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import io
 import json
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.storage.cells import csv_text
 
 MEMORY = "memory: weights and caches held; process: the most that a process of its own had in memory, code included"
 
@@ -80,20 +80,19 @@ def write(folder: Path, report: dict[str, Any]) -> list[Path]:
 
 
 def _csv(methods: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text)
+    rows: list[list[Any]] = []
     with_speedup = "speedup" in methods[0]
     heads = ["method", "tokens", "tokens_per_second", "low", "high", "tau", "same_output", "near_tie"]
     heads += ["speedup", "speedup_low", "speedup_high"] if with_speedup else []
     more = [name for name in ("ttft", "memory", "resident") if name in methods[0]]
-    writer.writerow([*heads, *more])
+    rows.append([*heads, *more])
     for row in methods:
         rate = row["tokens_per_second"]
         figures = [rate["value"], rate["low"], rate["high"], row["tau"], row["same_output"], row["near_tie"]]
         figures += [row["speedup"][part] for part in ("value", "low", "high")] if with_speedup else []
         rest = ["" if row[name] is None else f"{row[name]:.6g}" for name in more]
-        writer.writerow([row["name"], row["tokens"], *(f"{figure:.4f}" for figure in figures), *rest])
-    return text.getvalue()
+        rows.append([row["name"], row["tokens"], *(f"{figure:.4f}" for figure in figures), *rest])
+    return csv_text(rows)
 
 
 def _plot(report: dict[str, Any]) -> str:

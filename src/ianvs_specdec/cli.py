@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 from ianvs_specdec import __version__
 from ianvs_specdec.errors import UserError, packages
@@ -24,7 +28,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand. Exit codes: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted."""
+    """Run one subcommand. Exit codes: 0 done, 1 failed, 2 wrong usage or input, 130 Ctrl-C, 143 SIGTERM."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="specdec", description="Cloud-edge LLM inference, apart from Ianvs.")
     parser.add_argument("--version", action="version", version=f"specdec {__version__}")
@@ -41,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                     module.add_arguments(sub)
                     sub.set_defaults(run=module.run)
             options = parser.parse_args(arguments)
-            return int(options.run(options) or 0)
+            with _ended_by_sigterm():
+                return int(options.run(options) or 0)
     except UserError as error:
         if debug:
             raise
@@ -52,9 +57,28 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"specdec {command}: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         print(f"specdec {command}: interrupted", file=sys.stderr)
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(interruption, _Terminated) else signal.SIGINT)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,15 @@ import importlib.metadata
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.storage.replacing import replacing
 
 BLOCK = 1 << 20
+SHA_DIGITS = 64
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
@@ -27,18 +28,8 @@ def digest(value: Any) -> str:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write so that ``path`` holds either its old content or all of ``text``, whatever happens meanwhile."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files private; the result is an ordinary file of the workspace.
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))
 
 
 class FileDigests:
@@ -52,7 +43,7 @@ class FileDigests:
         self.changed = False
         try:
             known = json.loads(memory.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             known = {}
         self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
 
@@ -60,7 +51,7 @@ class FileDigests:
         status = path.stat()
         name, stamp = str(path.resolve()), [status.st_size, status.st_mtime_ns]
         remembered = self.known.get(name)
-        if not isinstance(remembered, list) or remembered[:2] != stamp:
+        if not _is_remembered(remembered) or remembered[:2] != stamp:
             sha = hashlib.sha256()
             with path.open("rb") as file:
                 while block := file.read(BLOCK):
@@ -87,6 +78,11 @@ class FileDigests:
             except OSError:
                 pass
         return value
+
+
+def _is_remembered(value: Any) -> TypeGuard[list[Any]]:
+    """Whether this is a size, a time and a digest."""
+    return isinstance(value, list) and len(value) == 3 and isinstance(value[2], str) and len(value[2]) == SHA_DIGITS
 
 
 def _processor() -> str:

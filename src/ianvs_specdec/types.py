@@ -195,7 +195,9 @@ class Completion:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Completion:
-        return cls(**{**data, "trace": Trace.from_json(data["trace"])})
+        """Keys that are no fields, of a newer version say, are passed over."""
+        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
+        return cls(**{**known, "trace": Trace.from_json(data["trace"])})
 
 
 @dataclass(frozen=True)

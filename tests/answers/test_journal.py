@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.answers import journal as journal_module
 from ianvs_specdec.answers.configuration import Configuration, changes_of
 from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.run import current_repeat
+from ianvs_specdec.storage import lines as lines_module
 from ianvs_specdec.types import Completion, Message, Step, Trace
 from tests.support.paths import ROOT
 
@@ -202,7 +202,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: p
 
     for raises in (False, True):
         monkeypatch.setattr(
-            journal_module,
+            lines_module,
             "open",
             lambda *a, raises=raises, **k: Full(open(*a, **k), raises),  # noqa: SIM115 - Full closes it
             raising=False,

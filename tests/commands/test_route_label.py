@@ -107,8 +107,10 @@ def test_a_rows_own_temperature_is_that_of_its_samples(place: Place, api: Script
     assert edge == [0.3, 0.0, 0.3, 1.0]
 
 
-@pytest.mark.parametrize("concurrency", [1, 2])
-def test_ctrl_c_keeps_what_was_answered(place: Place, serve: Serve, concurrency: int) -> None:
+@pytest.mark.parametrize(("concurrency", "number"), [(1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGTERM)])
+def test_ctrl_c_and_sigterm_keep_what_was_answered(
+    place: Place, serve: Serve, concurrency: int, number: signal.Signals
+) -> None:
     """The last of the edge's four queries, as many as are asked at a time, are kept waiting."""
     answered, waiting, released = 4 - concurrency, threading.Semaphore(0), threading.Event()
 
@@ -124,13 +126,13 @@ def test_ctrl_c_keeps_what_was_answered(place: Place, serve: Serve, concurrency:
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert all(waiting.acquire(timeout=60) for _ in range(concurrency))
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         _, err = running.communicate(timeout=60)
         assert not released.is_set()
     finally:
         released.set()
         running.kill()
-    assert running.returncode == 130
+    assert running.returncode == 128 + number
     assert f"{answered} answers are kept in" in err
     assert err.splitlines()[-1] == "specdec route: interrupted"
     assert not place.out.exists()

@@ -1,4 +1,4 @@
-"""What needs a process of its own: Ctrl-C, rows that hang, and a terminal."""
+"""What needs a process of its own: Ctrl-C and SIGTERM, rows that hang, and a terminal."""
 
 from __future__ import annotations
 
@@ -35,9 +35,12 @@ class EdgeModel:
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT to one process")
-@pytest.mark.parametrize("stubborn", [False, True])
-def test_ctrl_c(job: Job, stubborn: bool) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="sends signals to one process")
+@pytest.mark.parametrize(
+    ("number", "stubborn"),
+    [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGTERM, True)],
+)
+def test_ctrl_c_and_sigterm(job: Job, number: signal.Signals, stubborn: bool) -> None:
     """The time limit is the interruption's own: a plugin that swallows it is ended by the watchdog."""
     job.plugin("algo/edge_model.py", SLEEPER)
     job.modules[0]["hyperparameters"] = [{"quick": {"values": [True, False]}}, {"stubborn": {"values": [stubborn]}}]
@@ -47,10 +50,10 @@ def test_ctrl_c(job: Job, stubborn: bool) -> None:
     while "ready" not in process.stdout.readline():
         assert process.poll() is None, process.communicate()
     started = time.monotonic()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=30)
     seconds = time.monotonic() - started
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     last = err.strip().splitlines()[-1].replace("\\", "/")
     assert last.startswith(
         "ianvs: interrupted; 1 of 2 test cases are on the leaderboard in workspace/job/rank; "

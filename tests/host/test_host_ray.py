@@ -114,7 +114,8 @@ def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
-def test_ctrl_c_leaves_no_process_behind(job: Job) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_leave_no_process_behind(job: Job, number: signal.Signals) -> None:
     command, mark = prepared(job, "hang"), f"RUN_{uuid.uuid4().hex}"
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, encoding="utf-8", env={**os.environ, mark: ""}
@@ -123,9 +124,9 @@ def test_ctrl_c_leaves_no_process_behind(job: Job) -> None:
     while not (job.folder / "hanging").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     assert ray_processes(mark), "this test does not see Ray's processes"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error
+    assert process.returncode == 128 + number, error
     assert error.strip().splitlines()[-1].startswith("ianvs: interrupted; 0 of 1 test cases"), error
     assert "Traceback" not in error
     deadline = time.monotonic() + 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def test_killed_at_many_moments_it_asks_nothing_twice(
     assert len(answered(workplace)) == NEEDED
     assert NEEDED <= len(api.asked) <= NEEDED + kills
     assert not list(workplace.workspace.rglob("*.partial.jsonl"))
+    assert not list(workplace.workspace.rglob("*.tmp"))
     leaderboard, answers = untimed(workplace.leaderboard()), texts(workplace)
 
     before = len(api.asked)
@@ -128,8 +130,14 @@ except BaseException:
 
 @posix
 @pytest.mark.parametrize(("library", "summary"), [("yaml", "no test case was running"), ("torch", "0 of 2 test cases")])
-def test_ctrl_c_in_the_middle_of_an_import(
-    workplace: Workplace, models: tuple[Path, Path], tmp_path: Path, library: str, summary: str
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_of_an_import(
+    workplace: Workplace,
+    models: tuple[Path, Path],
+    tmp_path: Path,
+    library: str,
+    summary: str,
+    number: signal.Signals,
 ) -> None:
     (tmp_path / "libraries").mkdir()
     (tmp_path / "libraries" / f"{library}.py").write_text(STUBBORN)
@@ -139,9 +147,9 @@ def test_ctrl_c_in_the_middle_of_an_import(
         workplace.settings(side, model=str(models[0]))
     run = workplace.start(cold=True, PYTHONPATH=str(tmp_path / "libraries"))
     run.wait_for(lambda: "the import has begun" in run.stderr)
-    run.interrupt()
+    run.process.send_signal(number)
     outcome = run.wait()
-    assert outcome.code == 130
+    assert outcome.code == 128 + number
     (line,) = outcome.lines("interrupted")
     assert summary in line
     assert "Traceback" not in outcome.output

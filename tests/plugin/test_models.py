@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.storage import lines
 from ianvs_specdec.types import Trace
 from tests.support.edge import TWO_TURNS, Start, edge, row
+from tests.support.holding import held
 from tests.support.models import build_model
 from tests.support.stub_server import StubServer
 
@@ -44,6 +47,22 @@ def test_a_response_keeps_the_contract_and_counts_tokens(job: Path, tiny_model: 
     )
     assert json.loads(json.dumps(response))["usage"] == response["usage"]
     model.cleanup()
+
+
+def test_the_end_of_a_test_case_forces_its_answers_onto_the_disk_and_lets_other_runs_ask(
+    job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[str] = []
+    monkeypatch.setattr(lines, "_force", lambda path, flags: forced.append(path.name))
+    model = edge(tiny_model, backend="autoregressive")
+    model.predict(TWO_TURNS)
+    journal = Journal.of_job()
+    with pytest.raises(AssertionError), held(journal.path.parent):
+        pass
+    model.cleanup()
+    assert journal.path.name in forced
+    with held(journal.path.parent):
+        pass
 
 
 def test_all_back_ends_give_the_same_tokens_and_the_second_turn_sees_the_first_answer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 import uuid
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.__version__ import __version__
-from core.cmd.interrupt import EXIT_CODE, Interrupt
+from core.cmd.interrupt import Interrupt, exit_code
 from core.common.errors import ConfigError, WorkspaceError, explain
 
 if TYPE_CHECKING:
@@ -22,11 +23,13 @@ OK, FAILED, INVALID = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 1 a test case failed or results cannot be written, 2 wrong configuration, 130 interrupted."""
+    """Exit codes: 0 done, 1 a test case failed or results cannot be written, 2 wrong configuration, 130 Ctrl-C, 143
+    SIGTERM.
+    """
     parser = argparse.ArgumentParser(
         prog="ianvs",
         description="Run a benchmarking job of KubeEdge Ianvs (paradigm jointinference) and print its leaderboard.",
-        epilog="Exit codes: 0 done, 1 a test case failed, 2 the configuration is wrong, 130 interrupted.",
+        epilog="Exit codes: 0 done, 1 a test case failed, 2 the configuration is wrong, 130 Ctrl-C, 143 SIGTERM.",
     )
     parser.add_argument("command", nargs="?", choices=["check"], help="check: validate the job, run nothing")
     parser.add_argument("-f", "--benchmarking_config_file", metavar="JOB", help="the job's YAML file")
@@ -38,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("which job? Give its file: ianvs -f benchmarkingjob.yaml")
     # Numpy among others, which `ianvs --help` can do without.
     from core.cmd.obj import BenchmarkingJob
+    from core.common.claim import claimed
     from core.testcasecontroller.testcase.testcase import plugin_environment
 
     try:
@@ -47,11 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.command == "check":
             print(f"{job.file} is in order: {job.describe()}")
             return OK
-        with plugin_environment():
-            return run(job, options.fresh, options.debug)
+        run_id = uuid.uuid4().hex
+        with plugin_environment(), claimed(job.workspace, run_id):
+            return run(job, run_id, options.fresh, options.debug)
     except KeyboardInterrupt:
         print("ianvs: interrupted before anything was run", file=sys.stderr)
-        return EXIT_CODE
+        return exit_code(signal.SIGINT)
     except BrokenPipeError:
         # The leaderboard's reader has gone (ianvs ... | head); Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -74,10 +79,10 @@ def _told(error: Exception) -> tuple[int, list[str]]:
     return FAILED, [f"a fault of the host itself: {explain(error)}; --debug shows where"]
 
 
-def run(job: BenchmarkingJob, fresh: bool, debug: bool) -> int:
+def run(job: BenchmarkingJob, run_id: str, fresh: bool, debug: bool) -> int:
     """Run all test cases and print the leaderboard. Leaves environment variables that tell plugins about the run."""
     # Plugins tell the answers of this run from earlier ones' by these; upstream Ianvs sets neither.
-    os.environ["IANVS_RUN_ID"] = run_id = uuid.uuid4().hex
+    os.environ["IANVS_RUN_ID"] = run_id
     if fresh:
         os.environ["IANVS_FRESH"] = "1"
     print(f"{job.name}: {job.describe()}", file=sys.stderr, flush=True)
@@ -87,7 +92,7 @@ def run(job: BenchmarkingJob, fresh: bool, debug: bool) -> int:
             failed = controller.run_testcases()
         except KeyboardInterrupt:
             interrupt.say()
-            return EXIT_CODE
+            return interrupt.code
     for note in job.rank.plot([case.output_dir for case in job.test_cases]):
         print(note, file=sys.stderr)
     if failed:

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a run within two seconds, whatever a plugin is busy with."""
+"""Ctrl-C and SIGTERM end a run within two seconds, whatever a plugin is busy with."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-EXIT_CODE = 130  # 128 + SIGINT, as shells report it
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 1.5  # seconds that modules have for their cleanup
 
 
 class Interrupt:
-    """A context manager around a run. The first Ctrl-C raises KeyboardInterrupt, so that modules can clean up; when
-    that takes longer than GRACE seconds, at the second Ctrl-C, or in the middle of an import, the process ends at once.
-    ``summary`` is said either way.
+    """A context manager around a run. The first Ctrl-C or SIGTERM raises KeyboardInterrupt, so that modules can clean
+    up; when that takes longer than GRACE seconds, at the second signal, or in the middle of an import, the process ends
+    at once. ``summary`` is said either way; ``code`` is the exit code.
     """
 
     def __init__(self, summary: Callable[[], str]) -> None:
@@ -25,20 +25,24 @@ class Interrupt:
         self._lock = threading.Lock()
         self._said = False
         self._timer: threading.Timer | None = None
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
+        self.code = exit_code(signal.SIGINT)
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._on_signal)
+            self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         # Once interrupted, the timer stays armed: plugins' threads must not keep the interpreter from ending either.
-        if self._before is not None and self._timer is None:
-            signal.signal(signal.SIGINT, self._before)
+        if self._timer is None:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # Libraries written in C++ abort when an exception meets them while they are being imported.
+        if self._timer is None:
+            self.code = exit_code(number)
         if self._timer is not None or _importing(frame):
             self._end()
         self._timer = threading.Timer(GRACE, self._end)
@@ -55,7 +59,12 @@ class Interrupt:
 
     def _end(self) -> None:
         self.say()
-        os._exit(EXIT_CODE)
+        os._exit(self.code)
+
+
+def exit_code(number: int) -> int:
+    """The exit code of a process that a signal has ended, as shells report it."""
+    return 128 + number
 
 
 def _importing(frame: FrameType | None) -> bool:

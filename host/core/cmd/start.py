@@ -10,9 +10,10 @@ from types import FrameType
 
 
 def main() -> int:
-    """Run the command. Until a run takes Ctrl-C over, there is nothing to clean up, and the process ends at once: an
-    exception in the middle of somebody's import comes out as anything but an interruption."""
-    signal.signal(signal.SIGINT, _end)
+    """Run the command. Until a run takes Ctrl-C and SIGTERM over, there is nothing to clean up, and the process ends at
+    once: an exception in the middle of somebody's import comes out as anything but an interruption."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     # Answers are kept until the metrics are computed. Looking for garbage among them as often as Python does by default
     # takes a tenth of the time of a replay.
     gc.set_threshold(20_000, 50, 100)
@@ -29,10 +30,10 @@ def main() -> int:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    from core.cmd.interrupt import EXIT_CODE
+    from core.cmd.interrupt import exit_code
 
     print("ianvs: interrupted; no test case was running", file=sys.stderr, flush=True)
-    os._exit(EXIT_CODE)
+    os._exit(exit_code(number))
 
 
 if __name__ == "__main__":

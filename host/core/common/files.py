@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -69,6 +70,18 @@ def locked(path: str, seconds: float, poll_interval: float = 0.05) -> Iterator[N
         yield
     finally:
         lock.release()
+
+
+def append_whole(stream: BinaryIO, data: bytes) -> None:
+    """Write at the end of an unbuffered file, all of it or nothing: a full disk leaves no half line. OSError."""
+    size = stream.seek(0, os.SEEK_END)
+    try:
+        if stream.write(data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        with suppress(OSError):  # the reason is the write's
+            stream.truncate(size)
+        raise
 
 
 def write_atomic(path: str, text: str) -> None:

@@ -214,6 +214,7 @@ class Crew:
         for handle in late:
             self._members.remove(waiting[handle])
             ray.kill(waiting[handle].actor)
+        self._journal.sync()
         return failures
 
     def dismiss(self) -> None:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import zlib
 
 from core.common.errors import WorkspaceError
-from core.common.files import locked, make_folder, writing
+from core.common.files import append_whole, locked, make_folder, writing
+from core.common.log import LOGGER
 
 NAME = "journal.jsonl"
 BLOCK = 32 << 20
 LARGEST = 4 << 30
 """Bytes of a journal that are carried to workers at most."""
 LOCK_SECONDS = 60
+SYNC_SECONDS = 5.0
+"""Seconds after which appended lines are forced onto the disk, by a thread of its own: so much a power cut can cost."""
 
 
 class Journal:
@@ -26,6 +30,8 @@ class Journal:
     def __init__(self, folder: str) -> None:
         self.path = os.path.join(folder, NAME)
         self._read = 0
+        self._mutex = threading.Lock()
+        self._timer: threading.Timer | None = None
         self._added: set[bytes] = set()
 
     def news(self) -> list[bytes]:
@@ -83,9 +89,27 @@ class Journal:
             return
         make_folder(os.path.dirname(self.path))
         lock = locked(f"{self.path}.lock", LOCK_SECONDS, poll_interval=0.005)
-        with lock, writing(self.path), open(self.path, "a+b") as stream:
+        with lock, writing(self.path), open(self.path, "a+b", buffering=0) as stream:
             size = stream.seek(0, os.SEEK_END)
             # A writer was killed in mid-line: its line is ended, so that it alone is lost.
             if size and (stream.seek(size - 1), stream.read(1))[1] != b"\n":
-                stream.write(b"\n")
-            stream.write(lines)
+                lines = b"\n" + lines
+            append_whole(stream, lines)
+        with self._mutex:
+            if self._timer is None:
+                self._timer = threading.Timer(SYNC_SECONDS, self.sync)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def sync(self) -> None:
+        """Force what was appended since the last time onto the disk. A disk that refuses is told in a warning."""
+        with self._mutex:
+            timer, self._timer = self._timer, None
+        if timer is None or not os.path.exists(self.path):
+            return
+        timer.cancel()
+        try:
+            with open(self.path, "r+b") as stream:
+                os.fsync(stream.fileno())
+        except OSError as error:
+            LOGGER.warning("%s may not be on the disk: %s", self.path, error.strerror or error)

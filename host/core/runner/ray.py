@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import socket
+import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar
 
@@ -94,6 +96,8 @@ class RayRunner(Runner):
         import ray
 
         config = self._config
+        # Ray takes SIGTERM over, and would end the run without a word.
+        on_end = signal.getsignal(signal.SIGTERM)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "ianvs"}
         try:
             if config.address is None:
@@ -108,6 +112,9 @@ class RayRunner(Runner):
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             where = f"at {config.address}" if config.address else "on this machine"
             raise Failed(_failure(f"no Ray cluster {where}: {str(error).strip().splitlines()[0]}")) from error
+        finally:
+            if on_end is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, on_end)
         self._workers = config.workers or self._room(ray.cluster_resources())
         if not self._workers:
             ray.shutdown()

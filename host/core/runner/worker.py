@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from core.common.claim import process_lives
 from core.common.constant import ModuleType, words
 from core.common.errors import PLUGIN_ERRORS, ConfigError, Failure
 from core.common.files import make_folder
@@ -22,6 +23,9 @@ from core.testcasecontroller.testcase import TestCase
 from core.testcasecontroller.testcase.testcase import plugin_environment
 
 MODULES = tuple(kind for kind in words(ModuleType) if kind != ModuleType.DATA_PROCESSOR.value)
+
+SCRATCH = "ianvs-worker-"
+"""How the names of workers' folders begin; the number of the process follows."""
 
 Item = tuple[str, Any, bytes]
 """``("row", result, lines)`` or ``("failed", failure, lines)``; ``lines``: what the journal has got meanwhile."""
@@ -45,7 +49,8 @@ class Worker:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._cases: Sequence[TestCase] | None = None
-        self._scratch = tempfile.mkdtemp(prefix="ianvs-worker-")
+        _remove_stale()
+        self._scratch = tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-")
         self._journal: Journal | None = None
         self._stack = ExitStack()
         self._paradigm: JointInference | None = None
@@ -124,3 +129,12 @@ class Worker:
 
     def _lines(self) -> bytes:
         return self._journal.added() if self._journal is not None else b""
+
+
+def _remove_stale() -> None:
+    """Remove the folders of workers that were killed. They hold copies of whole journals."""
+    place = tempfile.gettempdir()
+    for name in os.listdir(place):
+        pid = name.removeprefix(SCRATCH).partition("-")[0]
+        if name.startswith(SCRATCH) and pid.isdigit() and not process_lives(int(pid)):
+            shutil.rmtree(os.path.join(place, name), ignore_errors=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import re
@@ -12,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from core.common.cells import csv_text
 from core.common.errors import Problems
 from core.common.files import write_atomic, writing
 
@@ -92,11 +91,9 @@ def save_repeats(folder: str, repeats: Sequence[Values]) -> None:
     """Write each repeat's own values beside the answers, and remove what an earlier run with more repeats left."""
     path = os.path.join(folder, FILE)
     if len(repeats) > 1:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, ["repeat", *repeats[0]], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({"repeat": number, **values} for number, values in enumerate(repeats, 1))
-        write_atomic(path, text.getvalue())
+        names = list(repeats[0])
+        rows = [[number, *(values.get(name) for name in names)] for number, values in enumerate(repeats, 1)]
+        write_atomic(path, csv_text([["repeat", *names], *rows]))
     with writing(folder):
         names = os.listdir(folder)
     for name in names:

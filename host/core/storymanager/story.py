@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import yaml
 
-from core.common.files import make_folder, write_atomic, writing
+from core.common.files import append_whole, make_folder, write_atomic, writing
 from core.common.utils import get_local_time
 from core.storymanager.environment import environment
 
@@ -46,7 +46,7 @@ class CaseStory:
         self._started, self._shown = time.perf_counter(), 0.0
         self._begun_at = time.time()
         self._bar: Any = None
-        self._stream: TextIO | None = None
+        self._stream: BinaryIO | None = None
 
     @property
     def partial(self) -> str:
@@ -71,7 +71,7 @@ class CaseStory:
         self._total = total
         make_folder(self._folder)
         with writing(self.partial):
-            self._stream = open(self.partial, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
+            self._stream = open(self.partial, "w+b", buffering=0)  # noqa: SIM115
         if sys.stderr.isatty():
             from tqdm import tqdm
 
@@ -88,11 +88,11 @@ class CaseStory:
         hard_text = to_json(bool(is_hard) if is_hard is not None else None)
         assert self._stream is not None
         with writing(self.partial):
-            self._stream.write(
+            line = (
                 f'{{"index": {self.rows}, "is_hard": {hard_text}, "result": {result_text}, '
                 f'"edge": {edge_text}, "cloud": {cloud_text}}}\n'
             )
-            self._stream.flush()
+            append_whole(self._stream, line.encode("utf-8", "backslashreplace"))
         self.rows += 1
         if cloud is not None:
             self.cloud += 1
@@ -147,7 +147,6 @@ class CaseStory:
         assert self._stream is not None
         folder = self._folder
         with writing(self.partial):
-            self._stream.flush()
             os.fsync(self._stream.fileno())
             self._stream.close()
         write_atomic(

@@ -3,16 +3,15 @@
 One append-only file of JSON lines, ``<workspace>/<job>/journal.jsonl``, shared by the edge model, the cloud model and
 all test cases of a job. ``lines`` says what its lines look like.
 
-Every line is appended by one write under a file lock, so several processes can share a journal, and a process that is
-killed loses at most the line it was writing. Reading keeps only keys and offsets: an answer is parsed when it is asked
-for.
+Every line is appended by one write under a file lock, and a process that is killed loses at most the line it was
+writing (``storage.lines``). One run at a time asks: it claims the job's folder before it does (``storage.claim``), and
+its processes and threads share the journal. Reading keeps only keys and offsets: an answer is parsed when it is asked
+for, and one of whose fields is not what it should be counts as damaged.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,28 +19,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from filelock import FileLock, Timeout
-
 from ianvs_specdec.answers.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
 from ianvs_specdec.answers.lines import (
     FILE_NAME,
+    answer_in,
     answer_line,
     configuration_line,
     failure_line,
     hardware_line,
     head_of,
     is_failure,
+    record_in,
     record_of,
 )
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import digest
 from ianvs_specdec.run import current_run, job_folder
+from ianvs_specdec.storage.claim import Claim, claim
+from ianvs_specdec.storage.lines import LineFile
 from ianvs_specdec.types import Completion, Message
 
 log = logging.getLogger(__name__)
-
-LOCK_SECONDS = 60
-LOCK_PAUSE = 0.005
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,8 @@ class Journal:
         self._scanned = 0
         self._writable = False
         self._mutex = threading.RLock()
-        # Made once: that takes as long as writing an answer.
-        self._lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS, poll_interval=LOCK_PAUSE)
+        self._file = LineFile(path)
+        self._claim: Claim | None = None
 
     @classmethod
     def of_job(cls) -> Journal:
@@ -94,27 +92,19 @@ class Journal:
                 found = self._answers.get(bytes.fromhex(key))
             if found is None:
                 return None
-            line = self._read(*found[:2])
-            try:
-                record = json.loads(line)
-                return Entry(Completion.from_json(record["answer"]), record["hardware"], found[2])
-            except (ValueError, TypeError, KeyError):
+            answer = answer_in(self._read(*found[:2]))
+            if answer is None:
                 self._count_corrupt(found[0])
                 del self._answers[bytes.fromhex(key)]
                 return None
+            return Entry(*answer, found[2])
 
     def record(self, record_id: str) -> dict[str, Any] | None:
         """A configuration or machine by its id: ``{"value": ..., ...}``; None if its line is missing or damaged."""
         with self._mutex:
             self._scan()
             place = self._records.get(record_id)
-            if place is None:
-                return None
-            try:
-                record: dict[str, Any] = json.loads(self._read(*place))
-                return record
-            except ValueError:
-                return None
+            return None if place is None else record_in(self._read(*place))
 
     def __len__(self) -> int:
         """Number of different requests with an answer."""
@@ -226,46 +216,39 @@ class Journal:
                     self._asked[key] = lock, waiting - 1
 
     def ensure_writable(self) -> None:
-        """Raise UserError if answers cannot be kept here. Called before a model is loaded, not after it has worked.
-        After an answer has been written, nothing is tried until one could not be.
+        """Raise UserError if answers cannot be kept here, or if another run is asking. Called before a model is loaded,
+        not after it has worked. After an answer has been written, nothing is tried until one could not be.
         """
         with self._mutex:
             if not self._writable:
                 self._append(b"")
+            if self._claim is None:
+                with self._keeping():
+                    self._claim = claim(self.path.parent, self.run)
+                # The run that held it until now may have asked the same.
+                self._scan()
 
     def _append(self, data: bytes) -> None:
-        """Write under the lock between processes. The mutex is held, so that threads of one process do not meet there:
-        who meets another's lock sleeps between attempts.
-        """
+        """The mutex is held."""
         self._writable = False
+        with self._keeping():
+            self._file.append(data)
+        self._writable = bool(data)
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
         try:
-            if not self._scanned:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._lock, open(self.path, "a+b", buffering=0) as file:
-                size = file.seek(0, os.SEEK_END)
-                if size and data:
-                    file.seek(size - 1)
-                    # A writer was killed in mid-line: end that line, so that it alone is lost. The next scan counts it.
-                    if file.read(1) != b"\n":
-                        data = b"\n" + data
-                try:
-                    written = file.write(data) if data else 0
-                except OSError:
-                    file.truncate(size)
-                    raise
-                if written != len(data):
-                    file.truncate(size)
-                    raise OSError("the disk is full")
-        except Timeout as error:
-            message = (
-                f"cannot write the journal {self.path}: another process has held {self.path}.lock for {LOCK_SECONDS} s"
-            )
-            raise UserError(message) from error
+            yield
         except OSError as error:
             reason = error.strerror or error
             message = f"cannot write the journal {self.path}: {reason}. The answers already in it are kept."
             raise UserError(message) from error
-        self._writable = bool(data)
+
+    def rest(self) -> None:
+        """Nothing is asked for the time being: force what was answered onto the disk, and let other runs ask."""
+        with self._mutex:
+            self._claim = None
+        self._file.sync()
 
     # saying why nothing matches
 

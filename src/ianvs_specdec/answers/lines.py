@@ -1,6 +1,6 @@
 """The lines of a journal: what each kind looks like, and what is read of it without parsing it.
 
-There are four kinds, told apart by their first key:
+There are four kinds, told apart by their first key. Keys that this version does not know are passed over:
 
 ``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
     one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer. A
@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ianvs_specdec.answers.configuration import Configuration, prompt_id
+from ianvs_specdec.answers.shapes import are_attempts, check_answer
 from ianvs_specdec.errors import AnswerError
 from ianvs_specdec.types import Completion, Message
 
@@ -33,6 +34,10 @@ _ANSWER = re.compile(
 )
 _FAILURE = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
 _RECORD = re.compile(rb'\{"(config|hardware)_id":"([0-9a-f]{16})",')
+RECORDS = ("config", "hardware")
+_ID = "[0-9a-f]{16}"
+_HEAD = ("[0-9a-f]{64}", _ID, _ID, ".*", _ID)
+"""What the parts of a ``Head`` look like."""
 
 
 class Head(NamedTuple):
@@ -48,18 +53,72 @@ class Head(NamedTuple):
 def head_of(line: bytes) -> Head | None:
     """The beginning of a whole line that holds an answer; None of any other line."""
     match = _ANSWER.match(line)
-    return Head(*(group.decode() for group in match.groups())) if match and line.endswith(b"}}}\n") else None
+    if match and line.rstrip().endswith(b"}}}"):
+        return Head(*(group.decode() for group in match.groups()))
+    # Not as this version writes it: with a key of a newer one, or written anew by another program.
+    record = _object_in(line) if b'"key"' in line else None
+    if record is None or not isinstance(record.get("answer"), dict):
+        return None
+    found = [record.get(name) for name in Head._fields]
+    texts = [value for value in found if isinstance(value, str)]
+    if len(texts) < len(found) or not all(map(re.fullmatch, _HEAD, texts)):
+        return None
+    return Head(*texts)
 
 
 def record_of(line: bytes) -> tuple[str, str] | None:
     """Kind (``config`` or ``hardware``) and id of a whole line that describes one; None of any other line."""
     match = _RECORD.match(line)
-    return (match.group(1).decode(), match.group(2).decode()) if match and line.endswith(b"}\n") else None
+    if match and line.rstrip().endswith(b"}"):
+        return match.group(1).decode(), match.group(2).decode()
+    record = record_in(line) if b'_id"' in line else None
+    for kind in RECORDS if record else ():
+        name = record.get(f"{kind}_id") if record else None
+        if isinstance(name, str) and re.fullmatch(_ID, name):
+            return kind, name
+    return None
 
 
 def is_failure(line: bytes) -> bool:
     """Whether this is a whole line of a request without an answer."""
-    return _FAILURE.match(line) is not None and line.endswith(b"}\n")
+    if _FAILURE.match(line) is not None and line.rstrip().endswith(b"}"):
+        return True
+    return b'"failed"' in line and failure_in(line) is not None
+
+
+def answer_in(line: bytes) -> tuple[Completion, str] | None:
+    """The answer and the id of its hardware; None where anything of either is not what it should be."""
+    record = _object_in(line)
+    try:
+        if record is None or not isinstance(record["hardware"], str):
+            return None
+        check_answer(record["answer"])
+        return Completion.from_json(record["answer"]), record["hardware"]
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def record_in(line: bytes) -> dict[str, Any] | None:
+    """A configuration or a machine as its line has it, with an object as ``value``; None where it is damaged."""
+    record = _object_in(line)
+    return record if record is not None and isinstance(record.get("value"), dict) else None
+
+
+def failure_in(line: bytes) -> tuple[str, str, list[tuple[float, str]]] | None:
+    """The side, the error and the attempts of a request without an answer; None where the line is damaged."""
+    record = _object_in(line) or {}
+    side, error, attempts = record.get("side"), record.get("error"), record.get("failures")
+    if not isinstance(side, str) or not isinstance(error, str) or not are_attempts(attempts):
+        return None
+    return side, error, attempts
+
+
+def _object_in(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def answer_line(

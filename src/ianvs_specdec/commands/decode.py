@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.storage.replacing import replacing
 from ianvs_specdec.types import Sampling
 
 if TYPE_CHECKING:
@@ -286,15 +286,8 @@ def _row(prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None,
 
 
 def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def _summarise(results: list[Decoded]) -> None:

@@ -12,7 +12,6 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +30,7 @@ from ianvs_specdec.evaluation.scores_file import read_scores
 from ianvs_specdec.outcomes.job import outcomes_of_job
 from ianvs_specdec.outcomes.labels import LABELS
 from ianvs_specdec.outcomes.recorded import load_outcomes
+from ianvs_specdec.storage.replacing import beside
 
 FEWEST = 100
 
@@ -180,9 +180,9 @@ def _gather(options: argparse.Namespace) -> tuple[EvaluationInputs, float]:
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Each file whole; none of them if one cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
+    with beside(folder / "evaluation") as temporary:
         for name, content in files.items():
             data = content.encode("utf-8") if isinstance(content, str) else content
-            (Path(temporary) / name).write_bytes(data)
+            (temporary / name).write_bytes(data)
         for name in files:
-            os.replace(Path(temporary) / name, folder / name)
+            os.replace(temporary / name, folder / name)

@@ -9,15 +9,14 @@ have not seen.
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
-import io
 from pathlib import Path
 
 from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.storage.cells import csv_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,12 +31,9 @@ def run(options: argparse.Namespace) -> int:
     if options.out.suffix != ".csv":
         raise UserError(f"--out must name a .csv file, by which the format is known; got {options.out}")
     records = list(routellm.read(options.records, options.edge, options.cloud))
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow([field.name for field in dataclasses.fields(routellm.Record)])
-    lines.writerows(dataclasses.astuple(record) for record in records)
+    names = [field.name for field in dataclasses.fields(routellm.Record)]
     with written(options.out):
-        write_atomically(options.out, text.getvalue())
+        write_atomically(options.out, csv_text([names, *map(dataclasses.astuple, records)]))
     edge, cloud = (
         100 * sum(getattr(r, side) for r in records) / len(records) for side in ("edge_correct", "cloud_correct")
     )

@@ -20,6 +20,7 @@ import numpy
 from numpy.typing import NDArray
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.storage.replacing import replacing
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding import Target
@@ -78,13 +79,8 @@ class Datastore:
         }
         # One entry only: safetensors writes several in random order.
         metadata = {"datastore": json.dumps(header)}
-        temporary = path.with_name(f".{path.name}.tmp")
-        try:
+        with replacing(path) as temporary:
             save_file({"tokens": self._data, "suffixes": self._suffixes}, temporary, metadata)
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path) -> Datastore:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,6 +10,7 @@ from tabulate import tabulate
 
 from ianvs_specdec.evaluation.bootstrap import LEVEL, Estimate
 from ianvs_specdec.evaluation.results import BASELINES, GRID, LEVELS, Curve, Difference, Evaluation, Result
+from ianvs_specdec.storage.cells import csv_text
 
 FORMAT = 1
 SHOWN = 30
@@ -216,8 +215,4 @@ def _number(value: float | None) -> str:
 
 
 def _csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text([header, *rows])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +13,7 @@ from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.export.architecture import ROPE_FACTORS, Architecture, architecture
 from ianvs_specdec.export.checkpoint import Checkpoint, read_json
 from ianvs_specdec.export.vocabulary import Vocabulary, vocabulary
+from ianvs_specdec.storage.replacing import replacing
 
 TYPES = ("f32", "f16", "bf16", "q8_0")
 BLOCK_VALUES = 1 << 22
@@ -43,32 +42,25 @@ def export_gguf(folder: Path, out: Path, kind: str) -> int:
     checkpoint = Checkpoint(folder)
     model = architecture(config, checkpoint.shapes)
     words = vocabulary(folder, config, int(model.metadata["vocab_size"]))
-    handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-    os.close(handle)
-    writer: Any = gguf.GGUFWriter(temporary, model.name)
-    try:
-        _write_metadata(writer, folder.resolve().name, model, words, kind)
-        tensors = [_Tensor(writer, model, checkpoint, name, kind) for name in sorted(model.tensors, key=_place)]
-        if model.rope_factors is not None:
-            factors = model.rope_factors
-            writer.add_tensor_info(ROPE_FACTORS, factors.shape, factors.dtype, factors.nbytes)
-        writer.write_header_to_file(Path(temporary))
-        writer.write_kv_data_to_file()
-        writer.write_ti_data_to_file()
-        for tensor in tensors:
-            writer.write_tensor_data(tensor)
-        if model.rope_factors is not None:
-            writer.write_tensor_data(model.rope_factors)
-        writer.flush()
-        writer.close()
-        os.chmod(temporary, 0o644)
-        size = os.path.getsize(temporary)
-        os.replace(temporary, out)
-    except BaseException:
-        writer.close()
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return size
+    with replacing(out) as temporary:
+        writer: Any = gguf.GGUFWriter(str(temporary), model.name)
+        try:
+            _write_metadata(writer, folder.resolve().name, model, words, kind)
+            tensors = [_Tensor(writer, model, checkpoint, name, kind) for name in sorted(model.tensors, key=_place)]
+            if model.rope_factors is not None:
+                factors = model.rope_factors
+                writer.add_tensor_info(ROPE_FACTORS, factors.shape, factors.dtype, factors.nbytes)
+            writer.write_header_to_file(temporary)
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+            for tensor in tensors:
+                writer.write_tensor_data(tensor)
+            if model.rope_factors is not None:
+                writer.write_tensor_data(model.rope_factors)
+            writer.flush()
+        finally:
+            writer.close()
+        return temporary.stat().st_size
 
 
 def _place(name: str) -> tuple[int, int, str]:

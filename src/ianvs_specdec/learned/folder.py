@@ -9,9 +9,6 @@ folder is code.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,6 +23,7 @@ from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.learned.calibration import Calibration
 from ianvs_specdec.learned.classifier import Classifier, classifier
 from ianvs_specdec.outcomes.recorded import Floats
+from ianvs_specdec.storage.replacing import beside, put_in_place
 from ianvs_specdec.types import Query
 
 FORMAT = 1
@@ -57,8 +55,7 @@ class TrainedRouter:
         """Write the folder, whole or not at all. A router that is there already is replaced; no other folder is."""
         check_folder(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        try:
+        with beside(folder) as temporary:
             self.classifier.save(temporary)
             np.save(temporary / SEEN, np.unique(self.seen), allow_pickle=False)
             settings = {
@@ -72,15 +69,7 @@ class TrainedRouter:
             }
             write_atomically(temporary / FILE, json.dumps(settings, indent=2) + "\n")
             temporary.chmod(0o755)
-            if folder.is_dir():
-                old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-                os.replace(folder, old / folder.name)
-                os.replace(temporary, folder)
-                shutil.rmtree(old)
-            else:
-                os.replace(temporary, folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            put_in_place(temporary, folder)
 
     @classmethod
     def load(cls, folder: Path) -> TrainedRouter:

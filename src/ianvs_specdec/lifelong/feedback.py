@@ -10,23 +10,30 @@ so that a run that goes on, or is made again, learns the same at the same places
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeGuard
 
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.learned.online import SIDES
+from ianvs_specdec.storage.claim import claim
+from ianvs_specdec.storage.lines import LineFile
 
 log = logging.getLogger(__name__)
 
 THUMBS = {"up": 1.0, "down": 0.0}
 LONGEST = 65536
 """Bytes of one feedback."""
+LOOPBACK = "127.0.0.1"
+"""Where an endpoint listens if it is not told."""
 
 
 def named(text: str) -> str:
@@ -62,11 +69,25 @@ class Feedback:
         if record.get("side") not in SIDES:
             raise UserError(f"{where}: {unknown('side', record.get('side'), SIDES)}")
         score = record.get("score")
-        if score is None and record.get("thumb") in THUMBS:
-            score = THUMBS[record["thumb"]]
-        if isinstance(score, bool) or not isinstance(score, (int, float)) or not 0 <= score <= 1:
+        thumb = record.get("thumb")
+        if score is None and isinstance(thumb, str):
+            score = THUMBS.get(thumb)
+        if not _is_score(score):
             raise UserError(f"{where}: score must be a number from 0 to 1, or thumb up or down")
         return cls(str(name), record["side"], float(score), where)
+
+    @classmethod
+    def logged(cls, record: Mapping[str, Any], source: str) -> Feedback:
+        """As a line of a log has it. Raises ValueError where anything in it is not what it should be."""
+        query, side, score, model = (record.get(name) for name in ("query", "side", "score", "model"))
+        whole = isinstance(query, str) and side in SIDES and _is_score(score) and isinstance(model, (str, NoneType))
+        if not whole:
+            raise ValueError("not a feedback")
+        return cls(str(query), str(side), float(score or 0.0), source, model or "")
+
+
+def _is_score(value: Any) -> TypeGuard[float]:
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and 0 <= value <= 1
 
 
 class FeedbackFile:
@@ -127,11 +148,14 @@ class FeedbackLog:
         self._known: Counter[tuple[int, str, str, str]] = Counter()
         self._learned: set[str] = set()
         self.receipts = 0
-        self._torn = False
-        for record in self._records():
-            if record.get("run") != run and fresh:
-                continue
-            self._read(record)
+        if path is None:
+            self._file = None
+            return
+        self._file = LineFile(path)
+        with self._keeping():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._claim = claim(path.parent, run)
+        self._read_all(path, fresh)
 
     def received(self, feedback: Feedback) -> None:
         """Keep a feedback that nobody else keeps."""
@@ -149,62 +173,71 @@ class FeedbackLog:
             {"learned": count, "answers": answers, "source": feedback.source, **_content(feedback), "run": self.run}
         )
 
-    def _records(self) -> Iterator[dict[str, Any]]:
-        if self.path is None:
-            return
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be read: {error.strerror or error}", key="feedback") from error
-        self._torn = bool(data) and not data.endswith(b"\n")
-        damaged = 0
-        for line in data.split(b"\n"):
-            try:
-                record = json.loads(line) if line.strip() else None
-            except ValueError:
-                damaged += 1
-                continue
-            if isinstance(record, dict):
-                yield record
-        if damaged:
-            log.warning("%s: %d damaged line%s ignored", self.path, damaged, "s"[: damaged != 1])
+    def sync(self) -> None:
+        """Force what was kept onto the disk."""
+        if self._file is not None:
+            self._file.sync()
 
-    def _read(self, record: Mapping[str, Any]) -> None:
-        try:
-            source, model = str(record.get("received", record.get("source", ""))), str(record.get("model", ""))
-            feedback = Feedback(record["query"], record["side"], float(record["score"]), source, model)
-            if "received" in record:
-                self.waiting[feedback.source] = feedback
-                self.receipts += 1
-                return
-            count, answers = int(record["learned"]), int(record["answers"])
-        except (KeyError, TypeError, ValueError):
+    def _read_all(self, path: Path, fresh: bool) -> None:
+        """Take in what was kept before; a ``fresh`` run passes over all but its own."""
+        damaged = 0
+        for line in _lines_of(path):
+            try:
+                record = json.loads(line)
+                if not isinstance(record, dict):
+                    raise ValueError("not an object")
+                if record.get("run") == self.run or not fresh:
+                    self._take_in(record)
+            except (ValueError, RecursionError):
+                damaged += 1
+        if damaged:
+            log.warning("%s: %d damaged line%s ignored", path, damaged, "s"[: damaged != 1])
+
+    def _take_in(self, record: Mapping[str, Any]) -> None:
+        """Raises ValueError where the record is damaged."""
+        source = record.get("received", record.get("source", ""))
+        if not isinstance(source, str):
+            raise ValueError("no source")
+        feedback = Feedback.logged(record, source)
+        if "received" in record:
+            self.waiting[source] = feedback
+            self.receipts += 1
             return
-        self.waiting.pop(feedback.source, None)
-        if not feedback.source:
+        count, answers = record.get("learned"), record.get("answers")
+        if not isinstance(count, int) or not isinstance(answers, int):
+            raise ValueError("no places")
+        self.waiting.pop(source, None)
+        if not source:
             self._known[(count, feedback.query, feedback.side, feedback.model)] += 1
-        elif feedback.source not in self._learned:
-            self._learned.add(feedback.source)
+        elif source not in self._learned:
+            self._learned.add(source)
             self.earlier.append((answers, count, feedback))
 
     def _append(self, record: Mapping[str, Any]) -> None:
-        if self.path is None:
+        if self._file is None:
             return
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        with self._keeping():
+            self._file.append(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "ab", buffering=0) as file:
-                # A writer was killed in mid-line: end that line, so that it alone is lost.
-                written = file.write(b"\n" + line if self._torn else line)
-                if written < len(line):
-                    raise OSError("the disk is full")
+            yield
         except OSError as error:
             raise UserError(
                 f"feedback cannot be kept in {self.path}: {error.strerror or error}", key="feedback"
             ) from error
-        self._torn = False
+
+
+def _lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a log that hold anything; none without the file."""
+    try:
+        with path.open("rb") as file:
+            yield from filter(bytes.strip, file)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}", key="feedback") from error
 
 
 def _content(feedback: Feedback) -> dict[str, Any]:
@@ -235,3 +268,17 @@ def check_feedback(value: Any) -> None:
     for name in ("token_env", "host"):
         if not isinstance(value.get(name, ""), str):
             raise UserError(f"feedback: {name} must be a text, not {value[name]!r}", key="feedback")
+    if not is_loopback(value.get("host") or LOOPBACK) and not value.get("token_env"):
+        raise UserError(
+            f"feedback: on host {value['host']} anybody could teach the router; give token_env: NAME, an environment "
+            "variable with a token, or leave host out, so that it is for this machine only",
+            key="feedback",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a name, is reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -24,6 +24,7 @@ from ianvs_specdec.learned.online import SIDES, Experience, OnlineLearner
 from ianvs_specdec.lifelong.exploration import Exploration
 from ianvs_specdec.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.lifelong.feedback_server import FeedbackServer
+from ianvs_specdec.lifelong.pending import Pending
 from ianvs_specdec.outcomes.quality import share
 from ianvs_specdec.outcomes.recorded import digests, text_of
 from ianvs_specdec.types import Query
@@ -31,7 +32,7 @@ from ianvs_specdec.types import Query
 log = logging.getLogger(__name__)
 
 REMEMBERED = 10_000
-"""Answers that feedback may still come on, and feedbacks on answers that may still come."""
+"""Answers that feedback may still come on, and feedbacks on answers that may still come: the newest of each."""
 COSTLY = ("judge",)
 """Scorers that ask somebody, who wants to be paid: not for every answer."""
 
@@ -64,7 +65,8 @@ class Sources:
         self._book = book
         self._known = {past.source for _, _, past in book.earlier}
         self._mutex = threading.Lock()
-        self._received = deque(book.waiting.values())
+        # Of more than that the oldest are left to the next run: the log has them.
+        self._received = deque(book.waiting.values(), maxlen=REMEMBERED)
         self._number = book.receipts
         self._file = FeedbackFile(Path(feedback)) if isinstance(feedback, str) and feedback != "scorer" else None
         if isinstance(feedback, Mapping):
@@ -76,7 +78,8 @@ class Sources:
             log.warning("feedback is taken at %s", server.url)
 
     def new(self) -> Iterator[Feedback]:
-        while self._received:
+        # No further than to what is here now: it may come in as fast as it is taken.
+        for _ in range(len(self._received)):
             yield self._received.popleft()
         if self._file is not None:
             yield from (item for item in self._file.new() if item.source not in self._known)
@@ -153,8 +156,9 @@ class Lessons:
         self._answers = self.count = 0
         # With the item, the model that has answered.
         self._given: OrderedDict[tuple[str, str], tuple[AskedQuery, str]] = OrderedDict()
-        self._pending: OrderedDict[tuple[str, str], list[Feedback]] = OrderedDict()
+        self._pending = Pending(REMEMBERED)
         self._told = False
+        weakref.finalize(self, book.sync)
         self._mutex = threading.RLock()
 
     def answered(self, side: str, query: Query, item: AskedQuery, data: Any, response: Mapping[str, Any]) -> None:
@@ -171,7 +175,7 @@ class Lessons:
             for feedback in self.sources.new():
                 self._take(feedback)
             for name in sorted(names):
-                for feedback in self._pending.pop((name, side), []):
+                for feedback in self._pending.take(name, side):
                     self._learn(feedback)
 
     def told(self, side: str, item: AskedQuery, worth: float) -> None:
@@ -195,7 +199,9 @@ class Lessons:
         if key in self._given:
             self._learn(feedback)
         else:
-            _remember(self._pending, key, [*self._pending.pop(key, []), feedback])
+            self._pending.add(feedback)
+            if self._pending.displaced == 1:
+                log.warning("feedback: more than %d wait for their answers; the oldest are passed over", REMEMBERED)
 
     def _learn(self, feedback: Feedback) -> None:
         item, model = self._given[feedback.query, feedback.side]

@@ -24,6 +24,7 @@ from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.storage.cells import unescaped
 from ianvs_specdec.types import Query
 
 Floats = NDArray[np.float64]
@@ -174,7 +175,7 @@ def _query(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Quer
     question = record["query"]
     if csv:
         group, identifier = record.get("group") or "", record.get("id") or str(index)
-        question = {"turns": [question], "group": group, "id": identifier}
+        question = {"turns": [unescaped(question)], "group": unescaped(group), "id": unescaped(identifier)}
     try:
         return query_of(question, None, index)
     except UserError as error:

@@ -162,6 +162,8 @@ class RoutedModel:
             self._ended = True
         if self._llm is not None:
             self._llm.close()
+        if self._journal is not None:
+            self._journal.rest()
 
     def _open(self) -> None:
         with self._mutex:

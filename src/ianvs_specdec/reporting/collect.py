@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import collections
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -28,6 +26,7 @@ from ianvs_specdec.reporting.figures import (
     safe,
 )
 from ianvs_specdec.reporting.routing import curves, outcomes
+from ianvs_specdec.storage.cells import csv_text
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
 from ianvs_specdec.workspace.judged import Asked, Judgments, judgments, score
 from ianvs_specdec.workspace.kept import KeptAnswers
@@ -282,14 +281,12 @@ def to_csv(document: Document) -> str:
     """The leaderboard with all columns, one line per test case."""
     sides = ("edge", "cloud")
     names = [item["name"] for item in document["columns"]]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["job", "rank", "algorithm", "id", "name", "router", *sides, "judge", *names, "time"])
+    rows: list[list[Any]] = [["job", "rank", "algorithm", "id", "name", "router", *sides, "judge", *names, "time"]]
     for case in document["cases"]:
         backends = [case[side]["backend"] if case[side] else "" for side in sides]
         values = ["" if (value := case["figures"].get(name)) is None else repr(value) for name in names]
         rank = "" if case["rank"] is None else case["rank"]
-        writer.writerow(
+        rows.append(
             [
                 case["job"],
                 rank,
@@ -303,4 +300,4 @@ def to_csv(document: Document) -> str:
                 case["time"],
             ]
         )
-    return text.getvalue()
+    return csv_text(rows)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import inspect
 import math
+import numbers
+import os
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Query
+
+SHOWN = 60
+"""Characters of a value or a question that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +68,60 @@ class Router(ABC):
 
     @abstractmethod
     def score(self, query: Query) -> float:
-        """Probability, from 0 to 1, that the edge's answer to the query will not do."""
+        """Probability, from 0 to 1, that the edge's answer to the query will not do. Any other value, NaN too, ends the
+        test case with a message.
+        """
 
     def score_row(self, data: Any) -> float:
         """The score of a row or response."""
         return self.score(query_of_row(data))
 
     def decide(self, data: Any) -> Decision:
-        """Where the query of a row or response goes."""
+        """Where the query of a row or response goes. A score that cannot be compared is left to ``checked``."""
         score = self.score_row(data)
-        return Decision(score, bool(score >= self.threshold))
+        plain = plain_score(score)
+        return Decision(score, plain is not None and plain >= self.threshold)
+
+    def checked(self, data: Any) -> Decision:
+        """What ``decide`` says, where it is what a router may say: its score becomes a plain float, its outcome a plain
+        bool. Raises UserError that names the router, its file and the query.
+        """
+        try:
+            decision = self.decide(data)
+        except Exception as error:
+            # An error that is told already, and one of a router that comes with the package, stay what they are.
+            if isinstance(error, UserError) or not self._is_own():
+                raise
+            raise UserError(f"{self._about(data)} failed: {_in_words(error)}") from error
+        if not isinstance(decision, Decision):
+            raise UserError(f"{self._about(data)}: decide must return a Decision, not {_shown(decision)}")
+        score, hard = plain_score(decision.score), plain_bool(decision.hard)
+        if score is None:
+            raise UserError(
+                f"{self._about(data)}: the score must be a number from 0 to 1 (1 = the edge's answer will not do), not "
+                f"{_shown(decision.score)}"
+            )
+        if hard is None:
+            raise UserError(f"{self._about(data)}: hard must be True or False, not {_shown(decision.hard)}")
+        return replace(decision, score=score, hard=hard)
+
+    def _is_own(self) -> bool:
+        return not type(self).__module__.startswith(f"{__package__.partition('.')[0]}.")
+
+    def _about(self, data: Any) -> str:
+        """The router, with the file of a user's own, and the query; the host adds the row."""
+        kind = type(self)
+        place = f" ({_file_of(kind)})" if self._is_own() else ""
+        try:
+            query = query_of_row(data)
+        except UserError:
+            return f"router {kind.__name__}{place}"
+        name = query.id or (query.turns[0] if len(query.turns[0]) <= SHOWN else query.turns[0][:SHOWN] + "...")
+        return f"router {kind.__name__}{place}, query {name!r}"
 
     def __call__(self, data: Any) -> bool:
         started = time.perf_counter()
-        decision = self.decide(data)
+        decision = self.checked(data)
         seconds = time.perf_counter() - started - decision.waited
         record = {
             "router": type(self).__name__,
@@ -89,6 +135,50 @@ class Router(ABC):
             if isinstance(place, dict):
                 place["routing"] = record
         return decision.hard
+
+
+def plain_score(value: Any) -> float | None:
+    """A score as a float: a finite number in [0, 1], numpy's and tensors of one number among them. None for others."""
+    value = _item(value)
+    if not isinstance(value, (bool, numbers.Real)):
+        return None
+    try:
+        score = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return score if 0 <= score <= 1 else None
+
+
+def plain_bool(value: Any) -> bool | None:
+    """An outcome as a bool: Python's, numpy's or a tensor's. None for anything else."""
+    value = _item(value)
+    return value if isinstance(value, bool) else None
+
+
+def _item(value: Any) -> Any:
+    """The number in a scalar of numpy or torch, anything else as it is."""
+    if getattr(value, "ndim", None) != 0 or not hasattr(value, "item"):
+        return value
+    return value.item()
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def _in_words(error: Exception) -> str:
+    """The error, and the line at which it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _file_of(kind: type) -> str:
+    try:
+        return os.path.relpath(inspect.getfile(kind))
+    except (TypeError, OSError, ValueError):
+        return kind.__module__
 
 
 def number(name: str, value: Any, *, low: float, high: float) -> float:

@@ -49,7 +49,7 @@ class ConstrainedRouter(Router):
     def ask(self, data: Any) -> Decision:
         """What the router inside decides."""
         with self._asking:
-            return self.inner.decide(data)
+            return self.inner.checked(data)
 
     def cleanup(self) -> None:
         """Called by Ianvs at the end of a test case: hand it on."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +10,8 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
+
+from ianvs_specdec.storage.replacing import beside, put_in_place, replacing
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -45,10 +44,9 @@ def update(used: Sequence[Optimizer], parameters: Iterable[torch.nn.Parameter]) 
 
 def save(work: Path, name: str, module: torch.nn.Module, used: Sequence[Optimizer], state: dict[str, Any]) -> None:
     """Write ``checkpoint.pt``, in which the module's weights are called ``name``, complete or not at all."""
-    temporary = work / "checkpoint.tmp"
     parts = {"state": state, name: module.state_dict(), "optimizers": [one.state_dict() for one in used]}
-    torch.save(parts, temporary)
-    os.replace(temporary, work / "checkpoint.pt")
+    with replacing(work / "checkpoint.pt") as temporary:
+        torch.save(parts, temporary)
 
 
 def saved(work: Path, device: str) -> dict[str, Any] | None:
@@ -68,16 +66,10 @@ def restore(parts: dict[str, Any], name: str, module: torch.nn.Module, used: Seq
 def replaced(out: Path) -> Iterator[Path]:
     """A new folder, which takes the place of ``out`` when all is done, and is gone if anything fails."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.{random.randrange(1 << 32):08x}")
-    temporary.mkdir()
-    try:
+    with beside(out) as temporary:
         yield temporary
-        if out.exists():
-            shutil.rmtree(out)
-        os.replace(temporary, out)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        temporary.chmod(0o755)
+        put_in_place(temporary, out)
 
 
 def tell(line: str) -> None:

@@ -15,6 +15,7 @@ from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin.edge_first import answer_of
 from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.storage.cells import unescaped
 from ianvs_specdec.types import Query
 from ianvs_specdec.workspace.kept import KeptAnswers
 
@@ -254,7 +255,7 @@ def _read_csv(path: Path, notes: list[str]) -> tuple[list[str], list[list[str]]]
     """Header and rows; both empty without the file."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.reader(file) if row]
+            rows = [list(map(unescaped, row)) for row in csv.reader(file) if row]
     except FileNotFoundError:
         return [], []
     except (OSError, UnicodeDecodeError, csv.Error) as error:

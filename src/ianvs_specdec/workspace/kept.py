@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.answers.configuration import prompt_id
-from ianvs_specdec.answers.lines import FILE_NAME, head_of, is_failure, record_of
-from ianvs_specdec.types import Message, Query, Sampling, messages_of
+from ianvs_specdec.answers.lines import (
+    FILE_NAME,
+    answer_in,
+    failure_in,
+    head_of,
+    is_failure,
+    record_in,
+    record_of,
+)
+from ianvs_specdec.types import Completion, Message, Query, Sampling, messages_of
 
 
 class KeptAnswers:
@@ -20,13 +27,16 @@ class KeptAnswers:
         self._places: dict[str, dict[str, tuple[int, int]]] = {}
         self._configuration_of: dict[str, str] = {}
         self._records: dict[str, dict[str, Any]] = {}
-        self._failures: dict[tuple[str, str], list[Any]] = {}
+        self._failures: dict[tuple[str, str], list[tuple[float, str]]] = {}
         for line, offset, size in self._lines():
             if head := head_of(line):
                 self._places.setdefault(head.config, {})[head.prompt] = (offset, size)
                 self._configuration_of[head.key] = head.config
-            elif is_failure(line) or ((record := record_of(line)) and record[0] == "config"):
-                self._take(line)
+            elif is_failure(line):
+                if failure := failure_in(line):
+                    self._failures[failure[:2]] = failure[2]
+            elif (found := record_of(line)) and found[0] == "config" and (record := record_in(line)):
+                self._records[found[1]] = record
 
     def _lines(self) -> Iterator[tuple[bytes, int, int]]:
         offset = 0
@@ -38,17 +48,7 @@ class KeptAnswers:
         except OSError:
             return
 
-    def _take(self, line: bytes) -> None:
-        try:
-            record = json.loads(line)
-            if "failed" in record:
-                self._failures[record["side"], record["error"]] = record["failures"]
-            else:
-                self._records[record["config_id"]] = record
-        except (ValueError, KeyError, TypeError):
-            return
-
-    def failures(self, side: str, error: str) -> list[Any] | None:
+    def failures(self, side: str, error: str) -> list[tuple[float, str]] | None:
         """The attempts behind a query's error: pairs of seconds and what went wrong. None if they are not known."""
         return self._failures.get((side, error))
 
@@ -85,12 +85,12 @@ class KeptAnswers:
         ]
         return sorted(found, key=lambda config: -len(self._places.get(config, ())))
 
-    def answers(self, query: Query, configurations: list[str]) -> list[dict[str, Any]] | None:
+    def answers(self, query: Query, configurations: list[str]) -> list[Completion] | None:
         """The answers to all turns of a query by the first of the configurations that has them; None if none has."""
         for config in configurations:
-            found: list[dict[str, Any]] = []
+            found: list[Completion] = []
             while len(found) < len(query.turns):
-                messages = messages_of(query, [answer["text"] for answer in found])
+                messages = messages_of(query, [answer.text for answer in found])
                 answer = self._read(self._places.get(config, {}).get(prompt_id(messages)))
                 if answer is None:
                     break
@@ -104,22 +104,22 @@ class KeptAnswers:
         prompt = prompt_id(messages)
         for config, record in self._records.items():
             if record.get("model") == model and (found := self._read(self._places.get(config, {}).get(prompt))):
-                return str(found["text"])
+                return found.text
         return None
 
-    def _read(self, place: tuple[int, int] | None) -> dict[str, Any] | None:
+    def _read(self, place: tuple[int, int] | None) -> Completion | None:
         if place is None:
             return None
         try:
             with self._path.open("rb") as file:
                 file.seek(place[0])
-                answer: dict[str, Any] = json.loads(file.read(place[1]))["answer"]
-            return answer if isinstance(answer.get("text"), str) else None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                answer = answer_in(file.read(place[1]))
+        except OSError:
             return None
+        return answer and answer[0]
 
 
 def _drawn(value: Mapping[str, Any]) -> dict[str, Any]:
     """How the tokens are chosen; whether their log-probabilities are told as well makes no difference to them."""
-    sampling: Mapping[str, Any] = value.get("sampling") or {}
-    return {name: value for name, value in sampling.items() if name != "logprobs"}
+    sampling = value.get("sampling")
+    return {name: value for name, value in sampling.items() if name != "logprobs"} if isinstance(sampling, dict) else {}

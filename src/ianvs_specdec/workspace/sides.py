@@ -49,8 +49,8 @@ def answered_before(
     found = kept.answers(query, configurations)
     if found is None:
         return None
-    counts = (sum(answer.get(f"{name}_tokens") or 0 for answer in found) for name in ("prompt", "completion", "cached"))
-    return Answered(tuple(answer["text"] for answer in found), cost(prices, *counts))
+    counts = (sum(getattr(answer, f"{name}_tokens") for answer in found) for name in ("prompt", "completion", "cached"))
+    return Answered(tuple(answer.text for answer in found), cost(prices, *counts))
 
 
 def score(name: str, texts: Sequence[str], gold: Any) -> float | None:

@@ -8,11 +8,11 @@ show what this run has finished: a row that another configuration or another dat
 from __future__ import annotations
 
 import csv
-import io
 import math
 import os
 from collections.abc import Collection
 
+from core.common.cells import csv_text, unescaped
 from core.common.errors import WorkspaceError
 from core.common.files import locked, make_folder, write_atomic
 from core.common.utils import plural
@@ -132,8 +132,8 @@ def _read(file: str) -> tuple[list[str], list[Row]]:
     try:
         with open(file, encoding="utf-8", newline="") as stream:
             reader = csv.DictReader(stream)
-            rows = [{key: value or "" for key, value in row.items() if key} for row in reader]
-            header = list(reader.fieldnames or [])
+            rows = [{unescaped(key): unescaped(value or "") for key, value in row.items() if key} for row in reader]
+            header = [unescaped(name) for name in reader.fieldnames or []]
     except FileNotFoundError:
         return [], []
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -144,8 +144,5 @@ def _read(file: str) -> tuple[list[str], list[Row]]:
 
 
 def _csv(names: list[str], rows: list[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["rank", *names])
-    writer.writerows([i, *(row.get(name, "") for name in names)] for i, row in enumerate(rows, 1))
-    return text.getvalue()
+    cells = ([str(i), *(row.get(name, "") for name in names)] for i, row in enumerate(rows, 1))
+    return csv_text([["rank", *names], *cells])

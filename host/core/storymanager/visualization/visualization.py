@@ -10,12 +10,14 @@ import sys
 from tabulate import SEPARATING_LINE, tabulate
 from wcwidth import wcswidth  # tabulate measures with it too: East Asian characters take two columns
 
+from core.common.cells import unescaped
+
 DISPENSABLE = ("url", "time", "paradigm")  # left out one by one where the screen is too narrow
 
 
 def print_table(text: str) -> None:
     """Print a leaderboard, given as CSV: numbers to four digits, headings broken into lines, columns as they fit."""
-    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    header, *rows = [list(map(unescaped, row)) for row in csv.reader(io.StringIO(text, newline=""))]
     width = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else sys.maxsize
     for count in range(len(DISPENSABLE) + 1):
         shown = [i for i, name in enumerate(header) if name not in DISPENSABLE[:count]]

@@ -20,6 +20,8 @@ __all__ = ("JointInference",)
 
 DRAFTER_METHODS = ("inference", "start_session", "step", "close_session")
 VERIFIER_METHODS = ("inference", "start_session", "verify", "close_session")
+SHOWN = 60
+"""Characters of a value that a message shows."""
 MINING_MODES = ("mining-then-inference", "inference-then-mining", "self-design", "mining-free")
 
 
@@ -112,9 +114,9 @@ class JointInference:
         if router is None:
             raise ValueError("this mining mode needs a router: a module of type hard_example_mining")
         if getattr(router, "concurrent", False):
-            return router(item)
+            return _outcome(router, router(item))
         with self._router_lock:
-            return router(item)
+            return _outcome(router, router(item))
 
     def _edge_result(self, data: Any, callback: Callable[..., Any] | None, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         edge_result = self._call(self.estimator, "predict", data, **kwargs)
@@ -171,3 +173,16 @@ class JointInference:
         if result is None:
             raise RuntimeError("the session ended without a result: neither verify() nor close_session() returned one")
         return result
+
+
+def _outcome(router: Any, value: Any) -> bool:
+    """What a router says, as a bool. Anything else would be a decision that nobody has made: None sends all queries to
+    the edge, and NaN all to the cloud.
+    """
+    plain = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+    if not isinstance(plain, (bool, int)) or plain not in (0, 1):
+        shown = repr(value) if len(repr(value)) <= SHOWN else f"{repr(value)[:SHOWN]}..."
+        raise TypeError(
+            f"router {type(router).__name__} returned {shown}: True (to the cloud) or False (to the edge) is wanted"
+        )
+    return bool(plain)

@@ -6,7 +6,6 @@ several times. Made in shards that are written to disk as they are finished: an 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
+
+from ianvs_specdec.storage.replacing import replacing
 
 SHARD = 512
 STORED = ("tokens", "features", "layers", "run")
@@ -91,13 +92,12 @@ def collate(samples: Sequence[Sample], steps: int, device: str) -> Batch:
 
 def save_shard(path: Path, samples: Sequence[Sample]) -> None:
     """Write samples, complete or not at all."""
-    temporary = path.with_suffix(".tmp")
     parts = {
         "lengths": torch.tensor([len(sample.tokens) for sample in samples]),
         **{name: torch.cat([getattr(sample, name) for sample in samples]) for name in STORED},
     }
-    save_file(parts, temporary)
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        save_file(parts, temporary)
 
 
 def load_shard(path: Path) -> list[Sample]:
