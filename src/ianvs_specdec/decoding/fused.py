@@ -88,7 +88,7 @@ class FusedTarget:
         self._cache = torch.empty(shape, dtype=self._attention_dtype, device=self.device)
         self._angles = torch.empty(0)
         self._reserve(_FIRST_CAPACITY)
-        self._compiles = on_cpu and self.dtype not in (torch.float32, torch.float64)
+        self._compiles = on_cpu and self.dtype != torch.float64
         self._warm: set[int] = set()
 
     @property

@@ -1,7 +1,8 @@
 """Matrix products with a fixed weight, as fast as the device has them.
 
-In bfloat16 on a CPU, oneDNN computes a product with few rows up to twice as fast when the weight lies in its blocked
-layout, with the same results to the bit. The layout replaces the weight. In float32 the plain kernel is as fast.
+On a CPU, oneDNN computes a product with few rows up to twice as fast when the weight lies in its blocked layout. In
+bfloat16 that layout replaces the weight and gives the same results to the bit; in float32 it is a second copy, since
+single rows are faster with the plain kernel, and only small weights get one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+_PLAIN_ROWS = 4
+_COPIED_ELEMENTS = 1 << 24
+
 
 class Linear:
     """``x [rows, in] -> [rows, out]``; ``weight`` is ``[out, in]`` and must not change afterwards."""
@@ -17,29 +21,33 @@ class Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._bias = None if bias is None else bias.detach()
         self._packed = _packed(weight.detach())
-        self._weight = weight.detach() if self._packed is None else weight.new_empty(0)
+        replaces = self._packed is not None and weight.dtype == torch.bfloat16
+        self._plain_rows = 0 if replaces else _PLAIN_ROWS
+        self._weight = weight.new_empty(0) if replaces else weight.detach()
 
     @property
     def memory(self) -> int:
-        """Bytes held."""
+        """Bytes held, a packed copy included."""
         held = (self._weight, self._packed, self._bias)
         return sum(part.numel() * part.element_size() for part in held if part is not None)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self._packed is None:
+        if self._packed is None or x.shape[0] <= self._plain_rows:
             return functional.linear(x, self._weight, self._bias)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
 
     def added(self, x: Tensor, residual: Tensor) -> Tensor:
         """The product plus ``residual`` ``[rows, out]``."""
-        if self._packed is None:
+        if self._packed is None or x.shape[0] <= self._plain_rows:
             return functional.linear(x, self._weight, self._bias).add_(residual)
         return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._packed, self._bias, "add")
 
 
 def _packed(weight: Tensor) -> Tensor | None:
     """The weight in oneDNN's layout; None where this build or processor has no use for it."""
-    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not torch.backends.mkldnn.is_available():
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return None
+    if weight.dtype != torch.bfloat16 and (weight.dtype != torch.float32 or weight.numel() > _COPIED_ELEMENTS):
         return None
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, 8)
