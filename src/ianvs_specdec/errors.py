@@ -39,6 +39,13 @@ class AnswerError(UserError):
         self.failures = tuple(failures)
 
 
+class ContextWindowError(AnswerError, ValueError):
+    """A prompt leaves no room for an answer in the model's context window."""
+
+    KIND = "context window"
+    """What such a failure is called in a trace."""
+
+
 def unknown(kind: str, name: object, known: Iterable[str], *, key: str | None = None) -> UserError:
     """The error for a name that is not on a list: says the nearest valid one, and the list."""
     names = sorted(known)

@@ -173,8 +173,9 @@ class Completion:
     """One answer: its text, its token ids where the back end tells them, counted usage and the trace.
 
     ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
-    ``truncated`` counts the tokens left out at the front of a prompt that was too long for the model; they are not
-    among ``prompt_tokens``. ``cached_tokens`` of the prompt's were had from a server's cache, as it says.
+    ``truncated`` counts the tokens left out at the front of a prompt that was too long for the model, None where a
+    server does not tell; they are not among ``prompt_tokens``. ``cached_tokens`` of the prompt's were had from a
+    server's cache, as it says.
     """
 
     text: str
@@ -183,7 +184,7 @@ class Completion:
     completion_tokens: int
     finish_reason: str
     trace: Trace
-    truncated: int = 0
+    truncated: int | None = 0
     cached_tokens: int = 0
 
     def to_json(self) -> dict[str, Any]:

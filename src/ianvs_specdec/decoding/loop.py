@@ -16,15 +16,11 @@ from ianvs_specdec.decoding.contracts import Context, Drafter, Length, Observati
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.errors import ContextWindowError
 from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
 
 NEAR_TIE = 1e-3
 """How close the two best logits must be for rounding to decide between them (float32)."""
-
-
-class ContextWindowError(UserError, ValueError):
-    """The prompt leaves no room for output in the target's context window."""
 
 
 @dataclass

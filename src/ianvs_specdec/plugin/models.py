@@ -68,6 +68,8 @@ class RoutedModel:
     - ``samples``: how many answers to ask for, of the edge model only: those after the first are drawn with
       ``samples_temperature`` and stand beside it under ``samples`` of the response, which counts their tokens, time
       and cost;
+    - ``truncate_prompts`` (of local back ends): a prompt that does not fit into the model's window loses its oldest
+      tokens, and is counted; without, its query gets no answer;
     - ``max_failures``: how many queries may remain without an answer, where the back end can tell that others may have
       one. Such a query is told in its response and in the journal.
 
@@ -85,7 +87,7 @@ class RoutedModel:
         self._digests: FileDigests | None = None
         self._manners: dict[tuple[Sampling, int], _Manner] = {}
         self._failed = 0
-        self._ended = False
+        self._ended = self._cut = False
         self._mutex = threading.RLock()
         self._turnstile = threading.Lock()
 
@@ -197,7 +199,10 @@ class RoutedModel:
         key = manner.own.key(messages, hints.prediction)
         with journal.asking(key):
             found = journal.get(key) if self.settings.use_cache else None
+            if found is not None and not self._permitted(found.completion):
+                found = None
             entry = found or self._ask(manner, messages, hints)
+        self._tell_cut(entry.completion)
         baseline_keys = [baseline.key(messages, hints.prediction) for baseline in manner.baselines]
         return entry.completion, turn_of(
             entry.completion,
@@ -207,6 +212,20 @@ class RoutedModel:
             hardware=entry.hardware,
             baseline=next(filter(None, (compare(journal, one, key, entry) for one in baseline_keys)), None),
         )
+
+    def _permitted(self, completion: Completion) -> bool:
+        """Whether an answer of the journal serves: to a cut prompt, only where the settings permit to cut."""
+        return not completion.truncated or self._llm is None or self._llm.truncate_prompts is not False
+
+    def _tell_cut(self, completion: Completion) -> None:
+        """One line on the screen for the first prompt that was cut; the leaderboard has their number."""
+        with self._mutex:
+            if not completion.truncated or self._cut:
+                return
+            self._cut = True
+        reason = "a prompt did not fit into the model's window and lost its oldest"
+        told = "the column Truncated Prompts counts such prompts"
+        log.warning("%s model: %s %d tokens (truncate_prompts); %s", self.side, reason, completion.truncated, told)
 
     def _ask(self, manner: _Manner, messages: list[Message], hints: Hints) -> Entry:
         assert self._llm is not None
