@@ -295,13 +295,12 @@ def _query(hard: Any, result: Response, edge: Response | None, cloud: Response |
         "edge_completion": _tokens(edge, "completion_tokens"),
         "cloud_prompt": _tokens(cloud, "prompt_tokens"),
         "cloud_completion": _tokens(cloud, "completion_tokens"),
-        **_cut_prompts(result, edge, cloud),
+        **_cut_prompts([answer for answer in (edge, cloud) if answer is not None] or [result]),
     }
 
 
-def _cut_prompts(*answers: Response | None) -> Row:
-    different = {id(answer): answer for answer in answers if answer is not None}.values()
-    parts = [part for answer in different for part in (answer, *answer.get("samples", ()))]
+def _cut_prompts(answers: Sequence[Response]) -> Row:
+    parts = [part for answer in answers for part in (answer, *answer.get("samples", ()))]
     cut = [turn.get("truncated", 0) for part in parts for turn in part.get("turns", ())]
     return {"truncated": float(sum(bool(tokens) for tokens in cut)), "untold": float(cut.count(None))}
 
