@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,16 @@ from tests.support.models import build_model
         ({"model": "q/tiny.gguf"}, "model", "(backend: llamacpp)"),
         ({"temperature": "warm"}, "temperature", "a number"),
         ({"temperature": -1}, "temperature", "0 (greedy) or more"),
+        ({"temperature": 1e-300}, "temperature", "0 (greedy) or more, from 1e-06"),
+        ({"temperature": math.nan}, "temperature", "0 (greedy) or more"),
+        ({"temperature": math.inf}, "temperature", "0 (greedy) or more"),
+        ({"seed": 10**400}, "seed", "a number of 64 bits"),
+        ({"max_tokens": 10**400}, "max_tokens", "at most"),
+        ({"samples": 2, "samples_temperature": 1e-300}, "samples_temperature", "from 1e-06"),
+        ({"price_prompt": math.nan}, "price_prompt", "0 or more, at most"),
+        ({"price_completion": math.inf}, "price_completion", "0 or more, at most"),
+        ({"price_cached": 10**400}, "price_cached", "0 or more, at most"),
+        ({"max_failures": 10**400}, "max_failures", "0 or more, at most"),
         ({"top_p": 0}, "top_p", "in (0, 1]"),
         ({"max_tokens": 0}, "max_tokens", "at least 1"),
         ({"max_tokens": 1.5}, "max_tokens", "a whole number"),

@@ -35,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--queue", type=int, default=256, metavar="N", help="requests that may wait (default 256)")
     parser.add_argument(
+        "--connections", type=int, default=1000, metavar="N", help="connections at a time (default 1000)"
+    )
+    parser.add_argument(
         "--deadline", type=float, default=300.0, metavar="S", help="seconds for one answer (default 300)"
     )
     parser.add_argument(
@@ -50,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
     settings = _settings(options)
     try:
         from ianvs_specdec.serving.app import Service, create_app
+        from ianvs_specdec.serving.connections import possible
         from ianvs_specdec.serving.engine import Engine
         from ianvs_specdec.serving.metrics import Metrics
         from ianvs_specdec.serving.protocol import served_name
@@ -60,13 +64,17 @@ def run(options: argparse.Namespace) -> int:
     bound = bind(options.host, options.port)
     if options.host not in LOOPBACK and not key:
         print("specdec serve: whoever reaches this port can use it; --api-key-env asks for a key", file=sys.stderr)
+    most = possible(options.connections)
+    if most < options.connections:
+        reason = f"{most} connections at a time, since the system permits this process few open files (ulimit -n)"
+        print(f"specdec serve: {reason}", file=sys.stderr)
     llm = settings.llm(settings.backend)
     llm.load()
     name = options.name or served_name(settings.model)
     metrics = Metrics(name, settings.backend)
     engine = Engine(llm, options.queue, metrics)
     service = Service(name, settings.sampling, key, options.deadline, options.max_body)
-    serve(create_app(service, engine, metrics), engine, bound, options.grace)
+    serve(create_app(service, engine, metrics), engine, bound, options.grace, most)
     return 0
 
 
@@ -74,6 +82,7 @@ def _check(options: argparse.Namespace) -> None:
     for name, ok, rule in (
         ("port", 0 <= options.port <= 65535, "from 0 to 65535"),
         ("queue", options.queue >= 0, "0 or more"),
+        ("connections", 1 <= options.connections <= 1_000_000, "from 1 to 1000000"),
         ("deadline", 0 < options.deadline <= 1e6, "more than 0 (seconds)"),
         ("max-body", options.max_body >= 1, "at least 1 (byte)"),
         ("grace", 0 <= options.grace <= 1e6, "0 or more (seconds)"),

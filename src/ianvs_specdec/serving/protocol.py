@@ -51,6 +51,7 @@ READ = (
 STOPS, STOP_LENGTH = 16, 256
 LINE_ENDS = "\x85\u2028\u2029"
 SEEDS = range(-(2**63), 2**63)
+"""Whole numbers of 64 bits, as the protocol has them."""
 
 
 class Refusal(Exception):

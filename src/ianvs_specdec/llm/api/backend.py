@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
+import reprlib
 import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -21,6 +21,9 @@ from ianvs_specdec.llm.top_logprobs import TOP
 from ianvs_specdec.types import Completion, Hints, Message, Sampling
 
 log = logging.getLogger(__name__)
+
+LONGEST_SECONDS = 1e6
+"""Eleven days; what is much longer no socket waits."""
 
 
 class APIBasedLLM(LLM):
@@ -80,8 +83,8 @@ class APIBasedLLM(LLM):
         if api_provider != "openai":
             hint = "servers of other providers that speak the same protocol work by their api_base_url"
             raise UserError(f"{unknown('api_provider', api_provider, ['openai'])}; {hint}", key="api_provider")
-        _check_number("api_timeout", api_timeout, 0.001)
-        _check_number("api_deadline", api_deadline, 0.001)
+        _check_number("api_timeout", api_timeout, 0.001, most=LONGEST_SECONDS)
+        _check_number("api_deadline", api_deadline, 0.001, most=LONGEST_SECONDS)
         _check_number("api_retries", api_retries, 0, whole=True)
         _check_number("api_retry_budget", api_retry_budget, 0)
         _check_number("api_concurrency", api_concurrency, 1, whole=True, optional=True)
@@ -193,12 +196,15 @@ def tell_once(message: str) -> None:
     log.warning("%s", message)
 
 
-def _check_number(name: str, value: Any, least: float, *, whole: bool = False, optional: bool = False) -> None:
+def _check_number(
+    name: str, value: Any, least: float, *, most: float = 1e9, whole: bool = False, optional: bool = False
+) -> None:
     if value is None and optional:
         return
     right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if not right or not least <= value < math.inf:
-        raise UserError(f"{name} must be a {'whole ' if whole else ''}number from {least}, not {value!r}", key=name)
+    if not right or not least <= value <= most:
+        rule = f"{name} must be a {'whole ' if whole else ''}number from {least}"
+        raise UserError(f"{rule} and at most {most:g}, not {reprlib.repr(value)}", key=name)
 
 
 def _baseline(settings: Mapping[str, Any], extra_body: Mapping[str, Any]) -> LLM:

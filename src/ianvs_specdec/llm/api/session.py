@@ -117,6 +117,8 @@ class Session:
     def _admit(self, call: Call) -> Endpoint:
         """Wait for a turn: what the rates permit, a place, an endpoint that is well."""
         now = time.perf_counter()
+        if now >= call.deadline:
+            self._give_up(call, "deadline", "the deadline (api_deadline) passed before its turn came")
         begin = max(self._requests.reserve(1, now), self._tokens.reserve(call.tokens, now))
         if begin > call.deadline:
             self._requests.give_back(1)
