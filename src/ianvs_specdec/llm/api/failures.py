@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from ianvs_specdec.errors import ContextWindowError
+from ianvs_specdec.errors import ContextWindowError, visible
 from ianvs_specdec.llm.told import ImplausibleNumber
 from ianvs_specdec.remote.client import ProtocolError
 from ianvs_specdec.remote.wire import DeadlineError, InterruptedRequest
@@ -120,8 +120,8 @@ def _message(content: Any) -> tuple[str, str]:
 
 
 def shortened(text: str) -> str:
-    """In one line of bounded length. To be applied when nothing secret is left in the text."""
-    line = " ".join(text.split())
+    """In one line of bounded length that may be shown. To be applied when nothing secret is left in the text."""
+    line = visible(" ".join(text.split()))
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."
 
 

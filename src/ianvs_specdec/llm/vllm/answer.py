@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.errors import AnswerError
+from ianvs_specdec.errors import AnswerError, visible
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.llm.prompts import Chat, TextStream
 from ianvs_specdec.llm.told import (
@@ -22,6 +22,8 @@ from ianvs_specdec.llm.told import (
 from ianvs_specdec.llm.top_logprobs import Triple, triple
 from ianvs_specdec.types import Completion, Sampling, Step, Trace
 
+LONGEST_REASON = 80
+"""Characters of what vLLM says about how an answer ended."""
 CLOCKS_APART = 1.0
 """Seconds by which a time may lie in the future."""
 
@@ -87,8 +89,9 @@ class PendingAnswer:
 
     def completion(self, prompt_tokens: int, truncated: int) -> Completion:
         if self._reason not in ("stop", "length"):
-            failure = (time.monotonic() - self._started, str(self._reason))
-            raise AnswerError(f"vLLM gave the request up after {len(self._ids)} tokens: {self._reason}", [failure])
+            reason = visible(str(self._reason)[:LONGEST_REASON])
+            failure = (time.monotonic() - self._started, reason)
+            raise AnswerError(f"vLLM gave the request up after {len(self._ids)} tokens: {reason}", [failure])
         text = self._chat.text(self._ids)
         text = self._stop.trim(text) if self._stop is not None else text
         if self._emit is not None:
