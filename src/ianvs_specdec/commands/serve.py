@@ -10,7 +10,7 @@ from pathlib import Path
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import BACKENDS
-from ianvs_specdec.llm.api.endpoints import check_no_secrets
+from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.plugin.settings import Settings
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -240,7 +240,7 @@ class RoutedModel:
         trace.busy = round(busy, 6) if busy < ALONE * (time.perf_counter() - issued) else None
         trace.issued, trace.memory = round(MONOTONIC_EPOCH + issued, 6), llm.memory()
         trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
-        told = {"side": self.side, "hardware": _circumstances(llm), "prediction": hints.prediction}
+        told: dict[str, Any] = {"side": self.side, "hardware": _circumstances(llm), "prediction": hints.prediction}
         hardware = journal.put(manner.own, messages, completion, **told)
         # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
         return Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)

@@ -10,7 +10,7 @@ from typing import Any
 from ianvs_specdec.answers.cost import PRICES, cost
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm import BACKENDS, backend, resolve
-from ianvs_specdec.llm.api.endpoints import check_no_secrets
+from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.llm.prompts import check_model
 from ianvs_specdec.types import COLDEST, HOTTEST, LARGEST_COUNT, Sampling

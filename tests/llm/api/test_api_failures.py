@@ -12,8 +12,8 @@ import pytest
 
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.llm import APIBasedLLM
-from ianvs_specdec.llm.api.endpoints import Secrets
 from ianvs_specdec.llm.api.failures import of_status
+from ianvs_specdec.llm.api.secrets import Secrets
 from ianvs_specdec.types import Sampling
 from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
 

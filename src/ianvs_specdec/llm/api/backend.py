@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import FileDigests, machine
-from ianvs_specdec.llm.api.endpoints import Endpoint, check_no_secrets
+from ianvs_specdec.llm.api.endpoints import Endpoint
+from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.llm.api.session import Call, Session
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.specdec import of_method
@@ -92,7 +93,8 @@ class APIBasedLLM(LLM):
         _check_number("api_token_rate", api_token_rate, 0.001, optional=True)
         if api_endpoints is not None and (not isinstance(api_endpoints, list) or not api_endpoints):
             raise UserError("api_endpoints must be a list of servers", key="api_endpoints")
-        check_no_secrets({"api_base_url": api_base_url, "api_key_env": api_key_env, "api_endpoints": api_endpoints})
+        servers = {"api_base_url": api_base_url, "api_key_env": api_key_env, "api_endpoints": api_endpoints}
+        check_no_secrets({**servers, "api_extra_body": api_extra_body})
         for name, mapping in (("api_extra_body", api_extra_body), ("api_baseline", api_baseline)):
             if mapping is not None and not isinstance(mapping, Mapping):
                 raise UserError(f"{name} must be a mapping, not {mapping!r}", key=name)

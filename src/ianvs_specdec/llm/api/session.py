@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ianvs_specdec import __version__
 from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError
-from ianvs_specdec.llm.api.endpoints import Endpoint, Endpoints, Secrets
+from ianvs_specdec.llm.api.endpoints import Endpoint, Endpoints
 from ianvs_specdec.llm.api.failures import (
     LONGEST_BODY,
     AttemptError,
@@ -21,6 +21,7 @@ from ianvs_specdec.llm.api.failures import (
     shortened,
 )
 from ianvs_specdec.llm.api.limits import Budget, Places, Rate
+from ianvs_specdec.llm.api.secrets import Secrets
 from ianvs_specdec.llm.api.stream import Most, StreamedAnswer
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.llm.told import ImplausibleNumber
@@ -96,12 +97,15 @@ class Session:
         self._budget.begin()
         while True:
             endpoint = self._admit(call)
-            answer = StreamedAnswer(call.on_chunk, logprobs=call.logprobs, most=call.most)
+            pieces = self._secrets.out_of_pieces(call.on_chunk) if call.on_chunk is not None else None
+            answer = StreamedAnswer(pieces, logprobs=call.logprobs, most=call.most)
             try:
                 completion = self._attempt(endpoint, call, answer)
             except AttemptError as failure:
-                pause = self._failed(call, endpoint, failure, answer.delivered)
+                pause = self._failed(call, endpoint, failure, pieces is not None and pieces.delivered)
             else:
+                if pieces is not None:
+                    pieces.finish()
                 self._endpoints.succeeded(endpoint)
                 self._tokens.give_back(call.tokens - completion.prompt_tokens - completion.completion_tokens)
                 completion.text = self._secrets.out_of_answer(completion.text)

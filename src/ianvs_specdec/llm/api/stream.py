@@ -90,7 +90,6 @@ class StreamedAnswer:
         self._metrics: Mapping[str, Any] = {}
         self._specdec: Mapping[str, Any] = {}
         self.done = False
-        self.delivered = False
 
     def feed(self, data: bytes, seconds: float) -> None:
         """Take what has just arrived. Raises AttemptError or ImplausibleNumber for what is no answer."""
@@ -158,7 +157,6 @@ class StreamedAnswer:
         if piece:
             self._text.append(piece)
             if self._on_chunk is not None:
-                self.delivered = True
                 self._on_chunk(piece, 0)
 
     def completion(self) -> Completion:
