@@ -50,11 +50,15 @@ def alternative(value: Any) -> float:
 
 
 def listed(value: Any, what: str, most: int) -> list[Any]:
-    """A list of at most ``most`` entries, empty in place of None. Raises ImplausibleNumber."""
+    """A list of at most ``most`` entries, empty in place of None. Raises ImplausibleNumber, or TypeError for what is no
+    list.
+    """
     if value is None:
         return []
-    if not isinstance(value, list) or len(value) > most:
-        _refuse(value, f"{what} must be a list of at most {most}")
+    if not isinstance(value, list):
+        raise TypeError(f"{what} must be a list, not {reprlib.repr(value)}")
+    if len(value) > most:
+        _refuse(len(value), f"{what} must be a list of at most {most}")
     return value
 
 

@@ -100,7 +100,14 @@ def test_confidence_is_of_probabilities(serve: Serve, number: str) -> None:
 
 def test_the_bytes_of_a_token_are_no_number_of_bytes(serve: Serve) -> None:
     token = '{"token": "good", "logprob": -0.1, "bytes": 3000000000, "top_logprobs": [{"logprob": -0.1}]}'
-    check_refused(serve(lambda prompt, count: streamed(piece=f', "logprobs": {{"content": [{token}]}}')), logprobs=True)
+    server = serve(lambda prompt, count: streamed(piece=f', "logprobs": {{"content": [{token}]}}'))
+    tracemalloc.start()
+    try:
+        with pytest.raises(AnswerError):
+            ask(server, logprobs=True)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_more_tokens_than_were_asked_for_are_not_believed(serve: Serve) -> None:

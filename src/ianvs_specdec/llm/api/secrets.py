@@ -98,7 +98,8 @@ def _texts(value: Any, place: str, named: bool = False, schema: bool = False) ->
     if isinstance(value, Mapping):
         for key, item in value.items():
             name = str(key)
-            below = schema or name in _SCHEMAS
+            # Of an endpoint, this is the name of a variable, and checked as such.
+            below = schema or name in _SCHEMAS or name == "key_env"
             shown = "***" if _KEY_SHAPE.search(name) else name
             yield from _texts(item, f"{place}.{shown}", not below and (named or names_secret(name, item)), below)
             if shown != name:
