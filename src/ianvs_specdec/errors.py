@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -20,14 +21,33 @@ _EXTRAS = {
 """Packages that are not among what everybody installs -> the extra that brings them."""
 
 
+def visible(text: str) -> str:
+    """A text that others wrote, as it may be shown: what a terminal or a browser would act on, such as an escape
+    sequence, a mark of the writing direction or half of a character, is written out (``\\x1b``). Line ends and tabs
+    stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(character if _harmless(character) else _written_out(character) for character in text)
+
+
+def _harmless(character: str) -> bool:
+    return character.isprintable() or character in "\n\t" or unicodedata.category(character) == "Zs"
+
+
+def _written_out(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
 class UserError(Exception):
     """Something the user can put right. ``str()`` of it is the whole message: what is wrong, where, and what to do.
+    A message may hold what servers and files say; it is made ``visible``.
 
     ``key`` names the configuration key at fault, where there is one; a host that knows the file adds file and line.
     """
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(visible(message))
         self.key = key
 
 
@@ -37,6 +57,13 @@ class AnswerError(UserError):
     def __init__(self, message: str, failures: Sequence[tuple[float, str]] = ()) -> None:
         super().__init__(message)
         self.failures = tuple(failures)
+
+
+class ContextWindowError(AnswerError, ValueError):
+    """A prompt leaves no room for an answer in the model's context window."""
+
+    KIND = "context window"
+    """What such a failure is called in a trace."""
 
 
 def unknown(kind: str, name: object, known: Iterable[str], *, key: str | None = None) -> UserError:

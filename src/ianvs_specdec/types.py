@@ -5,11 +5,18 @@ Nothing here imports anything heavy, so routers, benchmarks, metrics and the jou
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 REJECTED_SHOWN = 8
+COLDEST, HOTTEST = 1e-6, 1e6
+LEAST_PENALTY, LARGEST_PENALTY = 1e-3, 1e3
+"""What logits are divided by: far beyond these, float32 has no numbers for what comes of it."""
+LARGEST_COUNT = (1 << 31) - 1
+SEEDS = range(-(1 << 63), 1 << 64)
+"""What torch takes."""
 
 Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
@@ -19,8 +26,9 @@ Message = dict[str, str]
 class Sampling:
     """How tokens are chosen and when generation ends.
 
-    ``temperature`` 0 is greedy decoding. ``top_p``, ``top_k`` (0 = off) and ``repetition_penalty`` have the meaning
-    and the order of application they have in transformers. ``stop`` strings end the output and are not part of it.
+    ``temperature`` 0 is greedy decoding; what is colder than ``COLDEST`` is refused. ``top_p``, ``top_k`` (0 = off)
+    and ``repetition_penalty`` have the meaning and the order of application they have in transformers. ``stop`` strings
+    end the output and are not part of it.
     """
 
     max_tokens: int = 512
@@ -34,15 +42,25 @@ class Sampling:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        warm, penal = self.temperature, self.repetition_penalty
         for name, ok, rule in (
-            ("max_tokens", self.max_tokens >= 1, "at least 1"),
-            ("temperature", self.temperature >= 0, "0 (greedy) or more"),
+            ("max_tokens", 1 <= self.max_tokens <= LARGEST_COUNT, f"at least 1 and at most {LARGEST_COUNT}"),
+            (
+                "temperature",
+                warm == 0 or COLDEST <= warm <= HOTTEST,
+                f"0 (greedy) or more, from {COLDEST} to {HOTTEST}",
+            ),
             ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
-            ("top_k", self.top_k >= 0, "0 (off) or more"),
-            ("repetition_penalty", self.repetition_penalty > 0, "more than 0"),
+            ("top_k", 0 <= self.top_k <= LARGEST_COUNT, f"0 (off) or at most {LARGEST_COUNT}"),
+            (
+                "repetition_penalty",
+                LEAST_PENALTY <= penal <= LARGEST_PENALTY,
+                f"from {LEAST_PENALTY} to {LARGEST_PENALTY}",
+            ),
+            ("seed", self.seed in SEEDS, "a number of 64 bits"),
         ):
             if not ok:
-                raise ValueError(f"{name} must be {rule}, got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be {rule}, got {reprlib.repr(getattr(self, name))}")
 
     @property
     def greedy(self) -> bool:
@@ -175,8 +193,9 @@ class Completion:
     """One answer: its text, its token ids where the back end tells them, counted usage and the trace.
 
     ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
-    ``truncated`` counts the tokens left out at the front of a prompt that was too long for the model; they are not
-    among ``prompt_tokens``. ``cached_tokens`` of the prompt's were had from a server's cache, as it says.
+    ``truncated`` counts the tokens left out at the front of a prompt that was too long for the model, None where a
+    server does not tell; they are not among ``prompt_tokens``. ``cached_tokens`` of the prompt's were had from a
+    server's cache, as it says.
     """
 
     text: str
@@ -185,7 +204,7 @@ class Completion:
     completion_tokens: int
     finish_reason: str
     trace: Trace
-    truncated: int = 0
+    truncated: int | None = 0
     cached_tokens: int = 0
 
     def to_json(self) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str])
         (["--model", model, "--set", "stop=[a"], "--set stop:1: not valid YAML"),
         (["--model", model, "--port", "70000"], "--port must be from 0 to 65535"),
         (["--model", model, "--queue", "-1"], "--queue must be 0 or more"),
+        (["--model", model, "--connections", "0"], "--connections must be from 1 to"),
         (["--model", model, "--deadline", "0"], "--deadline must be more than 0"),
         (["--model", model, "--deadline", "nan"], "--deadline must be more than 0"),
         (["--model", model, "--max-body", "0"], "--max-body must be at least 1"),

@@ -48,13 +48,15 @@ def templated(messages: list[tuple[str, str]]) -> str:
 
 def check_rows(
     rows: list[dict[str, Any]], data: list[dict[str, Any]], folder: Path, prompt: Callable[..., str], limit: int
-) -> tuple[int, int]:
-    """Compare every turn with a count of our own; the sums of prompt and completion tokens."""
+) -> tuple[int, int, int]:
+    """Compare every turn with a count of our own; the sums of prompt and completion tokens, and of prompts that were
+    cut.
+    """
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     window = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
-    sums = [0, 0]
+    sums = [0, 0, 0]
     for row, source in zip(rows, data, strict=True):
         result = row["result"]
         question, messages = source["question"], list[tuple[str, str]]()
@@ -65,11 +67,14 @@ def check_rows(
             tokens = len(tokenizer.encode(prompt(messages), add_special_tokens=prompt is transcript))
             room = window - min(limit, window // 2)
             usage, trace, ids = turn["usage"], turn["trace"], turn["token_ids"]
-            assert usage["prompt_tokens"] == min(tokens, room)
-            assert turn.get("truncated", 0) == max(0, tokens - room)
-            assert usage["completion_tokens"] == len(ids) == sum(n for _, n in trace["chunks"]) <= limit
+            cut = tokens - room if tokens >= window else 0
+            limit_here = limit if cut else min(limit, window - tokens)
+            assert usage["prompt_tokens"] == tokens - cut
+            assert turn.get("truncated", 0) == cut
+            sums[2] += bool(cut)
+            assert usage["completion_tokens"] == len(ids) == sum(n for _, n in trace["chunks"]) <= limit_here
             assert 1 + sum(emitted for _, _, emitted, _ in trace["steps"]) == len(ids)
-            assert turn["finish_reason"] == ("length" if len(ids) == limit and ids[-1] != 2 else "stop")
+            assert turn["finish_reason"] == ("length" if len(ids) == limit_here and ids[-1] != 2 else "stop")
             assert turn["completion"] == tokenizer.decode(ids, skip_special_tokens=True)
             times = [seconds for seconds, _ in trace["chunks"]]
             assert times[0] > 0
@@ -80,7 +85,7 @@ def check_rows(
         last = [turn["trace"]["chunks"][-1][0] for turn in result["turns"]]
         assert result["perf"]["latency"] == pytest.approx(sum(last))
         assert result["perf"]["time_to_first_token"] == result["turns"][0]["trace"]["chunks"][0][0]
-    return sums[0], sums[1]
+    return sums[0], sums[1], sums[2]
 
 
 def check(workplace: Workplace, data: Path, limit: int, **prompts: tuple[Path, Callable[..., str]]) -> None:
@@ -99,6 +104,7 @@ def check(workplace: Workplace, data: Path, limit: int, **prompts: tuple[Path, C
             sums = check_rows(answers, rows, folder, prompt, limit)
             assert float(row[f"{side.capitalize()} Prompt Tokens"]) == sums[0]
             assert float(row[f"{side.capitalize()} Completion Tokens"]) == sums[1]
+            assert float(row["Truncated Prompts"]) == sums[2]
             busy = sum(answer["result"]["perf"]["latency"] for answer in answers)
             assert float(row["Throughput"]) == pytest.approx(sums[1] / busy, rel=1e-4)
             outputs.append([turn["token_ids"] for answer in answers for turn in answer["result"]["turns"]])
@@ -119,8 +125,8 @@ def test_a_local_model_folder_on_public_questions(workplace: Workplace, shared: 
         shutil.copyfile(file, chat / file.name)
     (chat / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
     workplace.data(data)
-    workplace.settings("edge", model=str(plain), max_tokens=limit)
-    workplace.settings("cloud", model=str(chat), max_tokens=limit)
+    workplace.settings("edge", model=str(plain), max_tokens=limit, truncate_prompts=True)
+    workplace.settings("cloud", model=str(chat), max_tokens=limit, truncate_prompts=True)
     check(workplace, data, limit, edge=(plain, transcript), cloud=(chat, templated))
 
 
@@ -135,7 +141,7 @@ def test_all_of_mt_bench(workplace: Workplace, shared: Path, models: tuple[Path,
         return "".join(f"<{role}>{text}" for role, text in messages) + "<assistant>"
 
     for side, folder in (("edge", edge), ("cloud", cloud)):
-        workplace.settings(side, model=str(folder), max_tokens=4)
+        workplace.settings(side, model=str(folder), max_tokens=4, truncate_prompts=True)
     check(workplace, data, 4, edge=(edge, prompt), cloud=(cloud, prompt))
 
 

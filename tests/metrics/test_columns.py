@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from typing import Any
 
@@ -43,10 +44,22 @@ ROWS = [
         ("Chunk Gap p50", 0.5),
         ("Queries", 2),
         ("Replayed", 0),
+        ("Truncated Prompts", 0),
     ],
 )
 def test_by_hand(name: str, expected: float) -> None:
     assert value(name, ROWS) == pytest.approx(expected, rel=1e-5)
+
+
+def test_prompts_that_were_cut_are_counted_and_none_is_claimed_of_who_does_not_tell() -> None:
+    def rows(*truncated: int | None) -> list[list[Any]]:
+        asked = [dataclasses.replace(completion([(1.0, 1)]), truncated=tokens) for tokens in truncated]
+        return [edge_row(*asked), cloud_row(completion([(1.0, 1)]))]
+
+    assert value("Truncated Prompts", rows(0, 7, 300)) == 2
+    assert math.isnan(value("Truncated Prompts", rows(0, None)))
+    assert value("Truncated Prompts", rows(7, None)) == 1
+    assert value("Truncated Prompts", rows(0, 0)) == 0
 
 
 UNDEFINED = [

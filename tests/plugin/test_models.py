@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,14 +119,76 @@ def test_a_stream_of_text_adds_up_to_the_answer(tiny_model: Path) -> None:
         assert sum(tokens for _, tokens in pieces) == answer.completion_tokens
 
 
-def test_a_prompt_that_is_too_long_loses_its_oldest_tokens_and_says_so(job: Path, tmp_path: Path) -> None:
+def test_a_prompt_that_is_too_long_loses_its_oldest_tokens_and_says_so(
+    job: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     small = build_model(tmp_path / "small", window=64)
-    for backend in ("autoregressive", "huggingface"):
-        response = edge(small, backend=backend, max_tokens=16).predict(row("y" * 500))
-        turn = response["turns"][0]
-        assert turn["usage"]["prompt_tokens"] == 48
-        assert turn["truncated"] == len("<user>" + "y" * 500 + "<assistant>") - 48
-        assert turn["usage"]["completion_tokens"] <= 16
+    for backend in ("autoregressive", "huggingface", "PromptLookup"):
+        caplog.clear()
+        model = edge(small, backend=backend, max_tokens=16, truncate_prompts=True)
+        for letter in "yz":
+            turn = model.predict(row(letter * 500))["turns"][0]
+            assert turn["usage"]["prompt_tokens"] == 48
+            assert turn["truncated"] == len("<user>" + "y" * 500 + "<assistant>") - 48
+            assert turn["usage"]["completion_tokens"] <= 16
+        assert [record.message for record in caplog.records if "Truncated Prompts" in record.message] == [
+            "edge model: a prompt did not fit into the model's window and lost its oldest 469 tokens "
+            "(truncate_prompts); the column Truncated Prompts counts such prompts"
+        ]
+    assert (job / "journal.jsonl").read_text().count('"truncated":469') == 6
+
+
+def test_a_prompt_that_is_too_long_is_refused_unless_cutting_it_is_permitted(
+    job: Path, tmp_path: Path, new_run: Start
+) -> None:
+    small = build_model(tmp_path / "small", window=64)
+    long = row("y" * 500)
+    refused = r"the prompt has 517 tokens and leaves no room in the model's context window of 64: .*truncate_prompts"
+    for backend in ("autoregressive", "huggingface", "PromptLookup"):
+        with pytest.raises(UserError, match=refused):
+            edge(small, backend=backend).predict(long)
+        model = edge(small, backend=backend, max_failures=1)
+        response = model.predict(long)
+        assert re.match(refused, response["error"])
+        assert [kind for _, kind in response["failures"]] == ["context window"]
+        assert response["turns"] == []
+        with pytest.raises(UserError, match="2 queries got no answer, max_failures permits 1"):
+            model.predict(long)
+        # The longest prompt that fits, and the shortest that does not.
+        fits = model.predict(row("y" * (63 - len("<user><assistant>"))))["turns"][0]
+        assert (fits["usage"]["completion_tokens"], fits["finish_reason"]) == (1, "length")
+        with pytest.raises(UserError, match="has 64 tokens"):
+            edge(small, backend=backend).predict(row("y" * (64 - len("<user><assistant>"))))
+    failures = [line for line in (job / "journal.jsonl").read_text().splitlines() if line.startswith('{"failed"')]
+    assert len(failures) == 12
+
+
+def test_a_second_turn_that_does_not_fit_leaves_the_first_answer(job: Path, tmp_path: Path) -> None:
+    small = build_model(tmp_path / "small", window=64)
+    query = {"turns": ["short", "y" * 100], "id": "q", "scorer": "none"}
+    response = edge(small, max_failures=1).predict({"query": query, "gold": {}, "index": 0})
+    assert len(response["turns"]) == 1
+    assert "leaves no room" in response["error"]
+
+
+def test_a_kept_answer_to_a_cut_prompt_serves_only_where_cutting_is_permitted(
+    job: Path, tmp_path: Path, new_run: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    small, long = build_model(tmp_path / "small", window=64), row("y" * 500)
+    cut = edge(small, truncate_prompts=True).predict(long)
+    new_run()
+    with pytest.raises(UserError, match="leaves no room"):
+        edge(small).predict(long)
+    new_run()
+    again = edge(small, truncate_prompts=True).predict(long)
+    assert (again["replayed"], again["completion"]) == (True, cut["completion"])
+    assert sum("Truncated Prompts" in record.message for record in caplog.records) == 2
+
+
+@pytest.mark.parametrize("value", ["yes", 1, 0.5])
+def test_to_cut_or_not_is_a_yes_or_a_no(tiny_model: Path, value: Any) -> None:
+    with pytest.raises(UserError, match="truncate_prompts must be true or false"):
+        edge(tiny_model, truncate_prompts=value)
 
 
 def test_a_model_without_a_chat_template_gets_a_transcript(job: Path, tmp_path: Path) -> None:

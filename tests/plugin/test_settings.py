@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,16 @@ from tests.support.models import build_model
         ({"model": "q/tiny.gguf"}, "model", "(backend: llamacpp)"),
         ({"temperature": "warm"}, "temperature", "a number"),
         ({"temperature": -1}, "temperature", "0 (greedy) or more"),
+        ({"temperature": 1e-300}, "temperature", "0 (greedy) or more, from 1e-06"),
+        ({"temperature": math.nan}, "temperature", "0 (greedy) or more"),
+        ({"temperature": math.inf}, "temperature", "0 (greedy) or more"),
+        ({"seed": 10**400}, "seed", "a number of 64 bits"),
+        ({"max_tokens": 10**400}, "max_tokens", "at most"),
+        ({"samples": 2, "samples_temperature": 1e-300}, "samples_temperature", "from 1e-06"),
+        ({"price_prompt": math.nan}, "price_prompt", "0 or more, at most"),
+        ({"price_completion": math.inf}, "price_completion", "0 or more, at most"),
+        ({"price_cached": 10**400}, "price_cached", "0 or more, at most"),
+        ({"max_failures": 10**400}, "max_failures", "0 or more, at most"),
         ({"top_p": 0}, "top_p", "in (0, 1]"),
         ({"max_tokens": 0}, "max_tokens", "at least 1"),
         ({"max_tokens": 1.5}, "max_tokens", "a whole number"),
@@ -59,21 +70,72 @@ def test_wrong_hyperparameters_name_their_key_before_anything_is_loaded(
         ({"api_endpoints": [{"base_url": "URL", "key_env": "sk-1234secret"}]}, "key_env in api_endpoints must be"),
         ({"api_endpoints": [{"base_url": "http://1234secret@host/v1"}]}, "no user name, password or key"),
         ({"api_endpoints": {"api": [{"base_url": "http://1234secret@host"}]}}, "no user name, password or key"),
+        ({"api_base_url": "https://host/v1#sk-1234secret"}, "no user name, password or key"),
+        ({"api_base_url": "https://host/v1#1234secret"}, "no user name, password or key"),
+        ({"api_base_url": "https://host/v1%231234secret"}, "no user name, password or key"),
+        ({"api_base_url": "https://host/sk-1234secret/v1"}, "no user name, password or key"),
+        ({"api_base_url": "https://host/0123456789abcdefsecret0123/v1"}, "no user name, password or key"),
+        ({"api_base_url": "https://host/v1?code=1234secret"}, "no user name, password or key"),
+        ({"api_base_url": "https://host/v1?%61pi%2dkey=1234secret"}, "no user name, password or key"),
+        ({"api_base_url": "https://host/v1?x=0123456789abcdefsecret0123"}, "no user name, password or key"),
+        ({"api_base_url": "https://host/v1?1234secret"}, "no user name, password or key"),
+        ({"api_key_env": "hf_1234567890secret"}, "name of an environment variable"),
+        ({"api_extra_body": {"api_key": "1234secret"}}, "api_extra_body.api_key holds what looks like a key"),
+        (
+            {"api_extra_body": {"headers": {"Authorization": "1234secret"}}},
+            "api_extra_body.headers.Authorization holds",
+        ),
+        ({"api_extra_body": {"extra_headers": {"X-Api-Key": "1234secret"}}}, "extra_headers.X-Api-Key holds"),
+        ({"api_extra_body": {"a": [{"b": {"accessToken": "1234secret"}}]}}, "api_extra_body.a.b.accessToken holds"),
+        ({"api_extra_body": {"token": "1234secret"}}, "api_extra_body.token holds"),
+        ({"api_extra_body": {"client_secret": "1234secret"}}, "api_extra_body.client_"),
+        ({"api_extra_body": {"password": 1234567}}, "api_extra_body.password holds"),
+        ({"api_extra_body": {"bearer": ["1234secret"]}}, "api_extra_body.bearer holds"),
+        ({"api_extra_body": {"credentials": {"value": "1234secret"}}}, "api_extra_body.credentials.value holds"),
+        ({"api_extra_body": {"x": "Bearer 1234secret"}}, "api_extra_body.x holds"),
+        ({"api_extra_body": {"x": ["use sk-1234secret"]}}, "api_extra_body.x holds"),
+        ({"api_extra_body": {"sk-1234secret": 1}}, "api_extra_body.*** holds"),
+        ({"api_extra_body": {"x": "eyJhbGciOiJI.eyJzdWIiOisecret"}}, "api_extra_body.x holds"),
+        ({"api_extra_body": {"x": "prefix-the-known-one-suffix"}}, "api_extra_body.x holds"),
+        ({"api_extra_body": {"api": {"api_key": "1234secret"}}}, "api_extra_body.api.api_key holds"),
+        ({"engine_args": {"hf_token": "1234secret"}}, "engine_args.hf_token holds"),
+        ({"speculative": {"password": "1234secret"}}, "speculative.password holds"),
+        ({"drafter_options": {"key": "1234secret"}}, "drafter_options.key holds"),
     ],
 )
 def test_secrets_are_refused_before_they_are_published_whatever_the_back_end(
-    tiny_model: Path, options: dict[str, Any], what: str, backend: str
+    tiny_model: Path, options: dict[str, Any], what: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "the-known-one")
     with pytest.raises(UserError) as error:
         CloudModel.check_hyperparameters({"model": str(tiny_model), "backend": backend, **options})
     assert error.value.key == next(iter(options))
     assert what in str(error.value)
     assert "environment variable" in str(error.value)
-    assert "secret" not in str(error.value)
+    assert "secret" not in str(error.value).replace("api_extra_body.client_secret", "")
+    assert "1234" not in str(error.value)
 
 
 def test_names_of_variables_and_urls_without_secrets_are_accepted() -> None:
-    for options in ({"api_key_env": "_Key9"}, {"api_base_url": "https://host:8000/v1?api-version=1"}):
+    body = {
+        "max_tokens": 5,
+        "stop_token_ids": [1],
+        "stop_token": "</s>",
+        "token_budget": 3,
+        "prompt_cache_key": "abc",
+        "specdec": True,
+        "skip_special_tokens": False,
+        "chat_template_kwargs": {"enable_thinking": False},
+        "response_format": {"json_schema": {"properties": {"password": {"type": "string"}}}},
+        "model": "gpt-4o-mini-2024-07-18",
+    }
+    for options in (
+        {"api_key_env": "_Key9"},
+        {"api_base_url": "https://host:8000/v1?api-version=1"},
+        {"api_base_url": "https://host/openai/deployments/gpt-4o-mini-2024-07-18?api-version=2024-02-01"},
+        {"api_extra_body": body},
+        {"head": {"EagleSpecDec": "./hf_models/task-large/head-0123456789abcdef"}},
+    ):
         CloudModel.check_hyperparameters({"model": "m", "backend": "api", **options})
 
 

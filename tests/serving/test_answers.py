@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.errors import ContextWindowError
+from ianvs_specdec.llm import APIBasedLLM
 from ianvs_specdec.llm.specdec import AutoregressiveLLM
 from ianvs_specdec.types import Completion, Message, Sampling
 
-from .conftest import CYCLE, Server
+from .conftest import CYCLE, Server, serving
 
 TINY = {"model": "tiny"}
 
@@ -102,11 +104,54 @@ def test_what_the_engine_counted_is_told_when_asked_for(server: Server, engine: 
     assert not any(hasattr(chunk, "specdec") for chunk in chunks[:-1])
 
 
-def test_a_prompt_that_was_cut_is_told(server: Server, engine: AutoregressiveLLM) -> None:
-    own = engine.generate(ask("long " * 200), Sampling(max_tokens=8))
-    answer = server.chat({**TINY, "messages": ask("long " * 200), "max_tokens": 8, "specdec": True})[2]
-    assert answer["specdec"]["truncated"] == own.truncated > 0
-    assert answer["usage"]["prompt_tokens"] == own.prompt_tokens
+def test_a_prompt_that_does_not_fit_is_refused(server: Server) -> None:
+    import openai
+
+    before = server.metrics()
+    for streamed in (False, True):
+        with pytest.raises(openai.BadRequestError) as caught:
+            server.client().chat.completions.create(messages=ask("long " * 2000), stream=streamed, **TINY)
+        assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
+        assert "leaves no room in the model's context window of 512" in str(caught.value)
+    after = server.metrics()
+    assert after["requests_total.rejected"] - before["requests_total.rejected"] == 2
+    assert after["requests_total.failed"] == before["requests_total.failed"]
+    assert server.chat({**TINY, "messages": ask("short")})[2]["truncated_prompt_tokens"] == 0
+
+
+def test_a_prompt_that_was_cut_is_told(tiny: Path, tmp_path: Path) -> None:
+    long = ask("long " * 200)
+    with AutoregressiveLLM(str(tiny), truncate_prompts=True) as engine:
+        own = engine.generate(long, Sampling(max_tokens=8))
+    assert own.truncated
+    with serving(tmp_path, "--model", str(tiny), "--truncate-prompts") as server:
+        request = {**TINY, "messages": long, "max_tokens": 8}
+        answer = server.chat({**request, "specdec": True})[2]
+        assert answer["specdec"]["truncated"] == answer["truncated_prompt_tokens"] == own.truncated
+        assert answer["usage"]["prompt_tokens"] == own.prompt_tokens
+        assert server.chat(request)[2]["truncated_prompt_tokens"] == own.truncated
+        told = [getattr(chunk, "truncated_prompt_tokens", None) for chunk in stream(server, **request)[2]]
+        assert told.count(own.truncated) == 1
+        for options in ({}, {"api_extra_body": {"specdec": True}}):
+            with APIBasedLLM("tiny", api_base_url=server.url, **options) as far:
+                found = far.generate(long, Sampling(max_tokens=8))
+                assert (found.text, found.truncated) == (own.text, own.truncated)
+                assert far.generate(ask("short"), Sampling(max_tokens=8)).truncated == 0
+        assert server.metrics()["truncated_prompts_total"] == 5
+
+
+def test_our_client_tells_a_refusal_from_a_failure_and_a_server_before_ours_passes_it_on(
+    server: Server, tmp_path: Path
+) -> None:
+    with (
+        APIBasedLLM("tiny", api_base_url=server.url) as far,
+        pytest.raises(ContextWindowError, match=r"refused the request: status 400: .* leaves no room") as caught,
+    ):
+        far.generate(ask("long " * 2000), Sampling(max_tokens=8))
+    assert [kind for _, kind in caught.value.failures] == ["context window"]
+    with serving(tmp_path, "--model", "tiny", "--backend", "api", "--set", f"api_base_url={server.url}") as before:
+        status, _, body = before.chat({**TINY, "messages": ask("long " * 2000)})
+        assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
 
 
 @pytest.mark.parametrize("usage", [True, False])

@@ -33,7 +33,20 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"temperature": -1}, "temperature"),
     ({"temperature": "hot"}, "temperature"),
     ({"temperature": True}, "temperature"),
+    ({"temperature": 1e-300}, "temperature"),
+    ({"temperature": 5e-324}, "temperature"),
+    ({"temperature": 10**400}, "temperature"),
+    ({"temperature": 1e300}, "temperature"),
     ({"top_p": 0}, "top_p"),
+    ({"top_p": 10**400}, "top_p"),
+    ({"top_k": 10**400}, "top_k"),
+    ({"top_k": -2}, "top_k"),
+    ({"repetition_penalty": 1e-300}, "repetition_penalty"),
+    ({"repetition_penalty": 1e300}, "repetition_penalty"),
+    ({"repetition_penalty": 10**400}, "repetition_penalty"),
+    ({"max_tokens": 10**400}, "max_tokens"),
+    ({"max_completion_tokens": -(10**400)}, "max_completion_tokens"),
+    ({"seed": 10**400}, "seed"),
     ({"top_k": 1.5}, "top_k"),
     ({"repetition_penalty": 0}, "repetition_penalty"),
     ({"max_tokens": 0}, "max_tokens"),
@@ -99,6 +112,16 @@ def test_a_body_that_is_none(server: Server, body: bytes) -> None:
 def test_a_number_beyond_all_numbers(server: Server) -> None:
     body = b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "temperature": 1e999}'
     assert server.chat(body)[2]["error"]["param"] == "temperature"
+
+
+def test_what_is_extreme_and_permitted_is_sampled(server: Server) -> None:
+    hot, cold = {"temperature": 1e6}, {"temperature": 1e-6}
+    greedy = server.chat({"model": "tiny", "messages": HELLO})[2]["choices"][0]["message"]["content"]
+    for change in (hot, cold, {**hot, "top_p": 5e-324}, {**hot, "repetition_penalty": 1e3, "top_k": 2**31 - 1}):
+        status, _, body = server.chat({"model": "tiny", "messages": HELLO, "seed": 2**63 - 1, **change})
+        assert status == 200, body
+        if change in (cold, {**hot, "top_p": 5e-324}):
+            assert body["choices"][0]["message"]["content"] == greedy
 
 
 def test_the_client_knows_the_errors(server: Server) -> None:

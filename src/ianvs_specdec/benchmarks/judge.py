@@ -250,6 +250,8 @@ class _Panel:
         if self._journal is not None:
             hardware, prompts = self._llm.hardware(), self._prompts.name
             self._journal.put(self._configuration, messages, completion, side=SIDE, hardware=hardware, prompts=prompts)
+        if completion.truncated:
+            tell_once("the judge's server cut a prompt that did not fit: it has not read the whole of each answer")
         return completion.text
 
 

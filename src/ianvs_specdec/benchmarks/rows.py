@@ -15,7 +15,7 @@ from ianvs_specdec.benchmarks.files import is_number
 from ianvs_specdec.benchmarks.letters import LETTERS
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.types import Query
+from ianvs_specdec.types import COLDEST, Query
 
 FIELDS = ("turns", "id", "group", "scorer", "system", "prediction", "temperature")
 
@@ -44,7 +44,7 @@ def query_of(question: Any, gold: Any = None, index: int | None = None) -> Query
     if len(prediction) not in (0, len(turns)):
         raise UserError(f"{where}: {len(prediction)} texts in 'prediction' for {len(turns)} turns")
     temperature = question.get("temperature")
-    if temperature is not None and not (is_number(temperature) and 0 <= temperature < 100):
+    if temperature is not None and not (is_number(temperature) and (temperature == 0 or COLDEST <= temperature < 100)):
         raise UserError(f"{where}: 'temperature' must be a number from 0, not {temperature!r}")
     return Query(
         turns=tuple(turns),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,10 +71,10 @@ def model_of(options: argparse.Namespace, side: str, check: Check, *more: str) -
 
 
 def read_hyperparameters(
-    file: Path | None, items: Sequence[str], option: str, named: Mapping[str, str | None] | None = None
+    file: Path | None, items: Sequence[str], option: str, named: Mapping[str, Any] | None = None
 ) -> Hyperparameters:
     """From a file and ``items`` such as ``key=value``, given by the argument ``option``. ``named`` holds values that
-    have arguments of their own: argument -> value, the last part of its name being the key.
+    have arguments of their own: argument -> value. The key is the argument's name without its side.
     """
     text = ""
     if file is not None:
@@ -93,7 +94,7 @@ def read_hyperparameters(
         values[key] = _yaml(value, arguments[key])
     for argument, given in (named or {}).items():
         if given is not None:
-            key = argument.rpartition("-")[2]
+            key = re.sub(r"^--(edge-|cloud-)?", "", argument).replace("-", "_")
             arguments[key], values[key] = argument, given
     return Hyperparameters(values, file, arguments, text)
 

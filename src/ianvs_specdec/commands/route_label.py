@@ -26,6 +26,7 @@ from ianvs_specdec.outcomes.job import outcomes_of_job
 from ianvs_specdec.outcomes.labels import LABELS, soft_labels, targets
 from ianvs_specdec.outcomes.quality import NAMES, Quality, quality
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, save_outcomes
+from ianvs_specdec.types import COLDEST
 
 PARTS = ("0", "0 to 0.5", "0.5", "0.5 to 1", "1")
 
@@ -75,7 +76,7 @@ def _check(options: argparse.Namespace) -> None:
     if not options.out.name.endswith(".jsonl"):
         raise UserError(f"--out {options.out}: outcomes are JSON lines, give a name that ends in .jsonl")
     check_shares(options, "epsilon")
-    if options.temperature is not None and not 0 < options.temperature < 100:
+    if options.temperature is not None and not COLDEST <= options.temperature < 100:
         raise UserError(f"--temperature must be above 0, not {options.temperature:g}: greedy answers do not differ")
     if options.temperature is not None and not options.samples:
         raise UserError("--temperature is that of --samples; the answers' own is among the model's settings")

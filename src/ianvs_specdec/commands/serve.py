@@ -10,7 +10,7 @@ from pathlib import Path
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import BACKENDS
-from ianvs_specdec.llm.api.endpoints import check_no_secrets
+from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.plugin.settings import Settings
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -21,6 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    parser.add_argument(
+        "--truncate-prompts",
+        action="store_const",
+        const=True,
+        help="cut prompts that do not fit into the model's window; without, they are refused",
+    )
     parser.add_argument("--name", metavar="NAME", help="the model's name for clients (default: the folder's)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="default 8000; 0 = any that is free")
@@ -28,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--api-key-env", metavar="NAME", help="environment variable with the key that clients must give"
     )
     parser.add_argument("--queue", type=int, default=256, metavar="N", help="requests that may wait (default 256)")
+    parser.add_argument(
+        "--connections", type=int, default=1000, metavar="N", help="connections at a time (default 1000)"
+    )
     parser.add_argument(
         "--deadline", type=float, default=300.0, metavar="S", help="seconds for one answer (default 300)"
     )
@@ -44,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
     settings = _settings(options)
     try:
         from ianvs_specdec.serving.app import Service, create_app
+        from ianvs_specdec.serving.connections import possible
         from ianvs_specdec.serving.engine import Engine
         from ianvs_specdec.serving.metrics import Metrics
         from ianvs_specdec.serving.protocol import served_name
@@ -54,13 +64,17 @@ def run(options: argparse.Namespace) -> int:
     bound = bind(options.host, options.port)
     if options.host not in LOOPBACK and not key:
         print("specdec serve: whoever reaches this port can use it; --api-key-env asks for a key", file=sys.stderr)
+    most = possible(options.connections)
+    if most < options.connections:
+        reason = f"{most} connections at a time, since the system permits this process few open files (ulimit -n)"
+        print(f"specdec serve: {reason}", file=sys.stderr)
     llm = settings.llm(settings.backend)
     llm.load()
     name = options.name or served_name(settings.model)
     metrics = Metrics(name, settings.backend)
     engine = Engine(llm, options.queue, metrics)
     service = Service(name, settings.sampling, key, options.deadline, options.max_body)
-    serve(create_app(service, engine, metrics), engine, bound, options.grace)
+    serve(create_app(service, engine, metrics), engine, bound, options.grace, most)
     return 0
 
 
@@ -68,6 +82,7 @@ def _check(options: argparse.Namespace) -> None:
     for name, ok, rule in (
         ("port", 0 <= options.port <= 65535, "from 0 to 65535"),
         ("queue", options.queue >= 0, "0 or more"),
+        ("connections", 1 <= options.connections <= 1_000_000, "from 1 to 1000000"),
         ("deadline", 0 < options.deadline <= 1e6, "more than 0 (seconds)"),
         ("max-body", options.max_body >= 1, "at least 1 (byte)"),
         ("grace", 0 <= options.grace <= 1e6, "0 or more (seconds)"),
@@ -86,7 +101,7 @@ def _key(variable: str | None) -> str:
 
 def _settings(options: argparse.Namespace) -> Settings:
     """The hyperparameters of the file, with those of the command line in place of the same ones there."""
-    named = {"--model": options.model, "--backend": options.backend}
+    named = {"--model": options.model, "--backend": options.backend, "--truncate-prompts": options.truncate_prompts}
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
         raise UserError("which model? Give --model, or --settings with a file that has the key model")

@@ -1,11 +1,12 @@
 """The decoding core: one loop over a target, a drafter and a speculation length."""
 
 from ianvs_specdec.decoding.contracts import Context, Drafter, Length, Observation, Output, Stats, Target
-from ianvs_specdec.decoding.loop import ContextWindowError, Decoded, decode
+from ianvs_specdec.decoding.loop import Decoded, decode
 from ianvs_specdec.decoding.stopping import StopStrings
 from ianvs_specdec.decoding.target import HuggingFaceTarget
 from ianvs_specdec.decoding.targets import target_of
 from ianvs_specdec.decoding.tree import TokenTree
+from ianvs_specdec.errors import ContextWindowError
 
 __all__ = [
     "Context",

@@ -16,12 +16,8 @@ from ianvs_specdec.decoding.contracts import Context, Drafter, Length, Observati
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.errors import ContextWindowError
 from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
-
-
-class ContextWindowError(UserError, ValueError):
-    """The prompt leaves no room for output in the target's context window."""
 
 
 @dataclass

@@ -30,6 +30,9 @@ class LLM(ABC):
     mappings: ClassVar[tuple[str, ...]] = ()
     """Those of the options whose value is a mapping, which elsewhere means: from back ends to values."""
 
+    truncate_prompts: bool | None = None
+    """Whether a prompt that does not fit into the model's window is cut, else it is refused; None: others decide."""
+
     def __init__(self, model: str) -> None:
         self.model = model
 
@@ -53,7 +56,9 @@ class LLM(ABC):
         on_chunk: OnChunk | None = None,
         hints: Hints = NO_HINTS,
     ) -> Completion:
-        """Answer a chat. Times in the trace count from this call; loading is not among them."""
+        """Answer a chat. Times in the trace count from this call; loading is not among them. Raises AnswerError where
+        this one cannot be answered: ContextWindowError for a prompt that does not fit.
+        """
 
     @abstractmethod
     def identity(self, digests: FileDigests) -> dict[str, Any]:

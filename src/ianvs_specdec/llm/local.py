@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ianvs_specdec.errors import UserError, not_installed, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
-from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, model_folder, window_of
+from ianvs_specdec.llm.prompts import Chat, TextStream, check_truncation, end_ids, model_folder, window_of
 from ianvs_specdec.llm.quantization import arguments, check
 from ianvs_specdec.types import Completion, Hints, Message, Sampling, Trace
 
@@ -34,7 +34,8 @@ class LocalLLM(LLM):
     ``threads`` limits the CPU threads of one operation (None = torch's default); ``quantization`` is one of
     ``quantization.QUANTIZATIONS``, or "none".
 
-    How a chat becomes a prompt, and what happens to one that is too long, is said in ``prompts.Chat``.
+    How a chat becomes a prompt, and what happens to one that is too long, is said in ``prompts.Chat``;
+    ``truncate_prompts`` permits to cut it.
     """
 
     local: ClassVar[bool] = True
@@ -49,6 +50,7 @@ class LocalLLM(LLM):
         device: str = "auto",
         threads: int | None = None,
         quantization: str | None = None,
+        truncate_prompts: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(model)
@@ -59,7 +61,7 @@ class LocalLLM(LLM):
         quantization = None if quantization == "none" else quantization
         check(quantization)
         self.dtype, self.device_name, self.threads, self.options = dtype, device, threads, options
-        self.quantization = quantization
+        self.quantization, self.truncate_prompts = quantization, check_truncation(truncate_prompts)
         self._model: Any = None
         self._chat: Chat | None = None
         self._eos_ids: frozenset[int] = frozenset()
@@ -67,7 +69,7 @@ class LocalLLM(LLM):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        return ("dtype", "device", "threads", "quantization")
+        return ("dtype", "device", "threads", "quantization", "truncate_prompts")
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         return {
@@ -121,7 +123,11 @@ class LocalLLM(LLM):
         self._chat, self._model = Chat(tokenizer, window_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)
         self._prepare()
-        self.generate([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        # Into whatever window.
+        self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
 
     def _device(self) -> str:
         import torch
@@ -156,6 +162,11 @@ class LocalLLM(LLM):
         hints: Hints = NO_HINTS,
     ) -> Completion:
         self.load()
+        return self._answer(messages, sampling, on_chunk, hints, truncate=bool(self.truncate_prompts))
+
+    def _answer(
+        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+    ) -> Completion:
         chat = self._chat
         assert chat is not None
         import torch
@@ -165,7 +176,7 @@ class LocalLLM(LLM):
         if torch.get_num_threads() != (wanted := self.threads or self._default_threads):
             torch.set_num_threads(wanted)
         started = time.perf_counter()
-        prompt_ids, truncated = chat.prompt(messages, sampling)
+        prompt_ids, truncated = chat.prompt(messages, sampling, truncate=truncate)
         prediction = chat.ids(hints.prediction)
         stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
         emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None

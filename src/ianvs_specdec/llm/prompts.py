@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import UserError, packages
+from ianvs_specdec.errors import ContextWindowError, UserError, packages
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.types import Message, Sampling
 
@@ -59,7 +59,10 @@ class Chat:
 
     Prompts come from the tokenizer's chat template. A model without one gets a plain transcript: each message as
     ``Role: content`` and a blank line, then ``Assistant:``. ``window`` is the number of tokens that fit into the
-    model's context, None where there is no limit. A longer prompt loses its oldest tokens, so that ``max_tokens``, but
+    model's context, None where there is no limit.
+
+    A prompt fits where at least one token of the window is left for the answer, which ends where the window is full.
+    One that does not fit is refused, or, where that is permitted, loses its oldest tokens, so that ``max_tokens``, but
     at most half of the window, remain for the answer.
     """
 
@@ -69,8 +72,10 @@ class Chat:
         self._encoding = threading.Lock()
         self._alone: dict[int, str] = {}
 
-    def prompt(self, messages: list[Message], sampling: Sampling) -> tuple[list[int], int]:
-        """The prompt's ids, and how many were left out at its front."""
+    def prompt(self, messages: list[Message], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+        """The prompt's ids, and how many were left out at its front. Raises ContextWindowError for one that does not
+        fit, unless ``truncate`` permits to cut it.
+        """
         if self.tokenizer.chat_template:
             text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
             ids = self.ids(text)
@@ -78,7 +83,15 @@ class Chat:
             transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in messages)
             with self._encoding:
                 ids = list(self.tokenizer(f"{transcript}Assistant:")["input_ids"])
-        truncated = max(0, len(ids) - (self.window - min(sampling.max_tokens, self.window // 2))) if self.window else 0
+        if self.window is None or len(ids) < self.window:
+            return ids, 0
+        if not truncate:
+            reason = (
+                f"the prompt has {len(ids)} tokens and leaves no room in the model's context window of {self.window}"
+            )
+            advice = "shorten it, take a model with a longer window, or cut such prompts (truncate_prompts: true)"
+            raise ContextWindowError(f"{reason}: {advice}", [(0.0, ContextWindowError.KIND)])
+        truncated = len(ids) - (self.window - min(sampling.max_tokens, self.window // 2))
         return ids[truncated:], truncated
 
     def ids(self, text: str) -> list[int]:
@@ -105,6 +118,16 @@ class Chat:
         if number not in self._alone:
             self._alone[number] = self.text([number])
         return self._alone[number]
+
+
+def check_truncation(value: Any) -> bool:
+    """The option ``truncate_prompts``: whether a prompt that does not fit may be cut. Raises UserError.
+
+    It is no part of an answer's key: prompts that fit are answered alike, and one that was cut says so.
+    """
+    if not isinstance(value, bool):
+        raise UserError(f"truncate_prompts must be true or false, not {value!r}", key="truncate_prompts")
+    return value
 
 
 def window_of(config: Any) -> int | None:

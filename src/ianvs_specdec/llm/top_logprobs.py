@@ -7,15 +7,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ianvs_specdec.llm.told import alternative, listed, logprob
+
 TOP = 20
 """How many of the likeliest tokens are asked for: the most that OpenAI's API and vLLM give by default."""
+
+LONGEST_TOKEN = 1 << 16
+"""Bytes of one token's text."""
 
 Triple = tuple[float, float, float]
 
 
-def triple(logprob: float, best: Sequence[float]) -> Triple:
-    """Log-probability, entropy (nats) and margin as in ``types.Trace.confidence``, from the log-probabilities of the
-    ``best`` tokens, in any order.
+def triple(own: float, best: Sequence[float]) -> Triple:
+    """Log-probability, entropy (nats) and margin as in ``types.Trace.confidence``, from the token's ``own``
+    log-probability and those of the ``best`` tokens, in any order.
 
     The entropy is approximate, a lower bound: what the other tokens have in common counts as one token. The margin is
     exact where two tokens are told.
@@ -24,7 +29,7 @@ def triple(logprob: float, best: Sequence[float]) -> Triple:
     rest = max(0.0, 1.0 - sum(known))
     entropy = -sum(p * math.log(p) for p in (*known, rest) if p > 0)
     first, second, *_ = (*known, rest, 0.0)
-    return float(logprob), entropy, first - second
+    return own, entropy, first - second
 
 
 class ToldLogprobs:
@@ -38,12 +43,14 @@ class ToldLogprobs:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self, told: Mapping[str, Any] | None) -> None:
-        """What a chunk tells. Raises ValueError, TypeError or KeyError for what does not read as in the protocol."""
+        """What a chunk tells. Raises ValueError, TypeError or KeyError for what does not read as in the protocol,
+        ImplausibleNumber, a ValueError, for what is no log-probability.
+        """
         for token in (told or {}).get("content") or ():
-            best = [float(other["logprob"]) for other in token.get("top_logprobs") or ()]
+            best = [alternative(other["logprob"]) for other in token.get("top_logprobs") or ()]
             self.alternatives = self.alternatives and bool(best)
-            self.triples.append(triple(float(token["logprob"]), best))
-            data = token.get("bytes")
+            self.triples.append(triple(logprob(token["logprob"]), best))
+            data = None if token.get("bytes") is None else listed(token["bytes"], "the bytes of a token", LONGEST_TOKEN)
             # A token may be a part of a character: then its text is none, but its bytes are told.
             self._pieces.append(str(token["token"]) if data is None else self._decoder.decode(bytes(data)))
 

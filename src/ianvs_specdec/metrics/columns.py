@@ -131,6 +131,12 @@ def slo_met(table: Table) -> Column:
     return np.where(np.isnan(table.query("slo_latency")), NAN, met)
 
 
+def cut_prompts(table: Table) -> float:
+    """Prompts that lost tokens; NaN where none is known to have, and servers do not tell of all."""
+    known = float(table.query("truncated").sum())
+    return NAN if not known and table.query("untold").any() else known
+
+
 RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Time to First Token": ttft_sums,
     "Internal Token Latency": itl_sums,
@@ -175,10 +181,12 @@ TOTALS: dict[str, Callable[[Table], float]] = {
     "Replayed": lambda table: float(table.query("replayed").sum()),
     "Failed": lambda table: float(table.query("failed").sum()),
     "Retries": lambda table: float(table.turn("retries").sum()),
+    "Truncated Prompts": cut_prompts,
     "Model Memory": lambda table: largest(table.turn("memory")) / 1e6,
 }
-"""Sums of tokens of the models that answered, counts of queries (``Failed``: without a whole answer) and of attempts
-that failed before an answer came, and the most memory that a model which answered held, in MB (10^6 bytes).
+"""Sums of tokens of the models that answered, counts of queries (``Failed``: without a whole answer), of attempts that
+failed before an answer came and of prompts that were cut to fit, and the most memory that a model which answered held,
+in MB (10^6 bytes).
 """
 
 

@@ -28,7 +28,7 @@ TURN = (
 )
 QUERY = (
     *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
-    *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
+    *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion", "truncated", "untold"),
 )
 
 
@@ -81,7 +81,8 @@ class Table:
     when sampling, but 0 where the back end is lossy on purpose). Per query: ``hard``, ``replayed``, ``failed`` (1 = it
     has no whole answer), ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not
     demanded, NaN = no objective), ``cloud_cost``, ``edge_cost``, ``edge_prompt``, ``edge_completion``,
-    ``cloud_prompt``, ``cloud_completion`` (tokens).
+    ``cloud_prompt``, ``cloud_completion`` (tokens), ``truncated`` (prompts that were cut to fit, of all requests made
+    for the query) and ``untold`` (those whose server does not tell whether they were).
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
     ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a
@@ -294,7 +295,14 @@ def _query(hard: Any, result: Response, edge: Response | None, cloud: Response |
         "edge_completion": _tokens(edge, "completion_tokens"),
         "cloud_prompt": _tokens(cloud, "prompt_tokens"),
         "cloud_completion": _tokens(cloud, "completion_tokens"),
+        **_cut_prompts([answer for answer in (edge, cloud) if answer is not None] or [result]),
     }
+
+
+def _cut_prompts(answers: Sequence[Response]) -> Row:
+    parts = [part for answer in answers for part in (answer, *answer.get("samples", ()))]
+    cut = [turn.get("truncated", 0) for part in parts for turn in part.get("turns", ())]
+    return {"truncated": float(sum(bool(tokens) for tokens in cut)), "untold": float(cut.count(None))}
 
 
 def _cost(response: Response | None, result: Response) -> float:

@@ -16,10 +16,11 @@ from ianvs_specdec.answers.baseline import compare
 from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.answers.journal import Entry, Journal
 from ianvs_specdec.benchmarks.rows import query_of_row
-from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.errors import AnswerError, UserError, visible
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.plugin import edge_first, observers
+from ianvs_specdec.plugin.cut_prompts import CutPrompts
 from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
@@ -68,6 +69,7 @@ class RoutedModel:
     - ``samples``: how many answers to ask for, of the edge model only: those after the first are drawn with
       ``samples_temperature`` and stand beside it under ``samples`` of the response, which counts their tokens, time
       and cost;
+    - ``truncate_prompts`` (of local back ends): a prompt that does not fit is cut and counted, else it has no answer;
     - ``max_failures``: how many queries may remain without an answer, where the back end can tell that others may have
       one. Such a query is told in its response and in the journal.
 
@@ -86,6 +88,7 @@ class RoutedModel:
         self._manners: dict[tuple[Sampling, int], _Manner] = {}
         self._failed = 0
         self._ended = False
+        self._cut_prompts = CutPrompts(self.side)
         self._mutex = threading.RLock()
         self._turnstile = threading.Lock()
 
@@ -195,11 +198,13 @@ class RoutedModel:
 
     def _turn(self, messages: list[Message], manner: _Manner, hints: Hints) -> tuple[Completion, dict[str, Any]]:
         assert self._journal is not None
+        assert self._llm is not None
         journal = self._journal
         key = manner.own.key(messages, hints.prediction)
         with journal.asking(key):
-            found = journal.get(key) if self.settings.use_cache else None
+            found = self._cut_prompts.serving(journal.get(key), self._llm) if self.settings.use_cache else None
             entry = found or self._ask(manner, messages, hints)
+        self._cut_prompts.tell(entry.completion)
         baseline_keys = [baseline.key(messages, hints.prediction) for baseline in manner.baselines]
         return entry.completion, turn_of(
             entry.completion,
@@ -237,14 +242,8 @@ class RoutedModel:
         trace.busy = round(busy, 6) if busy < ALONE * (time.perf_counter() - issued) else None
         trace.issued, trace.memory = round(MONOTONIC_EPOCH + issued, 6), llm.memory()
         trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
-        hardware = journal.put(
-            manner.own,
-            messages,
-            completion,
-            side=self.side,
-            hardware=_circumstances(llm),
-            prediction=hints.prediction,
-        )
+        told: dict[str, Any] = {"side": self.side, "hardware": _circumstances(llm), "prediction": hints.prediction}
+        hardware = journal.put(manner.own, messages, completion, **told)
         # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
         return Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)
 
@@ -258,7 +257,7 @@ class RoutedModel:
             if not permitted:
                 raise reason
             raise UserError(f"{failed} queries got no answer, max_failures permits {permitted}; the last: {reason}")
-        log.warning("%s model: query %s got no answer: %s", self.side, query.id, reason)
+        log.warning("%s model: query %s got no answer: %s", self.side, visible(query.id), reason)
 
     def _response(
         self, query: Query, attempt: Attempt, samples: list[Attempt], sampling: Sampling, data: dict[str, Any]

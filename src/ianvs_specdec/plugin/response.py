@@ -6,8 +6,8 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
 
 - ``perf.latency``: seconds from the request to the last token, summed over the turns;
 - ``turns``: one dict per turn: ``completion``, ``token_ids``, ``finish_reason``, ``usage``, ``trace`` (see
-  ``types.Trace``), ``key`` (of the answer in the journal), ``replayed``, ``cached``, ``hardware``, ``truncated`` and
-  ``baseline``;
+  ``types.Trace``), ``key`` (of the answer in the journal), ``replayed``, ``cached``, ``hardware``, ``baseline``
+  and ``truncated``: how many tokens of the prompt were left out, where any were, None where a server does not tell;
 - ``baseline``: how the same model answered the same messages autoregressively, or None where it is not known:
   ``key``, ``latency`` (None when taken on other hardware), ``issued``, ``busy``, ``completion_tokens``,
   ``identical`` and, at the first difference, ``near_tie``;
@@ -90,7 +90,7 @@ def turn_of(completion: Completion, **details: Any) -> dict[str, Any]:
         "finish_reason": completion.finish_reason,
         "usage": _usage([completion]),
         "trace": _frozen(completion.trace),
-        **({"truncated": completion.truncated} if completion.truncated else {}),
+        **({"truncated": completion.truncated} if completion.truncated != 0 else {}),
         **details,
     }
 

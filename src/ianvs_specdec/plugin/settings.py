@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 from ianvs_specdec.answers.cost import PRICES, cost
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm import BACKENDS, backend, resolve
-from ianvs_specdec.llm.api.endpoints import check_no_secrets
+from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.llm.prompts import check_model
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.types import COLDEST, HOTTEST, LARGEST_COUNT, Sampling
 
 SAME_AS_EDGE = "same-as-edge"
 """Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""
@@ -140,7 +141,7 @@ def _check_types(given: Mapping[str, Any]) -> None:
         for key in keys:
             value = given.get(key)
             if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-                raise UserError(f"{key} must be {what}, not {value!r}", key=key)
+                raise UserError(f"{key} must be {what}, not {reprlib.repr(value)}", key=key)
 
     check(_NUMBERS, (int, float), "a number")
     check(_WHOLE, (int,), "a whole number")
@@ -150,10 +151,11 @@ def _check_types(given: Mapping[str, Any]) -> None:
     if not isinstance(stop, (str, list, tuple)) or not all(isinstance(item, str) for item in stop):
         raise UserError(f"stop must be a text or a list of texts, not {stop!r}", key="stop")
     for key in (*PRICES, "max_failures"):
-        if given.get(key, 0) < 0:
-            raise UserError(f"{key} must be 0 or more, not {given[key]!r}", key=key)
+        if not 0 <= given.get(key, 0) <= LARGEST_COUNT:
+            reason = f"{key} must be 0 or more, at most {LARGEST_COUNT}, not {reprlib.repr(given[key])}"
+            raise UserError(reason, key=key)
     if not 1 <= (samples := given.get("samples", 1)) <= MOST_SAMPLES:
         raise UserError(f"samples must be from 1 (the answer alone) to {MOST_SAMPLES}, not {samples!r}", key="samples")
-    if not 0 < (temperature := given.get("samples_temperature", 1.0)) < 100:
-        reason = f"samples_temperature must be more than 0, or all samples would be alike, not {temperature!r}"
-        raise UserError(reason, key="samples_temperature")
+    if not COLDEST <= (temperature := given.get("samples_temperature", 1.0)) <= HOTTEST:
+        reason = f"samples_temperature must be from {COLDEST:g} (at 0 all samples would be alike) to {HOTTEST:g}"
+        raise UserError(f"{reason}, not {reprlib.repr(temperature)}", key="samples_temperature")

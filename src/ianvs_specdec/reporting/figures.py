@@ -71,6 +71,7 @@ _UNITS = {
     "Replayed": ("", 0, "queries answered from the journal of an earlier run"),
     "Failed": ("", -1, "queries without an answer"),
     "Retries": ("", -1, "failed attempts that another attempt made good"),
+    "Truncated Prompts": ("", -1, "prompts that lost their oldest tokens to fit into the model's window"),
     "Model Memory": ("MB", -1, "what the model's weights and caches hold"),
 }
 _PART = re.compile(r"^(?P<base>.*?)(?: p\d+)?(?:: .*)?(?P<interval> CI95)?$")

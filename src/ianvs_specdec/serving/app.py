@@ -11,17 +11,19 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
-from starlette.types import Receive, Scope, Send
 
 from ianvs_specdec.serving.engine import DISCONNECTED, Engine, Job, deadline_passed
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.protocol import Answer, ChatRequest, Refusal, event, parse
 from ianvs_specdec.types import Completion, Sampling
 
+CHAT = "/v1/chat/completions"
 BODY_SECONDS = 60.0
 """How long a client may take to send its request."""
 STALLED_SECONDS = 30.0
@@ -78,14 +80,35 @@ def create_app(service: Service, engine: Engine, metrics: Metrics) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/v1/chat/completions", ChatEndpoint(service, engine, metrics), methods=["POST"]),
+            Route(CHAT, ChatEndpoint(service, engine, metrics), methods=["POST"]),
             Route("/v1/models", guarded(lambda request: JSONResponse({"object": "list", "data": [model]}))),
             Route("/v1/models/{name:path}", guarded(one_model)),
             Route("/health", health),
             Route("/metrics", show_metrics),
         ],
         exception_handlers={HTTPException: no_such_page},
+        middleware=[Middleware(_OneLength, metrics=metrics)],
     )
+
+
+class _OneLength:
+    """Refuses a request that tells its length in two ways, or in one that its version does not have: a proxy before
+    this server may have read it otherwise, and what one takes for the next request, the other takes for the body.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        names = [name for name, _ in scope.get("headers", ())]
+        chunked = b"transfer-encoding" in names
+        if not (chunked and (b"content-length" in names or scope["http_version"] == "1.0")):
+            await self._app(scope, receive, send)
+            return
+        if scope["path"] == CHAT:
+            self._metrics.outcome("rejected")
+        message = "a request has either a Content-Length or, in HTTP/1.1, a Transfer-Encoding"
+        await _refused(Refusal(400, message, headers={"Connection": "close"}))(scope, receive, send)
 
 
 def _refused(refusal: Refusal) -> Response:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
-from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.protocol import ChatRequest, Refusal
@@ -162,16 +162,20 @@ class Engine:
             job.tell(result)
         else:
             self._metrics.unfinished(job.tokens)
-            self._metrics.outcome("failed")
-            job.tell(self._failure(result))
+            refusal = self._failure(result)
+            self._metrics.outcome(refusal.outcome)
+            job.tell(refusal)
 
     def _failure(self, error: Exception) -> Refusal:
+        if isinstance(error, ContextWindowError):
+            return Refusal(400, str(error), param="messages", code="context_length_exceeded")
         if isinstance(error, UserError) and self._llm.local and not isinstance(error, AnswerError):
-            return Refusal(400, str(error))
+            return Refusal(400, str(error), outcome="failed")
         if isinstance(error, UserError):
-            return Refusal(502, str(error), code="upstream", kind="server_error")
+            return Refusal(502, str(error), code="upstream", kind="server_error", outcome="failed")
         log.error("a request failed", exc_info=error)
-        return Refusal(500, "this request failed; the server's log says why", kind="server_error")
+        message = "this request failed; the server's log says why"
+        return Refusal(500, message, kind="server_error", outcome="failed")
 
 
 def shutting_down() -> Refusal:

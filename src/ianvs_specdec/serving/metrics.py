@@ -31,6 +31,7 @@ class Metrics:
 
         self._prompt = counter("prompt_tokens", "Tokens read.")
         self._completion = counter("completion_tokens", "Tokens put out.")
+        self._truncated = counter("truncated_prompts", "Prompts that were cut to fit into the model's window.")
         self._steps = counter("steps", "Verification steps.")
         self._drafted = counter("drafted_tokens", "Tokens drafted.")
         self._accepted = counter("accepted_tokens", "Drafted tokens that were accepted.")
@@ -66,6 +67,7 @@ class Metrics:
         """An answer, ``waited`` seconds after whose request's arrival the engine was asked."""
         self.outcome("completed")
         self._prompt.inc(completion.prompt_tokens)
+        self._truncated.inc(bool(completion.truncated))
         self._completion.inc(completion.completion_tokens)
         trace = completion.trace
         self._steps.inc(len(trace.steps))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.errors import unknown
+from ianvs_specdec.llm.api.stream import TRUNCATED
 from ianvs_specdec.types import Completion, Hints, Message, Sampling
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -50,6 +51,7 @@ READ = (
 STOPS, STOP_LENGTH = 16, 256
 LINE_ENDS = "\x85\u2028\u2029"
 SEEDS = range(-(2**63), 2**63)
+"""Whole numbers of 64 bits, as the protocol has them."""
 
 
 class Refusal(Exception):
@@ -236,6 +238,11 @@ def usage(completion: Completion) -> dict[str, int]:
     }
 
 
+def cut(completion: Completion) -> dict[str, int]:
+    """How many tokens of the prompt were left out, whoever asks; nothing where an API behind this server is silent."""
+    return {} if completion.truncated is None else {TRUNCATED: completion.truncated}
+
+
 def details(completion: Completion) -> dict[str, Any]:
     """What the engine counted: ``steps`` as ``[drafted, accepted, emitted, verified]``, the output's ``token_ids``,
     ``near_ties`` as ``[output position, gap]``, how many tokens of the prompt were left out (``truncated``), and with
@@ -283,26 +290,28 @@ class Answer:
             "finish_reason": completion.finish_reason,
         }
         extra = {"specdec": details(completion)} if self._chat.details else {}
-        return {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage(completion), **extra}
+        told = {"choices": [choice], "usage": usage(completion), **cut(completion), **extra}
+        return {**self._head, "object": "chat.completion", **told}
 
     def first(self) -> bytes:
-        return self._delta({"role": "assistant", "content": ""}, None)
+        return self._delta({"role": "assistant", "content": ""})
 
     def piece(self, text: str) -> bytes:
-        return self._delta({"content": text}, None)
+        return self._delta({"content": text})
 
     def last(self, completion: Completion) -> bytes:
-        """The finish reason, with it the log-probabilities of all tokens and the usage if they are wanted, the end of
-        the stream.
+        """The finish reason, with it how much of the prompt was cut and, if they are wanted, the log-probabilities of
+        all tokens; the usage if it is wanted; the end of the stream.
         """
-        events = self._delta({}, completion.finish_reason, logprobs(completion))
+        end = {"index": 0, "delta": {}, "logprobs": logprobs(completion), "finish_reason": completion.finish_reason}
+        events = self._chunk(choices=[end], **cut(completion))
         if self._chat.usage:
             extra = {"specdec": details(completion)} if self._chat.details else {}
             events += self._chunk(choices=[], usage=usage(completion), **extra)
         return events + b"data: [DONE]\n\n"
 
-    def _delta(self, delta: dict[str, str], finish_reason: str | None, told: dict[str, Any] | None = None) -> bytes:
-        return self._chunk(choices=[{"index": 0, "delta": delta, "logprobs": told, "finish_reason": finish_reason}])
+    def _delta(self, delta: dict[str, str]) -> bytes:
+        return self._chunk(choices=[{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
 
     def _chunk(self, **fields: Any) -> bytes:
         return event({**self._head, "object": "chat.completion.chunk", **fields})

@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import time
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.serving.connections import (
+    ACCEPTED_AT_ONCE,
+    KEEP_ALIVE,
+    WAITING_TO_BE_ACCEPTED,
+    Connection,
+    look_at,
+)
 from ianvs_specdec.serving.engine import Engine
 
-KEEP_ALIVE = 75
-"""Seconds that an idle connection stays open: longer than clients keep theirs, so that none is closed under a request.
-"""
+LOOKED_AT = 5
+"""Ticks of a tenth of a second between two looks at the connections."""
 LAST_WORDS = 5
 """Seconds for telling the clients of requests that were given up."""
 
@@ -43,11 +50,11 @@ def url_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: Starlette, engine: Engine, bound: socket.socket, grace: float) -> None:
-    """Serve until SIGTERM or SIGINT; then finish what was accepted within ``grace`` seconds, and let nothing new in."""
+def server_of(app: Starlette, engine: Engine, bound: socket.socket, grace: float, most: int) -> uvicorn.Server:
+    """The server on a bound socket, with ``most`` connections at a time. It ends as ``serve`` says."""
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=type("Connection", (Connection,), {"most": most}),
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -55,9 +62,15 @@ def serve(app: Starlette, engine: Engine, bound: socket.socket, grace: float) ->
         access_log=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
+        backlog=ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=int(grace) + LAST_WORDS,
     )
-    server = _Server(config, engine, url_of(bound), grace)
+    return _Server(config, engine, url_of(bound), grace)
+
+
+def serve(app: Starlette, engine: Engine, bound: socket.socket, grace: float, most: int) -> None:
+    """Serve until SIGTERM or SIGINT; then finish what was accepted within ``grace`` seconds, and let nothing new in."""
+    server = server_of(app, engine, bound, grace, most)
     # The server raises the signals that ended it again when it is done; then they have had their effect.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
@@ -74,7 +87,15 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for bound in sockets or ():
+            # Accepting few at once is no reason to let others wait outside.
+            bound.listen(WAITING_TO_BE_ACCEPTED)
         print(f"listening on {self._url}", flush=True)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % LOOKED_AT == 0:
+            look_at(self.server_state.connections, time.monotonic())
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._engine.draining = True

@@ -12,8 +12,8 @@ import pytest
 
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.llm import APIBasedLLM
-from ianvs_specdec.llm.api.endpoints import Secrets
 from ianvs_specdec.llm.api.failures import of_status
+from ianvs_specdec.llm.api.secrets import Secrets
 from ianvs_specdec.types import Sampling
 from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
 
@@ -89,7 +89,8 @@ def test_a_request_that_is_refused_is_one_that_others_may_survive(serve: Serve, 
     with pytest.raises(AnswerError, match="refused the request") as caught:
         ask(model, "bad")
     assert part in str(caught.value)
-    assert [kind for _, kind in caught.value.failures] == ["status 400"]
+    kind = "context window" if part == "a shorter prompt" else "status 400"
+    assert [told for _, told in caught.value.failures] == [kind]
     assert ask(model).text == "good"
     assert len(server.bodies) == 2
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from typing import Any
 
 import pytest
 
+from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.llm import APIBasedLLM
 from ianvs_specdec.llm.api.endpoints import FAILURES_TO_REST, Endpoint, Endpoints
 from ianvs_specdec.llm.api.limits import FREE_REPEATS, Budget, Places, Rate
+from ianvs_specdec.llm.api.session import Call
 
 SOON, LATE = 0.05, 60.0
 
@@ -167,3 +172,19 @@ def test_one_that_has_refused_is_never_asked_again() -> None:
     assert not endpoints.refused(B, "no such model")
     assert endpoints.choose(1e9, None) == (None, float("inf"))
     assert endpoints.reasons() == "http://a/v1: no such key; http://b/v1: no such model"
+
+
+def test_a_deadline_that_has_passed_is_not_blamed_on_a_rate_that_is_not_set() -> None:
+    for rate in (None, 60):
+        with APIBasedLLM("m", api_base_url="http://127.0.0.1:9/v1", api_rate=rate) as model:
+            with pytest.raises(AnswerError, match="passed before its turn came") as caught:
+                model._open().answer(Call({}, -1.0, 5, None))
+            assert "rate limit" not in str(caught.value)
+            assert [kind for _, kind in caught.value.failures] == ["deadline"]
+
+
+@pytest.mark.parametrize("value", [1e300, 10**400, math.inf, math.nan, True, "9"])
+def test_what_no_clock_can_wait_is_refused(value: Any) -> None:
+    for name in ("api_timeout", "api_deadline", "api_rate", "api_token_rate", "api_retry_budget", "api_retries"):
+        with pytest.raises(UserError, match=f"{name} must be a"):
+            APIBasedLLM("m", **{name: value})

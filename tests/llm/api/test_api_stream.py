@@ -9,6 +9,7 @@ import pytest
 
 from ianvs_specdec.llm.api.failures import AttemptError, Outlook
 from ianvs_specdec.llm.api.stream import StreamedAnswer, steps_of_acceptance
+from ianvs_specdec.llm.told import ImplausibleNumber
 from ianvs_specdec.types import Completion, Step
 
 
@@ -67,13 +68,19 @@ def test_without_the_closing_mark_an_answer_is_whole_when_it_is_counted() -> Non
 
 @pytest.mark.parametrize(
     "count",
-    [None, {}, {"prompt_tokens": 5}, {"prompt_tokens": 5, "completion_tokens": "4"}, usage(0), usage(-1)],
+    [None, {}, {"prompt_tokens": 5}, {"prompt_tokens": 5, "completion_tokens": None}, usage(0)],
 )
 def test_what_is_not_counted_is_no_answer_of_a_benchmark(count: dict[str, Any] | None) -> None:
     with pytest.raises(AttemptError) as error:
         read(*WHOLE[:3], event(usage=count), DONE)
     assert error.value.kind == "no usage"
     assert error.value.outlook is Outlook.ENDPOINT
+
+
+@pytest.mark.parametrize("count", ["4", -1, 1e999, True])
+def test_what_is_no_count_is_refused(count: Any) -> None:
+    with pytest.raises(ImplausibleNumber):
+        read(*WHOLE[:3], event(usage={"prompt_tokens": 5, "completion_tokens": count}), DONE)
 
 
 @pytest.mark.parametrize("reason", [None, "error", "abort"])

@@ -166,8 +166,8 @@ def test_stop_strings_end_the_output_as_in_our_engine(ours: AutoregressiveLLM, t
 
 @installed
 def test_a_prompt_beyond_the_window_loses_its_oldest_tokens() -> None:
-    messages = chat(" ".join(f"word {i}" for i in range(100)))
-    with LlamaCppLLM(str(EDGE), gguf_type="f32", threads=1, n_ctx=256) as llm:
+    messages = chat(" ".join(f"word {i}" for i in range(200)))
+    with LlamaCppLLM(str(EDGE), gguf_type="f32", threads=1, n_ctx=256, truncate_prompts=True) as llm:
         one = llm.generate(messages, SAMPLING)
         assert one.prompt_tokens == 256 - SAMPLING.max_tokens
         most = llm.generate(messages, Sampling(max_tokens=500))

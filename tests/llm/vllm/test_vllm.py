@@ -70,13 +70,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def plain(model: str) -> Iterator[VllmLLM]:
-    with vllm(model) as llm:
+    with vllm(model, truncate_prompts=True) as llm:
         yield llm
 
 
 @pytest.fixture(scope="module")
 def ours(model: str) -> Iterator[AutoregressiveLLM]:
-    with AutoregressiveLLM(model, dtype="float32", threads=1) as llm:
+    with AutoregressiveLLM(model, dtype="float32", threads=1, truncate_prompts=True) as llm:
         yield llm
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.vllm import process as vllm_process
-from ianvs_specdec.llm.vllm.backend import VllmLLM, steps_of
+from ianvs_specdec.llm.vllm.answer import steps_of
+from ianvs_specdec.llm.vllm.backend import VllmLLM
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Sampling, Step
@@ -26,27 +26,6 @@ from tests.support.paths import EXAMPLE
 
 MODELS = EXAMPLE / "models"
 SPECULATIVE = {"method": "eagle", "model": str(MODELS / "cloud-eagle"), "num_speculative_tokens": 3}
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., VllmLLM]]:
-    """Makes a back end whose worker is the stand-in; ``behaviour`` says what goes wrong."""
-    made: list[VllmLLM] = []
-
-    def start(behaviour: str = "", vllm: str | None = "9.9", cpu: bool = True, **options: Any) -> VllmLLM:
-        monkeypatch.setenv("STAND_IN_PROBE", json.dumps({"vllm": vllm, "cpu": cpu}))
-        chosen = {**options.pop("engine_args", {}), **({"behaviour": behaviour} if behaviour else {})}
-        llm = VllmLLM(str(MODELS / "edge"), vllm_python=sys.executable, engine_args=chosen, **options)
-        made.append(llm)
-        return llm
-
-    monkeypatch.setattr(vllm_process, "WORKER", Path(__file__).with_name("vllm_stand_in.py"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setenv("STAND_IN_IDS", "65 66 67 68 69 70 71 72 73")
-    yield start
-    for llm in made:
-        llm.close()
 
 
 def ask(llm: VllmLLM, **sampling: Any) -> Any:
@@ -132,7 +111,7 @@ def test_a_stop_string_ends_the_output_at_its_last_token_and_the_request_in_the_
 
 
 def test_the_token_limit_leaves_room_in_the_window(stand_in: Callable[..., VllmLLM]) -> None:
-    llm = stand_in(engine_args={"window": 40})
+    llm = stand_in(engine_args={"window": 40}, truncate_prompts=True)
     messages = [{"role": "user", "content": "x " * 300}]
     answer = llm.generate(messages, Sampling(max_tokens=5))
     assert (answer.finish_reason, answer.completion_tokens) == ("length", 5)
@@ -141,6 +120,13 @@ def test_the_token_limit_leaves_room_in_the_window(stand_in: Callable[..., VllmL
     assert llm.generate(messages, Sampling(max_tokens=400)).prompt_tokens == 20
     assert llm._engine is not None
     assert "asked for 20\n" in llm._engine.log.read_text()
+
+
+def test_a_prompt_beyond_the_window_is_refused(stand_in: Callable[..., VllmLLM]) -> None:
+    llm = stand_in(engine_args={"window": 40})
+    with pytest.raises(ContextWindowError, match=r"leaves no room in the model's context window of 40"):
+        llm.generate([{"role": "user", "content": "x " * 300}], Sampling(max_tokens=5))
+    assert ask(llm).truncated == 0
 
 
 def test_requests_of_many_threads_are_under_way_together(stand_in: Callable[..., VllmLLM]) -> None:

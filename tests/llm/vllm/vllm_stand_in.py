@@ -38,6 +38,7 @@ write(
         "memory": 77,
         "max_model_len": engine.get("window", 512),
         "engine": engine,
+        **engine.get("ready", {}),
     }
 )
 running, waiting = {}, []
@@ -56,7 +57,11 @@ def run(message):
         told = drafts if last else None
         answer = {"id": id, "time": time.monotonic(), "tokens": chunk, "finish": reason, "drafts": told}
         asked = message["sampling"].get("logprobs")
-        yield {**answer, "logprobs": [[-i / 100, [-2.5, -i / 100][:asked]] for i in chunk] if asked else None}
+        answer["logprobs"] = [[-i / 100, [-2.5, -i / 100][:asked]] for i in chunk] if asked else None
+        if most != 8:
+            answer |= engine.get("change", {})
+            answer.pop(answer.pop("remove", None), None)
+        yield answer
 
 
 for line in sys.stdin:
@@ -68,7 +73,9 @@ for line in sys.stdin:
             write(id=message["abort"], time=time.monotonic(), tokens=[], finish="abort", drafts=[[3, 2], [3, 1]])
         continue
     print("asked for", message["sampling"]["max_tokens"], file=sys.stderr, flush=True)
-    if message["sampling"]["max_tokens"] == 8:
+    if message["sampling"]["max_tokens"] != 8 and "line" in engine:
+        print(engine["line"], file=answers, flush=True)
+    elif message["sampling"]["max_tokens"] == 8:
         waiting.append(message)
     elif behaviour == "refuse":
         write(id=message["id"], error="VLLMValidationError: the prompt is odd")

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
+import reprlib
 import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import FileDigests, machine
-from ianvs_specdec.llm.api.endpoints import Endpoint, check_no_secrets
+from ianvs_specdec.llm.api.endpoints import Endpoint
+from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.llm.api.session import Call, Session
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.specdec import of_method
@@ -21,6 +22,9 @@ from ianvs_specdec.llm.top_logprobs import TOP
 from ianvs_specdec.types import Completion, Hints, Message, Sampling
 
 log = logging.getLogger(__name__)
+
+LONGEST_SECONDS = 1e6
+"""Eleven days; what is much longer no socket waits."""
 
 
 class APIBasedLLM(LLM):
@@ -80,8 +84,8 @@ class APIBasedLLM(LLM):
         if api_provider != "openai":
             hint = "servers of other providers that speak the same protocol work by their api_base_url"
             raise UserError(f"{unknown('api_provider', api_provider, ['openai'])}; {hint}", key="api_provider")
-        _check_number("api_timeout", api_timeout, 0.001)
-        _check_number("api_deadline", api_deadline, 0.001)
+        _check_number("api_timeout", api_timeout, 0.001, most=LONGEST_SECONDS)
+        _check_number("api_deadline", api_deadline, 0.001, most=LONGEST_SECONDS)
         _check_number("api_retries", api_retries, 0, whole=True)
         _check_number("api_retry_budget", api_retry_budget, 0)
         _check_number("api_concurrency", api_concurrency, 1, whole=True, optional=True)
@@ -89,7 +93,8 @@ class APIBasedLLM(LLM):
         _check_number("api_token_rate", api_token_rate, 0.001, optional=True)
         if api_endpoints is not None and (not isinstance(api_endpoints, list) or not api_endpoints):
             raise UserError("api_endpoints must be a list of servers", key="api_endpoints")
-        check_no_secrets({"api_base_url": api_base_url, "api_key_env": api_key_env, "api_endpoints": api_endpoints})
+        servers = {"api_base_url": api_base_url, "api_key_env": api_key_env, "api_endpoints": api_endpoints}
+        check_no_secrets({**servers, "api_extra_body": api_extra_body})
         for name, mapping in (("api_extra_body", api_extra_body), ("api_baseline", api_baseline)):
             if mapping is not None and not isinstance(mapping, Mapping):
                 raise UserError(f"{name} must be a mapping, not {mapping!r}", key=name)
@@ -193,12 +198,15 @@ def tell_once(message: str) -> None:
     log.warning("%s", message)
 
 
-def _check_number(name: str, value: Any, least: float, *, whole: bool = False, optional: bool = False) -> None:
+def _check_number(
+    name: str, value: Any, least: float, *, most: float = 1e9, whole: bool = False, optional: bool = False
+) -> None:
     if value is None and optional:
         return
     right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if not right or not least <= value < math.inf:
-        raise UserError(f"{name} must be a {'whole ' if whole else ''}number from {least}, not {value!r}", key=name)
+    if not right or not least <= value <= most:
+        rule = f"{name} must be a {'whole ' if whole else ''}number from {least}"
+        raise UserError(f"{rule} and at most {most:g}, not {reprlib.repr(value)}", key=name)
 
 
 def _baseline(settings: Mapping[str, Any], extra_body: Mapping[str, Any]) -> LLM:

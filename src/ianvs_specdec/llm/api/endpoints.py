@@ -1,9 +1,8 @@
-"""The servers that can answer: where they are, which key they want, which one to ask next, what must not be told."""
+"""The servers that can answer: where they are, which key they want, which one to ask next."""
 
 from __future__ import annotations
 
 import base64
-import html.entities
 import logging
 import os
 import re
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.llm.api.secrets import parts_of_path, told_path
 from ianvs_specdec.remote.client import LOOPBACK
 
 log = logging.getLogger(__name__)
@@ -22,48 +22,6 @@ KEYS = ("base_url", "key_env", "model", "weight")
 FAILURES_TO_REST = 5
 """Failures in a row after which an endpoint rests."""
 FIRST_REST, LONGEST_REST = 1.0, 60.0
-SHORTEST_TOLD, SHORTEST_ANSWERED = 4, 8
-"""Shorter keys are placeholders ("-", "none", "EMPTY"), which a message, or an answer, may well contain."""
-
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_SECRET = re.compile(r"@|%40|[?&][^=&]*(?:key|token|secret|passw|sig)[^=&]*=", re.IGNORECASE)
-
-
-def check_no_secrets(options: Mapping[str, Any]) -> None:
-    """Raise UserError where a key or a password stands in place of the environment variable that is to hold it.
-
-    Leaderboard, configuration and report publish every option, those of other back ends among them, and so the message
-    does not repeat what it found. A value may be a mapping from back ends to values.
-    """
-    for name, check in (("api_key_env", _check_variable), ("api_base_url", _check_address)):
-        for value in _by_backend(options.get(name)):
-            check(value, name, name)
-    for entries in _by_backend(options.get("api_endpoints")):
-        for entry in entries if isinstance(entries, list) else ():
-            given = entry if isinstance(entry, Mapping) else {}
-            for name, check in (("key_env", _check_variable), ("base_url", _check_address)):
-                if isinstance(given.get(name), str):
-                    check(given[name], f"{name} in api_endpoints", "api_endpoints")
-
-
-def _by_backend(value: Any) -> list[Any]:
-    return [item for item in (value.values() if isinstance(value, Mapping) else [value]) if item is not None]
-
-
-def _check_variable(text: Any, what: str, option: str) -> None:
-    if not isinstance(text, str) or not _VARIABLE.fullmatch(text):
-        advice = "put the key into a variable (export MY_KEY=...) and write the variable's name here"
-        rule = f"{what} must be the name of an environment variable: letters, digits and _"
-        raise UserError(f"{rule}; a key itself must never stand there: {advice}", key=option)
-
-
-def _check_address(text: Any, what: str, option: str) -> None:
-    if not isinstance(text, str) or not ("://" in text or _VARIABLE.fullmatch(text)):
-        rule = "a URL that begins with http:// or https://, or the name of an environment variable that holds one"
-        raise UserError(f"{what} must be {rule}", key=option)
-    if _SECRET.search(text):
-        advice = "put the URL into an environment variable and write the variable's name here"
-        raise UserError(f"the URL under {what} must hold no user name, password or key: {advice}", key=option)
 
 
 @dataclass(frozen=True)
@@ -96,7 +54,7 @@ class Endpoint:
 
     def url(self) -> str:
         """Raises UserError if it is to come from an environment variable that is not set, or can be no server's."""
-        url = self.base_url if "://" in self.base_url else os.environ.get(self.base_url, "").strip()
+        url = self.base_url if not self._from_environment else os.environ.get(self.base_url, "").strip()
         if "://" not in url:
             message = f"the environment variable {self.base_url} ({self.option}) holds no URL"
             raise UserError(f"{message}; set it, or write the URL itself under {self.option}", key=self.option)
@@ -110,9 +68,16 @@ class Endpoint:
         return url
 
     def server(self) -> str:
-        """The URL as it may be told and recorded: without user name, password and query."""
+        """The URL as it may be told and recorded: without user name, password and query, and of a path that the
+        environment holds only what is no secret.
+        """
         parts = urllib.parse.urlsplit(self.url())
-        return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+        path = told_path(parts.path.rstrip("/")) if self._from_environment else parts.path.rstrip("/")
+        return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))
+
+    @property
+    def _from_environment(self) -> bool:
+        return "://" not in self.base_url
 
     def host(self) -> str:
         return urllib.parse.urlsplit(self.url()).hostname or ""
@@ -146,10 +111,13 @@ class Endpoint:
         pair = self._userinfo()
         told = [
             self.key(),
-            urllib.parse.unquote(parts.password or ""),
+            # Without a password, the name is one.
+            urllib.parse.unquote(parts.password or parts.username or ""),
             pair and base64.b64encode(pair.encode()).decode(),
+            urllib.parse.unquote(parts.fragment),
         ]
-        return [secret for secret in (*told, *queried) if secret]
+        path = [urllib.parse.unquote(part) for part in parts_of_path(parts.path)] if self._from_environment else []
+        return [secret for secret in (*told, *queried, *path) if secret]
 
     def has_password(self) -> bool:
         """Whether the URL says who asks, in place of the key."""
@@ -157,36 +125,6 @@ class Endpoint:
 
     def _userinfo(self) -> str:
         return urllib.parse.unquote(urllib.parse.urlsplit(self.url()).netloc.rpartition("@")[0])
-
-
-class Secrets:
-    """Takes secrets out of texts, whether they stand there plainly, percent-encoded, or escaped as in JSON or HTML."""
-
-    def __init__(self, secrets: Sequence[str]) -> None:
-        found = sorted(set(secrets), key=len, reverse=True)
-        self._all = _pattern([secret for secret in found if len(secret) >= SHORTEST_TOLD])
-        self._long = _pattern([secret for secret in found if len(secret) >= SHORTEST_ANSWERED])
-
-    def out_of(self, message: str) -> str:
-        """A message without secrets."""
-        return self._all.sub("***", message) if self._all else message
-
-    def out_of_answer(self, text: str) -> str:
-        """A model's answer without secrets that it can hold only because its server has put them there."""
-        return self._long.sub("***", text) if self._long else text
-
-
-def _pattern(secrets: list[str]) -> re.Pattern[str] | None:
-    def forms(character: str) -> str:
-        code = f"{ord(character):02x}"
-        encoded = "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in code)
-        named = "".join(f"|&{name}" for name, value in html.entities.html5.items() if value == character)
-        plain = re.escape(character)
-        # Bounded repetitions, so that no answer can make the search slow.
-        escaped = rf"\\{{1,8}}(?:u00{encoded}|{plain})|&#(?:0{{0,4}}{ord(character)}|[xX]0{{0,4}}{encoded});"
-        return rf"(?:{plain}|%(?:25){{0,4}}{encoded}|{escaped}{named})"
-
-    return re.compile("|".join("".join(map(forms, secret)) for secret in secrets)) if secrets else None
 
 
 class _State:

@@ -6,7 +6,6 @@ import email.utils
 import html
 import http
 import json
-import math
 import re
 import ssl
 import time
@@ -14,6 +13,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+from ianvs_specdec.errors import ContextWindowError, visible
+from ianvs_specdec.llm.told import ImplausibleNumber
 from ianvs_specdec.remote.client import ProtocolError
 from ianvs_specdec.remote.wire import DeadlineError, InterruptedRequest
 
@@ -21,6 +22,8 @@ RETRIED_STATUS = frozenset({408, 409, 425, 429})
 ENDPOINT_STATUS = frozenset({401, 402, 403, 404, 405, 407})
 LONGEST_REASON = 400
 LONGEST_BODY = 1 << 16
+LONGEST_WAIT = 86_400.0
+"""Seconds that a server may ask to be left alone: a day, after which quotas begin anew."""
 
 
 class Outlook(Enum):
@@ -53,6 +56,8 @@ def of_exception(error: Exception) -> AttemptError:
         hint = "SSL_CERT_FILE names a file of certificates to trust"
         reason = f"its certificate is not trusted: {error.verify_message} ({hint})"
         return AttemptError("certificate", reason, Outlook.ENDPOINT)
+    if isinstance(error, ImplausibleNumber):
+        return AttemptError(ImplausibleNumber.KIND, f"it tells what cannot be true: {error}")
     if isinstance(error, ProtocolError):
         return AttemptError("broken stream", str(error))
     return AttemptError("connection", str(getattr(error, "strerror", None) or error) or type(error).__name__)
@@ -89,6 +94,7 @@ def _of_code(status: int, message: str, code: str, wait: float | None) -> Attemp
         return AttemptError(kind, reason, Outlook.ENDPOINT)
     if code == "context_length_exceeded" or re.search(r"context (length|size|window)", message):
         reason += " (a shorter prompt or a lower max_tokens would do)"
+        kind = ContextWindowError.KIND
     return AttemptError(kind, reason, Outlook.REQUEST)
 
 
@@ -114,8 +120,8 @@ def _message(content: Any) -> tuple[str, str]:
 
 
 def shortened(text: str) -> str:
-    """In one line of bounded length. To be applied when nothing secret is left in the text."""
-    line = " ".join(text.split())
+    """In one line of bounded length that may be shown. To be applied when nothing secret is left in the text."""
+    line = visible(" ".join(text.split()))
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."
 
 
@@ -127,13 +133,15 @@ def _phrase(status: int) -> str:
 
 
 def _wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait (``Retry-After``: seconds or a date)."""
+    """Seconds that the server asks to wait (``Retry-After``: seconds or a date); None where it asks for none, or for
+    ever.
+    """
     value = headers.get("retry-after", "").strip()
     try:
-        seconds = float(value) if value else math.inf
-        return max(0.0, seconds) if math.isfinite(seconds) else None
+        seconds = float(value or "nan")
     except ValueError:
         try:
-            return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-        except ValueError:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, OverflowError, TypeError, OSError, IndexError):
             return None
+    return max(0.0, seconds) if seconds <= LONGEST_WAIT else None

@@ -9,8 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ianvs_specdec import __version__
-from ianvs_specdec.errors import AnswerError, UserError
-from ianvs_specdec.llm.api.endpoints import Endpoint, Endpoints, Secrets
+from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError
+from ianvs_specdec.llm.api.endpoints import Endpoint, Endpoints
 from ianvs_specdec.llm.api.failures import (
     LONGEST_BODY,
     AttemptError,
@@ -21,8 +21,10 @@ from ianvs_specdec.llm.api.failures import (
     shortened,
 )
 from ianvs_specdec.llm.api.limits import Budget, Places, Rate
-from ianvs_specdec.llm.api.stream import StreamedAnswer
+from ianvs_specdec.llm.api.secrets import Secrets
+from ianvs_specdec.llm.api.stream import Most, StreamedAnswer
 from ianvs_specdec.llm.base import OnChunk
+from ianvs_specdec.llm.told import ImplausibleNumber
 from ianvs_specdec.remote.client import Client, ProtocolError, Reply
 from ianvs_specdec.remote.wire import DeadlineError, InterruptedRequest, Interruption, Patience, Traffic
 from ianvs_specdec.types import Completion
@@ -44,6 +46,7 @@ class Call:
         self.on_chunk = on_chunk
         self._rest = json.dumps(body, ensure_ascii=False)[1:]
         self.tokens = max_tokens + len(self._rest) // CHARACTERS_PER_TOKEN
+        self.most = Most.of(body, len(self._rest.encode("utf-8", "replace")))
         self.failures: list[tuple[float, str]] = []
         self.traffic = Traffic()
         self.attempts = 0
@@ -94,12 +97,15 @@ class Session:
         self._budget.begin()
         while True:
             endpoint = self._admit(call)
-            answer = StreamedAnswer(call.on_chunk, logprobs=call.logprobs)
+            pieces = self._secrets.out_of_pieces(call.on_chunk) if call.on_chunk is not None else None
+            answer = StreamedAnswer(pieces, logprobs=call.logprobs, most=call.most)
             try:
                 completion = self._attempt(endpoint, call, answer)
             except AttemptError as failure:
-                pause = self._failed(call, endpoint, failure, answer.delivered)
+                pause = self._failed(call, endpoint, failure, pieces is not None and pieces.delivered)
             else:
+                if pieces is not None:
+                    pieces.finish()
                 self._endpoints.succeeded(endpoint)
                 self._tokens.give_back(call.tokens - completion.prompt_tokens - completion.completion_tokens)
                 completion.text = self._secrets.out_of_answer(completion.text)
@@ -115,6 +121,8 @@ class Session:
     def _admit(self, call: Call) -> Endpoint:
         """Wait for a turn: what the rates permit, a place, an endpoint that is well."""
         now = time.perf_counter()
+        if now >= call.deadline:
+            self._give_up(call, "deadline", "the deadline (api_deadline) passed before its turn came")
         begin = max(self._requests.reserve(1, now), self._tokens.reserve(call.tokens, now))
         if begin > call.deadline:
             self._requests.give_back(1)
@@ -150,7 +158,7 @@ class Session:
                 while not answer.done and (data := reply.read()):
                     answer.feed(data, call.seconds())
                 return answer.completion()
-        except (OSError, ProtocolError, DeadlineError, InterruptedRequest) as error:
+        except (OSError, ProtocolError, DeadlineError, InterruptedRequest, ImplausibleNumber) as error:
             raise of_exception(error) from error
 
     def _failed(self, call: Call, endpoint: Endpoint, failure: AttemptError, delivered: bool) -> float:
@@ -171,7 +179,8 @@ class Session:
         if failure.outlook is Outlook.REQUEST:
             self._endpoints.succeeded(endpoint)
             message = f"the API at {endpoint.server()} refused the request: {reason}"
-            raise AnswerError(message, call.failures) from None
+            kind = ContextWindowError if failure.kind == ContextWindowError.KIND else AnswerError
+            raise kind(message, call.failures) from None
         if failure.outlook is Outlook.PASSING:
             self._endpoints.failed(endpoint, now)
         if failure.wait is not None:

@@ -5,18 +5,57 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from ianvs_specdec.llm.api.engine import (
+    confidence_into,
+    near_ties_of,
+    steps_of,
+    steps_of_acceptance,
+    token_ids_of,
+)
 from ianvs_specdec.llm.api.failures import LONGEST_BODY, AttemptError, Outlook, message_of, of_event
 from ianvs_specdec.llm.base import OnChunk
+from ianvs_specdec.llm.told import MOST_TOKENS, ImplausibleNumber, no_number, whole
 from ianvs_specdec.llm.top_logprobs import ToldLogprobs
-from ianvs_specdec.types import Completion, Step, Trace
+from ianvs_specdec.types import Completion, Trace
 
 LONGEST_EVENT = 1 << 24
 LONGEST_STREAM = 1 << 28
+STREAM_BASE, STREAM_BYTES_PER_TOKEN = 1 << 20, 1 << 14
+"""Bytes of a stream: its beginning and end, and what comes with a token, twenty likely other ones among it."""
+MORE_TOKENS = 8
+"""Beyond the limit that was asked for: servers differ in whether they count the tokens that end an answer."""
+OWN_PROMPT = 1 << 17
+"""Tokens that a server's template and instructions may add to a prompt."""
+TRUNCATED = "truncated_prompt_tokens"
+"""Where ``specdec serve`` says how many tokens of the prompt were left out."""
 EVENT = re.compile(rb":|(?:data|event|id|retry)(?::|$)")
 """How a line of a stream of events begins."""
+LONG_NUMBER = re.compile(rb"\d{1000}")
+"""Python reads no number that is much longer."""
 BROKEN_REASONS = frozenset({"error", "abort"})
+
+
+@dataclass(frozen=True)
+class Most:
+    """What the tokens of a request can be at most: of its prompt, which has ``prompt`` bytes, and of its answer."""
+
+    prompt: int = MOST_TOKENS
+    completion: int = MOST_TOKENS
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], size: int) -> Most:
+        """For a request of ``size`` bytes."""
+        limits = [body.get(name) for name in ("max_tokens", "max_completion_tokens")]
+        asked = [limit for limit in limits if type(limit) is int and 0 < limit <= MOST_TOKENS]
+        return cls(size + OWN_PROMPT, max(asked, default=MOST_TOKENS))
+
+    @property
+    def stream(self) -> int:
+        """Bytes of the whole answer."""
+        return min(LONGEST_STREAM, STREAM_BASE + self.completion * STREAM_BYTES_PER_TOKEN)
 
 
 class StreamedAnswer:
@@ -28,11 +67,13 @@ class StreamedAnswer:
     (``reasoning_content``) is output, counted and timed, but not part of the text; reasoning that is counted and not
     shown is taken to have come with the first chunk.
 
-    ``logprobs``: log-probabilities were asked for; an answer without them is none.
+    ``logprobs``: log-probabilities were asked for; an answer without them is none. Every number is believed only
+    within what the request can have led to (``most``), and refused with ImplausibleNumber.
     """
 
-    def __init__(self, on_chunk: OnChunk | None = None, *, logprobs: bool = False) -> None:
+    def __init__(self, on_chunk: OnChunk | None = None, *, logprobs: bool = False, most: Most | None = None) -> None:
         self._on_chunk = on_chunk
+        self._most = most or Most()
         self._logprobs = ToldLogprobs() if logprobs else None
         self._line = bytearray()
         self._data: list[bytes] = []
@@ -40,6 +81,8 @@ class StreamedAnswer:
         self._size = 0
         self._pieces: list[tuple[float, int, int | None]] = []
         self._characters = 0
+        self._reasoning = 0
+        self._truncated: int | None = None
         self._text: list[str] = []
         self._usage: Mapping[str, Any] | None = None
         self._finish_reason: str | None = None
@@ -47,13 +90,12 @@ class StreamedAnswer:
         self._metrics: Mapping[str, Any] = {}
         self._specdec: Mapping[str, Any] = {}
         self.done = False
-        self.delivered = False
 
     def feed(self, data: bytes, seconds: float) -> None:
-        """Take what has just arrived. Raises AttemptError for what is no answer."""
+        """Take what has just arrived. Raises AttemptError or ImplausibleNumber for what is no answer."""
         self._size += len(data)
         self._line += data
-        if len(self._line) > LONGEST_EVENT or self._size > LONGEST_STREAM:
+        if len(self._line) > LONGEST_EVENT or self._size > self._most.stream:
             raise AttemptError("broken stream", "the server sends more than an answer can hold", Outlook.REQUEST)
         if b"\n" not in data:
             return
@@ -74,21 +116,33 @@ class StreamedAnswer:
             self.done = True
             return
         try:
-            chunk = json.loads(payload)
+            chunk = json.loads(payload, parse_constant=no_number)
             if chunk.get("error"):
                 raise of_event(chunk["error"])
             usage, choices = chunk.get("usage"), chunk.get("choices") or ()
             self._usage = usage or self._usage
             self._metrics = (chunk.get("metrics") or {}).get("speculative_decoding") or self._metrics
             self._specdec = chunk.get("specdec") or self._specdec
+            if chunk.get(TRUNCATED) is not None:
+                self._truncated = whole(chunk[TRUNCATED], TRUNCATED, self._most.prompt)
             for choice in choices[:1]:
                 if self._logprobs is not None:
                     self._logprobs.take(choice.get("logprobs"))
-                self._take(choice.get("delta") or {}, int(usage["completion_tokens"]) if usage else None, seconds)
+                self._take(
+                    choice.get("delta") or {}, self._counted(usage["completion_tokens"]) if usage else None, seconds
+                )
                 if choice.get("finish_reason"):
                     self._finish_reason, self._ended = str(choice["finish_reason"]), seconds
-        except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
+        except (ImplausibleNumber, AttemptError):
+            raise
+        except (ValueError, AttributeError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            if type(error) is ValueError and isinstance(payload, bytes) and LONG_NUMBER.search(payload):
+                raise ImplausibleNumber("a number has thousands of digits") from error
             raise AttemptError("broken stream", "the stream holds what is no chunk of a chat completion") from error
+
+    def _counted(self, value: Any) -> int:
+        # What a model reasons aloud is counted, but not by all servers against the limit.
+        return whole(value, "completion_tokens", self._most.completion + MORE_TOKENS + self._reasoning)
 
     def _take(self, delta: Mapping[str, Any], counted: int | None, seconds: float) -> None:
         reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
@@ -98,15 +152,15 @@ class StreamedAnswer:
         if not piece and not reasoning:
             return
         self._characters += len(reasoning) + len(piece)
+        self._reasoning += len(reasoning.encode("utf-8", "replace"))
         self._pieces.append((seconds, self._characters, counted))
         if piece:
             self._text.append(piece)
             if self._on_chunk is not None:
-                self.delivered = True
                 self._on_chunk(piece, 0)
 
     def completion(self) -> Completion:
-        """The answer, when the stream has ended. Raises AttemptError if it is not whole."""
+        """The answer, when the stream has ended. Raises AttemptError or ImplausibleNumber if it is not whole."""
         text = "".join(self._text)
         if not self._pieces and self._finish_reason is None:
             self._check_events()
@@ -115,7 +169,10 @@ class StreamedAnswer:
             raise AttemptError("broken stream", f"the stream ended after {len(text)} characters {how}")
         if self._usage is None and not self.done:
             raise AttemptError("broken stream", "the stream ended before the token usage was told")
-        prompt, tokens = self._count("prompt_tokens"), self._count("completion_tokens")
+        prompt, tokens = ((self._usage or {}).get(name) for name in ("prompt_tokens", "completion_tokens"))
+        if tokens is not None:
+            prompt = None if prompt is None else whole(prompt, "prompt_tokens", self._most.prompt)
+            tokens = self._counted(tokens)
         if prompt is None or tokens is None or (text and not tokens):
             reason = (
                 "it does not report the token usage, which was asked for (stream_options: include_usage) and without "
@@ -124,7 +181,7 @@ class StreamedAnswer:
             )
             raise AttemptError("no usage", reason, Outlook.ENDPOINT)
         trace = Trace(self._chunks(tokens) or ([(self._ended, tokens)] if tokens else []))
-        ids, truncated = self._engine(tokens, trace)
+        ids = self._engine(tokens, trace)
         if self._logprobs is not None:
             self._tell_confidence(self._logprobs, text, tokens, trace)
         emitted = [step.emitted for step in trace.steps]
@@ -132,10 +189,8 @@ class StreamedAnswer:
             counts = [tokens - sum(emitted), *emitted]
             trace.chunks = [(piece[0], count) for piece, count in zip(self._pieces, counts, strict=True)]
         reason = "length" if self._finish_reason == "length" else "stop"
-        details = (self._usage or {}).get("prompt_tokens_details")
-        cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-        cached = min(cached, prompt) if isinstance(cached, int) and cached > 0 else 0
-        return Completion(text, ids, prompt, tokens, reason, trace, truncated, cached)
+        cached = min(self._detail("prompt_tokens_details", "cached_tokens", self._most.prompt), prompt)
+        return Completion(text, ids, prompt, tokens, reason, trace, self._truncated, cached)
 
     def _check_events(self) -> None:
         """Raise AttemptError if what came was something else from its beginning: servers may give no content type."""
@@ -146,9 +201,11 @@ class StreamedAnswer:
             message, _ = message_of(came[:LONGEST_BODY], "")
             raise AttemptError("no stream", f"it answers, not with a stream of events: {message}", Outlook.ENDPOINT)
 
-    def _count(self, name: str) -> int | None:
-        value = (self._usage or {}).get(name)
-        return value if isinstance(value, int) and value >= 0 else None
+    def _detail(self, group: str, name: str, most: int) -> int:
+        """A count beside the usage, 0 where it is not told."""
+        details = (self._usage or {}).get(group)
+        told = details.get(name) if isinstance(details, Mapping) else None
+        return 0 if told is None else whole(told, name, most)
 
     def _chunks(self, tokens: int) -> list[tuple[float, int]]:
         """Times with token counts that add up to ``tokens``."""
@@ -164,19 +221,16 @@ class StreamedAnswer:
 
     def _hidden(self, tokens: int) -> int:
         """Output tokens of which the stream showed nothing."""
-        details = (self._usage or {}).get("completion_tokens_details") or {}
-        reasoned = details.get("reasoning_tokens") or 0
-        shown = self._characters > sum(map(len, self._text))
-        return min(reasoned, tokens) if isinstance(reasoned, int) and not shown else 0
+        reasoned = self._detail("completion_tokens_details", "reasoning_tokens", MOST_TOKENS)
+        return min(reasoned, tokens) if not self._reasoning else 0
 
     def _tell_confidence(self, told: ToldLogprobs, text: str, tokens: int, trace: Trace) -> None:
         """What the server tells of its confidence goes into the trace. Raises AttemptError if it does not."""
-        if exact := self._specdec.get("confidence"):
+        if self._specdec.get("confidence"):
             try:
-                trace.confidence = [
-                    (float(logprob), float(entropy), float(margin)) for logprob, entropy, margin in exact
-                ]
-                trace.characters = list(map(int, self._specdec["characters"]))
+                confidence_into(trace, self._specdec, tokens)
+            except ImplausibleNumber:
+                raise
             except (TypeError, ValueError, KeyError) as error:
                 raise AttemptError("broken stream", "what the server tells of its tokens cannot be read") from error
             return
@@ -186,44 +240,19 @@ class StreamedAnswer:
             raise AttemptError("no logprobs", reason, Outlook.ENDPOINT)
         trace.confidence, trace.characters = told.triples, told.characters(text)
 
-    def _engine(self, tokens: int, trace: Trace) -> tuple[list[int], int]:
-        """What the server tells of its decoding: token ids and how many of the prompt's were left out. Steps and near
-        ties go into the trace.
-        """
+    def _engine(self, tokens: int, trace: Trace) -> list[int]:
+        """What the server tells of its decoding: token ids. Steps and near ties go into the trace."""
         try:
-            trace.steps = [Step(*map(int, step)) for step in self._specdec.get("steps") or ()]
-            trace.near_ties = [(int(position), float(gap)) for position, gap in self._specdec.get("near_ties") or ()]
-            ids = [int(token) for token in self._specdec.get("token_ids") or ()]
-            truncated = int(self._specdec.get("truncated") or 0)
+            trace.steps, trace.near_ties = steps_of(self._specdec, tokens), near_ties_of(self._specdec, tokens)
+            ids = token_ids_of(self._specdec, tokens)
+            if self._truncated is None and self._specdec.get("truncated") is not None:
+                self._truncated = whole(self._specdec["truncated"], "truncated", self._most.prompt)
             if self._metrics and not trace.steps:
                 trace.steps = steps_of_acceptance(self._metrics, tokens)
+        except ImplausibleNumber:
+            raise
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise AttemptError("broken stream", "what the server tells of its decoding cannot be read") from error
         if ids and len(ids) != tokens:
             raise AttemptError("broken stream", f"the server counts {tokens} tokens and lists {len(ids)}")
-        return ids, truncated
-
-
-def steps_of_acceptance(metrics: Mapping[str, Any], tokens: int) -> list[Step]:
-    """The verification steps of an answer of ``tokens`` tokens, from the acceptance that vLLM reports per request.
-
-    Its detailed report has them one by one, its summary as a histogram, which is enough where all drafts were equally
-    long; otherwise they are not known, and none are given. Steps without a draft, which it leaves out, follow at the
-    end, and the last one is cut to what the output had room for, so that sums are those of the server.
-    """
-    accepted, drafted = metrics.get("per_step_accepted"), metrics.get("per_step_drafted")
-    if not accepted or not drafted:
-        longest, histogram = int(metrics["num_spec_tokens"]), metrics["acceptance_histogram"]
-        if int(metrics["num_draft_tokens"]) != longest * sum(histogram):
-            return []
-        accepted = [number for number, count in enumerate(histogram) for _ in range(count)]
-        drafted = [longest] * len(accepted)
-    steps = [Step(int(d), int(a), int(a) + 1, int(d) + 1) for d, a in zip(drafted, accepted, strict=True)]
-    # The prefill yields the first token and is no step.
-    missing = tokens - 1 - sum(step.emitted for step in steps)
-    steps += [Step(0, 0, 1, 1) for _ in range(missing)]
-    for step in reversed(steps):
-        cut = min(step.emitted - 1, max(0, -missing))
-        step.emitted -= cut
-        missing += cut
-    return steps
+        return ids

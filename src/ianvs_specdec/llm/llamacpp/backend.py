@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.export.gguf import TYPES, export_gguf
 from ianvs_specdec.identity import FileDigests, machine, usable_processors, version
-from ianvs_specdec.llm.local import WARM_UP
 from ianvs_specdec.llm.prompts import Chat, check_model, end_ids, model_folder
 from ianvs_specdec.llm.specdec import EngineLLM
 
@@ -25,7 +24,7 @@ class LlamaCppLLM(EngineLLM):
     a file in the job's folder, once. ``n_ctx`` is the context window, None for the model's own, at most 8192.
     ``prompt_lookup`` is how many tokens to draft from what followed the same words earlier (0 = none): verified like
     every draft, it changes no token. ``gpu_layers`` is how many layers a GPU takes, where llama.cpp was built for one;
-    -1 = all. Times count from the call, as everywhere.
+    -1 = all. ``truncate_prompts``: see ``prompts.Chat``. Times count from the call, as everywhere.
     """
 
     backend: ClassVar[str] = "llamacpp"
@@ -43,6 +42,7 @@ class LlamaCppLLM(EngineLLM):
         gpu_layers: int = 0,
         prompt_lookup: int = 0,
         acceptance: str = "rejection",
+        truncate_prompts: bool = False,
     ) -> None:
         for name, value, least in (
             ("n_ctx", n_ctx, 1),
@@ -53,7 +53,8 @@ class LlamaCppLLM(EngineLLM):
                 raise UserError(f"{name} must be a whole number from {least}, not {value!r}", key=name)
         if gguf_type not in TYPES:
             raise unknown("gguf_type", gguf_type, TYPES, key="gguf_type")
-        super().__init__(model, threads=threads, acceptance=acceptance, length=f"fixed:{prompt_lookup}")
+        decoding = {"acceptance": acceptance, "length": f"fixed:{prompt_lookup}"}
+        super().__init__(model, threads=threads, truncate_prompts=truncate_prompts, **decoding)
         self.n_ctx, self.gguf_type, self.gpu_layers, self.prompt_lookup = n_ctx, gguf_type, gpu_layers, prompt_lookup
         if self._is_file:
             if not Path(model).is_file():
@@ -63,7 +64,7 @@ class LlamaCppLLM(EngineLLM):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        return ("threads", "n_ctx", "gguf_type", "gpu_layers", "prompt_lookup", "acceptance")
+        return ("threads", "n_ctx", "gguf_type", "gpu_layers", "prompt_lookup", "acceptance", "truncate_prompts")
 
     @property
     def _is_file(self) -> bool:
@@ -107,7 +108,7 @@ class LlamaCppLLM(EngineLLM):
             self._load_tokenizer(model.window)
         self._model = self._target = model
         self._drafter = drafters.create(self.method, {})
-        self.generate([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP)
+        self._warm_up()
 
     def _load_tokenizer(self, window: int) -> None:
         """The folder's own, so that prompts are those of every other back end to the last token."""

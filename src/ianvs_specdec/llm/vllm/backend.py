@@ -7,17 +7,17 @@ import re
 import shutil
 import sys
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.errors import AnswerError, UserError, packages, unknown
+from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.local import DTYPES, WARM_UP
-from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, model_folder, window_of
-from ianvs_specdec.llm.top_logprobs import TOP, Triple, triple
+from ianvs_specdec.llm.prompts import Chat, check_truncation, end_ids, model_folder, window_of
+from ianvs_specdec.llm.top_logprobs import TOP
+from ianvs_specdec.llm.vllm.answer import PendingAnswer
 from ianvs_specdec.llm.vllm.options import (
     MAPPINGS,
     MODEL_FREE,
@@ -27,7 +27,7 @@ from ianvs_specdec.llm.vllm.options import (
     checked_speculative,
 )
 from ianvs_specdec.llm.vllm.process import VllmProcess, probe
-from ianvs_specdec.types import Completion, Hints, Message, Sampling, Step, Trace
+from ianvs_specdec.types import Completion, Hints, Message, Sampling
 
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 SAMPLED_DRAFTS = (
@@ -47,10 +47,11 @@ class VllmLLM(LLM):
     all others may stand in ``engine_args``. On a CPU, ``enforce_eager`` is true and ``kv_cache_memory_bytes`` 256 MiB
     unless given, and ``threads`` limits the threads of one operation.
 
-    The prompt is tokenised here, as for local models. Times are those at which an engine step was done. A step of the
-    trace is one engine step after the prefill; vLLM tells the drafted and accepted tokens of those that verified a
-    draft, in order, but not which these were. Where that leaves a choice (a step of one token may have had its draft
-    rejected, or none), the earliest that fits is taken, so sums are vLLM's own and only the position can be off.
+    The prompt is tokenised here, as for local models; ``truncate_prompts``: see ``prompts.Chat``. Times are those at
+    which an engine step was done. A step of the trace is one engine step after the prefill; vLLM tells the drafted and
+    accepted tokens of those that verified a draft, in order, but not which these were. Where that leaves a choice (a
+    step of one token may have had its draft rejected, or none), the earliest that fits is taken, so sums are vLLM's own
+    and only the position can be off.
 
     Lossless and Speedup compare with vLLM without ``speculative``, not with our engine. With ``logprobs``, vLLM tells
     the ``TOP`` likeliest tokens, so that the entropy is approximate (see ``top_logprobs``).
@@ -70,12 +71,14 @@ class VllmLLM(LLM):
         threads: int | None = None,
         speculative: Mapping[str, Any] | None = None,
         engine_args: Mapping[str, Any] | None = None,
+        truncate_prompts: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(model)
         if dtype not in DTYPES:
             raise unknown("dtype", dtype, DTYPES, key="dtype")
         check_options({"vllm_python": vllm_python, "threads": threads, **options})
+        self.truncate_prompts = check_truncation(truncate_prompts)
         self.vllm_python = vllm_python
         if vllm_python is not None:
             self.python()
@@ -159,7 +162,7 @@ class VllmLLM(LLM):
             self._found = (version, bool(engine.ready["cpu"]))
             try:
                 self._chat, self._eos_ids = chat_of(folder, self.model, engine.ready["max_model_len"])
-                self._answer(engine, [{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None)
+                self._answer(engine, [{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, truncate=True)
             except BaseException:
                 engine.close()
                 raise
@@ -184,16 +187,22 @@ class VllmLLM(LLM):
         self.load()
         self.check(sampling)
         assert self._engine is not None
-        return self._answer(self._engine, messages, sampling, on_chunk)
+        return self._answer(self._engine, messages, sampling, on_chunk, truncate=bool(self.truncate_prompts))
 
     def _answer(
-        self, engine: VllmProcess, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None
+        self,
+        engine: VllmProcess,
+        messages: list[Message],
+        sampling: Sampling,
+        on_chunk: OnChunk | None,
+        *,
+        truncate: bool,
     ) -> Completion:
         chat = self._chat
         assert chat is not None
         assert chat.window is not None
-        answer = _PendingAnswer(chat, sampling, on_chunk, speculative=bool(self.speculative))
-        prompt, truncated = chat.prompt(messages, sampling)
+        answer = PendingAnswer(chat, sampling, on_chunk, speculative=bool(self.speculative))
+        prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
         request = {
             "max_tokens": min(sampling.max_tokens, chat.window - len(prompt)),
             "temperature": sampling.temperature,
@@ -221,82 +230,6 @@ class VllmLLM(LLM):
             engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
-
-
-class _PendingAnswer:
-    """One request's answer, put together from the lines of the worker."""
-
-    def __init__(self, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None, *, speculative: bool) -> None:
-        from ianvs_specdec.decoding.stopping import StopStrings
-
-        self._started = time.monotonic()
-        self._chat = chat
-        self._stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
-        self._emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
-        self._ids: list[int] = []
-        self._received: list[int] = []
-        self._confidence: list[Triple] | None = [] if sampling.logprobs else None
-        self._drafts: list[list[int]] | None = None if speculative else []
-        self._trace = Trace()
-        self._reason: str | None = None
-
-    def take(self, line: Mapping[str, Any]) -> bool:
-        """Add what a line brought. False when the output is complete, whatever else comes."""
-        if line["drafts"] is not None:
-            self._drafts = line["drafts"]
-        if self._reason is None and line["tokens"]:
-            before = len(self._ids)
-            self._ids += line["tokens"]
-            self._received.append(len(line["tokens"]))
-            if self._confidence is not None:
-                self._confidence += [triple(own, best) for own, best in line["logprobs"]]
-            kept = self._stop(self._ids) if self._stop is not None else None
-            if kept is not None:
-                del self._ids[kept:]
-                self._reason = "stop"
-            new = self._ids[before:]
-            self._trace.chunks.append((line["time"] - self._started, len(new)))
-            if self._emit is not None:
-                self._emit(new)
-        self._reason = self._reason or line["finish"]
-        return self._reason is None
-
-    def completion(self, prompt_tokens: int, truncated: int) -> Completion:
-        if self._reason not in ("stop", "length"):
-            failure = (time.monotonic() - self._started, str(self._reason))
-            raise AnswerError(f"vLLM gave the request up after {len(self._ids)} tokens: {self._reason}", [failure])
-        text = self._chat.text(self._ids)
-        text = self._stop.trim(text) if self._stop is not None else text
-        if self._emit is not None:
-            self._emit.finish(text)
-        if self._drafts is not None:
-            self._trace.steps = steps_of(self._received, [n for _, n in self._trace.chunks], self._drafts)
-        ids = self._ids
-        if self._confidence is not None:
-            self._trace.confidence = self._confidence[: len(ids)]
-            self._trace.characters = [len(piece) for piece in self._chat.pieces(ids)]
-        return Completion(text, ids, prompt_tokens, len(ids), self._reason, self._trace, truncated)
-
-
-def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Sequence[Sequence[int]]) -> list[Step]:
-    """The verification steps of a request from the token counts of its chunks and vLLM's pairs (drafted, accepted).
-
-    ``received`` counts the tokens of each engine step, the prefill's first; ``kept`` those of them that belong to the
-    output. The last chunk may have lost tokens after the one that ended the output, in vLLM or here. Pairs of steps
-    that came after it are left out. Empty where chunks and pairs do not belong together.
-    """
-    steps, waiting = [], list(drafts)
-    for index in range(1, len(received)):
-        accepted = received[index] - 1
-        last = index == len(received) - 1
-        if waiting and (waiting[0][1] == accepted or (last and waiting[0][1] > accepted)):
-            pair = waiting.pop(0)
-            steps.append(Step(pair[0], pair[1], kept[index], pair[0] + 1))
-        elif accepted == 0:
-            steps.append(Step(0, 0, kept[index], 1))
-        else:
-            return []
-    return steps
 
 
 def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[int]]:

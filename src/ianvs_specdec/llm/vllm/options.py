@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 COUNTS = ("threads", "tensor_parallel_size", "max_model_len", "max_num_seqs", "kv_cache_memory_bytes")
 TEXTS = ("vllm_python", "quantization")
 MAPPINGS = ("speculative", "engine_args")
-OPTIONS = ("dtype", *TEXTS, *COUNTS, "gpu_memory_utilization", "enforce_eager", *MAPPINGS)
+OPTIONS = ("dtype", *TEXTS, *COUNTS, "gpu_memory_utilization", "enforce_eager", "truncate_prompts", *MAPPINGS)
 MODEL_FREE = ("ngram", "ngram_gpu", "suffix", "custom_class")
 """Methods whose ``model``, if any, is not a folder."""
 METHODS = (*MODEL_FREE, "eagle", "eagle3", "medusa", "mlp_speculator", "draft_model", "mtp", "dflash", "dspark")

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.llm.told import MOST_TOKENS, whole
 
 WORKER = Path(__file__).with_name("worker.py")
 GRACE = 15.0
 PROBE_SECONDS = 120.0
 TAIL_LINES = 3
+MOST_MEMORY = 1 << 50
+"""Bytes: a petabyte, more than any machine's."""
 HINTS = {
     "max seq len": "set kv_cache_memory_bytes higher or max_model_len lower",
     "memory for the cache blocks": "set kv_cache_memory_bytes higher or max_model_len lower",
@@ -42,16 +45,17 @@ def probe(python: str) -> tuple[str, bool]:
     try:
         done = subprocess.run(command, capture_output=True, env=environment(None), timeout=PROBE_SECONDS, check=True)
         found: Message = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        version, cpu = found["vllm"], bool(found["cpu"] if found["vllm"] is not None else False)
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError, KeyError) as error:
         message = f"cannot run {python} (vllm_python), which is to be the Python of an environment with vLLM: {error}"
         raise UserError(message, key="vllm_python") from error
-    if found["vllm"] is None:
+    if version is None:
         raise UserError(
             f"there is no vLLM in the environment of {python}: install vllm there, or name the Python of an "
             "environment that has it under vllm_python",
             key="vllm_python",
         )
-    return str(found["vllm"]), bool(found["cpu"])
+    return str(version), cpu
 
 
 def environment(threads: int | None) -> dict[str, str]:
@@ -78,7 +82,7 @@ class VllmProcess:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, queue.SimpleQueue[Message | None]] = {}
         self._sending, self._mutex = threading.Lock(), threading.Lock()
-        self._over = False
+        self._over = self._garbled = False
         self._reader: threading.Thread | None = None
         with os.fdopen(handle, "wb") as stderr:
             # In a session of its own: an interrupt is for this process, which then ends that one.
@@ -105,10 +109,15 @@ class VllmProcess:
         line = self._output.readline()
         if not line:
             raise self._dead("while it loaded the model")
-        message: Message = json.loads(line)
-        if "failed" in message:
-            raise UserError(f"vLLM cannot load the model: {with_hint(message['failed'])} (its log: {self.log})")
-        self.ready = message["ready"]
+        try:
+            message: Message = json.loads(line)
+            if "failed" in message:
+                raise UserError(
+                    f"vLLM cannot load the model: {with_hint(str(message['failed']))} (its log: {self.log})"
+                )
+            self.ready = _ready(message["ready"])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise UserError(f"the vLLM process does not say that it is ready: {error} (its log: {self.log})") from error
         self._reader = threading.Thread(target=self._dispatch, name="vllm-answers", daemon=True)
         self._reader.start()
 
@@ -136,10 +145,10 @@ class VllmProcess:
                 line = lines.get()
                 if line is None:
                     raise self._dead("while it answered")
-                finished = "error" in line or line["finish"] is not None
+                finished = "error" in line or line.get("finish") is not None
                 if "error" in line:
                     failure = (time.monotonic() - started, "refused")
-                    raise AnswerError(f"vLLM refused the request: {with_hint(line['error'])}", [failure])
+                    raise AnswerError(f"vLLM refused the request: {with_hint(str(line['error']))}", [failure])
                 if not take(line) and not finished and not aborted:
                     aborted = True
                     self._send({"abort": number})
@@ -185,11 +194,14 @@ class VllmProcess:
             for line in output:
                 try:
                     message = json.loads(line)
-                except ValueError:
-                    # The line that the process was writing when it was killed.
-                    continue
+                    number = int(message["id"])
+                except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+                    # The line that the process was writing when it was killed, or of another program: whose answer is
+                    # lost cannot be told, so that nobody may go on waiting.
+                    self._garbled = self._process.poll() is None
+                    break
                 with self._mutex:
-                    lines = self._waiting.get(message["id"])
+                    lines = self._waiting.get(number)
                 if lines is not None:
                     lines.put(message)
         with self._mutex:
@@ -198,6 +210,8 @@ class VllmProcess:
                 lines.put(None)
 
     def _dead(self, when: str) -> UserError:
+        if self._garbled:
+            return UserError(f"the vLLM process wrote what is no answer {when} (its log: {self.log})")
         try:
             status = self._process.wait(GRACE)
         except subprocess.TimeoutExpired:
@@ -211,6 +225,14 @@ class VllmProcess:
         if -status == signal.SIGKILL:
             how += ", as the system does where memory runs out"
         return UserError(f"the vLLM process {how} {when}. The end of its log {self.log}: {tail}")
+
+
+def _ready(told: Message) -> Message:
+    """What the worker says of itself. Raises ValueError, TypeError or KeyError for what cannot be."""
+    whole(told["max_model_len"], "max_model_len", MOST_TOKENS << 10)
+    if told["memory"] is not None:
+        whole(told["memory"], "memory", MOST_MEMORY)
+    return {**told, "cpu": bool(told["cpu"])}
 
 
 def with_hint(text: str) -> str:

@@ -1,0 +1,127 @@
+"""Connections that do not stay for ever: who sends no whole request in time, is idle too long, does not read, or is one
+too many, is disconnected. A server that runs out of file descriptors answers nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+KEEP_ALIVE = 75
+"""Seconds that an idle connection stays open: longer than clients keep theirs, so that none is closed under a request.
+"""
+HEAD_SECONDS = 10.0
+"""For the head of a request, from the opening of the connection or the head's first byte, and for what is left of a
+body that nobody waits for."""
+FAREWELL_SECONDS = 10.0
+"""For reading what was still under way to a client when its connection was closed."""
+RESERVED_FILES = 128
+"""File descriptors that are not for clients: the model's files, an API's connections, those just being accepted."""
+FEWEST_CONNECTIONS = 16
+ACCEPTED_AT_ONCE = 16
+"""Connections that are accepted before those already there are looked at."""
+WAITING_TO_BE_ACCEPTED = 1024
+ONE_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+    b'{"error": {"message": "this server has as many connections as it may (--connections)", "type": "server_error", '
+    b'"param": null, "code": "too_many_connections"}}'
+)
+
+
+def possible(wanted: int) -> int:
+    """How many of ``wanted`` connections the system lets this process have; its limit is raised as far as it may be."""
+    try:
+        import resource
+    except ImportError:
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = wanted + RESERVED_FILES
+    if soft == resource.RLIM_INFINITY or soft >= need:
+        return wanted
+    more = need if hard == resource.RLIM_INFINITY else min(need, hard)
+    # Some systems have a lower limit of their own.
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+        soft = more
+    return min(wanted, max(FEWEST_CONNECTIONS, soft - RESERVED_FILES))
+
+
+class Connection(H11Protocol):
+    """One connection. ``most`` is set by the server: how many there may be."""
+
+    most = 1000
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._waits_since: float | None = time.monotonic()
+        self._idle_since: float | None = None
+        self._closing_since: float | None = None
+        if len(self.connections) > self.most and not self._make_room():
+            transport.write(ONE_TOO_MANY)
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._answering and self._waits_since is None:
+            self._waits_since = time.monotonic()
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._waits_since = None
+
+    def on_response_complete(self) -> None:
+        # Where the next request has come already, it is begun in here.
+        self._idle_since = time.monotonic()
+        self._waits_since = self._idle_since if self.conn.their_state is h11.SEND_BODY else None
+        super().on_response_complete()
+
+    @property
+    def _answering(self) -> bool:
+        """Whether the application has a request, of which it awaits the body and its own deadline."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a whole request to answer."""
+        return self._answering and self._waits_since is None
+
+    @property
+    def since(self) -> float:
+        """From when on nothing has been done here."""
+        return self._waits_since or self._idle_since or 0.0
+
+    def _make_room(self) -> bool:
+        """End the connection on which nothing has been done for the longest time; whether there was one."""
+        others = [other for other in self.connections if isinstance(other, Connection) and other is not self]
+        free = [other for other in others if not other.busy]
+        if not free:
+            return False
+        min(free, key=lambda other: other.since).end()
+        return True
+
+    def end(self) -> None:
+        """At once, whatever is under way."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def look(self, now: float) -> None:
+        """End the connection if its time is over."""
+        if self.transport.is_closing():
+            self._closing_since = self._closing_since or now
+            if now - self._closing_since > FAREWELL_SECONDS:
+                self.end()
+        elif not self._answering:
+            waits, idle = self._waits_since, self._idle_since
+            late = waits is not None and now - waits > HEAD_SECONDS
+            if late or (waits is None and idle is not None and now - idle > KEEP_ALIVE):
+                self.end()
+
+
+def look_at(connections: Collection[Any], now: float) -> None:
+    """End the connections whose time is over."""
+    for connection in list(connections):
+        if isinstance(connection, Connection):
+            connection.look(now)

@@ -1,0 +1,259 @@
+"""Connections on which nothing happens, and those that are too many, leave the server to those who ask."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.serving import connections
+from ianvs_specdec.serving.app import Service, create_app
+from ianvs_specdec.serving.engine import Engine
+from ianvs_specdec.serving.metrics import Metrics
+from ianvs_specdec.serving.server import bind, server_of
+from ianvs_specdec.types import Completion, Sampling, Trace
+
+from .conftest import LONGEST, wait_until
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
+WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+HALVES = {
+    "nothing": b"",
+    "half a line": b"GET /hea",
+    "half a head": HEAD,
+    "half a body": HEAD + b"Content-Length: 200\r\n\r\n{",
+    "half a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n50\r\n{",
+}
+"""Of a request: what comes before the client falls silent."""
+
+
+class _Waiting(LLM):
+    """Answers when it is let go."""
+
+    backend, local, concurrent = "waiting", True, True
+
+    def __init__(self) -> None:
+        super().__init__("m")
+        self.go = threading.Event()
+        self.go.set()
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return ()
+
+    def load(self) -> None: ...
+
+    def identity(self, digests: Any) -> dict[str, Any]:
+        return {}
+
+    def generate(self, messages: Any, sampling: Any, on_chunk: Any = None, hints: Any = None) -> Completion:
+        self.go.wait(LONGEST)
+        return Completion("yes", [1], 1, 1, "stop", Trace([(0.0, 1)]))
+
+
+class _Serving:
+    def __init__(self, llm: _Waiting, most: int) -> None:
+        metrics, self.llm = Metrics("m", "waiting"), llm
+        self._clients: list[socket.socket] = []
+        self._engine = Engine(llm, 1000, metrics)
+        bound = bind("127.0.0.1", 0)
+        self.address = bound.getsockname()
+        service = Service("m", Sampling(), "", LONGEST, 1000)
+        self._server = server_of(create_app(service, self._engine, metrics), self._engine, bound, 0.0, most)
+        self._thread = threading.Thread(target=self._server.run, args=([bound],), daemon=True)
+        self._thread.start()
+        wait_until(lambda: self._server.started)
+
+    @property
+    def connected(self) -> int:
+        return len(self._server.server_state.connections)
+
+    def connect(self, data: bytes = b"") -> socket.socket:
+        connection = socket.create_connection(self.address[:2], timeout=LONGEST)
+        self._clients.append(connection)
+        connection.sendall(data)
+        return connection
+
+    def health(self) -> bytes:
+        return ask(self.connect(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+
+    def end(self) -> None:
+        self.llm.go.set()
+        for connection in self._clients:
+            connection.close()
+        self._server.should_exit = True
+        self._thread.join(LONGEST)
+        self._engine.close()
+
+
+def reply(connection: socket.socket) -> bytes:
+    """The next response's body. The connection stays open."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return response.read()
+
+
+def ask(connection: socket.socket) -> bytes:
+    """All that comes until the server ends the connection."""
+    found = b""
+    with connection, contextlib.suppress(ConnectionResetError):
+        while piece := connection.recv(1 << 16):
+            found += piece
+    return found
+
+
+@contextmanager
+def running(most: int = 1000) -> Iterator[_Serving]:
+    serving = _Serving(_Waiting(), most)
+    try:
+        yield serving
+    finally:
+        serving.end()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., _Serving]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda **options: stack.enter_context(running(**options))
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_more_half_requests_than_connections_do_not_keep_others_out(start: Callable[..., _Serving], half: str) -> None:
+    server = start(most=20)
+    for _ in range(60):
+        server.connect(HALVES[half])
+    assert b'{"status":"ok"}' in server.health()
+    assert b'"content":"yes"' in reply(server.connect(WHOLE))
+    wait_until(lambda: server.connected <= 20)
+
+
+def test_who_waits_for_an_answer_is_not_sent_away_for_others(start: Callable[..., _Serving]) -> None:
+    server = start(most=4)
+    server.llm.go.clear()
+    asking = [server.connect(WHOLE) for _ in range(4)]
+    wait_until(lambda: sum(connection.busy for connection in server._server.server_state.connections) == 4)
+    refused = server.health()
+    assert refused.startswith(b"HTTP/1.1 503 ")
+    assert json.loads(refused.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_many_connections"
+    server.llm.go.set()
+    for connection in asking:
+        with connection:
+            assert b'"content":"yes"' in reply(connection)
+
+
+@pytest.mark.parametrize("half", ["nothing", "half a line", "half a head"])
+def test_a_head_that_does_not_come_is_not_waited_for(
+    start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch, half: str
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.01)
+    server = start()
+    first, second = server.connect(HALVES[half]), server.connect(WHOLE)
+    assert ask(first) == b""
+    # The same on a connection that has had an answer.
+    assert b'"content":"yes"' in reply(second)
+    if half != "nothing":
+        second.sendall(HALVES[half])
+        assert ask(second) == b""
+
+
+def test_an_idle_connection_ends_and_so_does_one_with_a_body_that_nobody_wants(
+    start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start()
+    unread = server.connect(b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nabc")
+    idle = server.connect(WHOLE)
+    assert b'{"status":"ok"}' in reply(unread)
+    assert b'"content":"yes"' in reply(idle)
+    unread.sendall(b"d")
+    assert server.connected == 2
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.01)
+    assert ask(unread) == b""
+    assert server.connected == 1
+    monkeypatch.setattr(connections, "KEEP_ALIVE", 0.01)
+    assert ask(idle) == b""
+
+
+def test_who_does_not_read_what_was_said_last_is_left(
+    start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start()
+    server.connect(WHOLE)
+    wait_until(lambda: server.connected == 1)
+    (connection,) = server._server.server_state.connections
+    loop_done = threading.Event()
+
+    def fill() -> None:
+        connection.transport.write(b"x" * (1 << 26))
+        connection.transport.close()
+        loop_done.set()
+
+    connection.loop.call_soon_threadsafe(fill)
+    assert loop_done.wait(LONGEST)
+    assert server.connected == 1
+    monkeypatch.setattr(connections, "FAREWELL_SECONDS", 0.01)
+    wait_until(lambda: server.connected == 0)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_a_request_of_two_lengths_is_refused_and_what_follows_is_no_request(
+    start: Callable[..., _Serving], version: str
+) -> None:
+    server = start()
+    both = HEAD.replace(b"1.1", version.encode()) + b"Transfer-Encoding: chunked\r\n"
+    both += b"Content-Length: 5\r\n" if version == "1.1" else b"Connection: keep-alive\r\n"
+    smuggled = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+    found = ask(server.connect(both + b"\r\n0\r\n\r\n" + smuggled))
+    assert found.startswith(b"HTTP/1.1 400 ")
+    assert found.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in found.lower()
+    assert json.loads(found.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+    assert b'"content":"yes"' in reply(server.connect(WHOLE))
+
+
+FEW_FILES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+from ianvs_specdec.cli import main
+sys.exit(main(["serve", "--port", "0", "--backend", "api", "--model", "m", "--set", "api_base_url=http://127.0.0.1:9/v1"]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", ["nothing", "half a head", "half a body"])
+def test_three_hundred_half_requests_where_256_files_may_be_open(tmp_path: Path, half: str) -> None:
+    pytest.importorskip("resource")
+    with (
+        (tmp_path / "errors").open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, "-c", FEW_FILES], stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+        contextlib.ExitStack() as crowd,
+    ):
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline().rpartition(":")[2])
+            for _ in range(300):
+                connection = crowd.enter_context(socket.create_connection(("127.0.0.1", port), timeout=LONGEST))
+                connection.sendall(HALVES[half])
+            for _ in range(3):
+                connection = socket.create_connection(("127.0.0.1", port), timeout=LONGEST)
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert b'{"status":"ok"}' in ask(connection)
+        finally:
+            process.kill()
+    told = (tmp_path / "errors").read_text()
+    assert "128 connections at a time" in told
+    assert "Traceback" not in told
+    assert "out of system resource" not in told
