@@ -105,9 +105,11 @@ from ianvs_specdec.decoding import target_of
 from tests.support.tiny import tiny_model
 target = target_of(tiny_model().to(torch.{dtype}))
 target.prefill([3] * 20)
-target.warm(33)
-print("MARK", flush=True)
-target.prefill([3] * 33)
+for tokens in (33, 34):
+    if tokens == 34:
+        target.warm(tokens)
+    print("MARK", flush=True)
+    target.prefill([3] * tokens)
 """
 
 
@@ -115,8 +117,7 @@ target.prefill([3] * 33)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_is_compiled_for_a_new_length_of_prompt_is_compiled_before_the_clock_runs(dtype):
     output = in_a_process(COMPILED.format(dtype=dtype), ONEDNN_VERBOSE="2")
-    before, after = output.split("MARK")
-    if "create" not in before:
-        pytest.skip("this build of torch tells nothing of what oneDNN compiles")
-    products = [line for line in after.splitlines() if "cache_miss" in line and "33x" in line]
-    assert products == []
+    _, cold, warm = ([line for line in part.splitlines() if "cache_miss" in line] for part in output.split("MARK"))
+    if not any("mb33" in line for line in cold):
+        pytest.skip("this processor has nothing to compile")
+    assert not any("mb34" in line for line in warm)
