@@ -111,7 +111,7 @@ _ANSWER: Mapping[str, Check] = {
     "prompt_tokens": _is_count,
     "completion_tokens": _is_count,
     "finish_reason": _is_text,
-    "truncated": _is_count,
+    "truncated": _is_count_or_none,
     "cached_tokens": _is_count,
     "trace": lambda value: isinstance(value, Mapping),
 }
