@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.common.bounds import MOST_TEST_CASES
 from core.common.constant import ModuleType, words
 from core.common.document import Document, describe, find_file, missing_file
 from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint
@@ -94,10 +96,16 @@ class ModuleConfig:
                     self.doc.place(*path), f"the hyperparameter {name!r} stands twice in {self.type} {self.name}"
                 )
             else:
-                if len({repr(value) for value in entries["values"]}) < len(entries["values"]):
-                    problems.add(self.doc.place(*path, name, "values"), f"a value of {name} stands twice")
-                grid.append((name, entries["values"]))
+                values = list({repr(value): value for value in entries["values"]}.values())
+                if len(values) < len(entries["values"]):
+                    message = f"a value of {name} stands twice: what is the same is run once"
+                    problems.warn(self.doc.place(*path, name, "values"), message)
+                grid.append((name, values))
                 self.places[name] = self.doc.place(*path)
+        if (count := math.prod(len(values) for _, values in grid)) > MOST_TEST_CASES:
+            message = f"{count:,} combinations of hyperparameters: more than {MOST_TEST_CASES:,} are not run"
+            problems.add(self.place("hyperparameters"), message)
+            grid = []
         self.combinations = [{**base, **point} for point in get_full_combinations(grid)]
 
     def _other_hyperparameters(self, urls: list[Any], path: tuple[Any, ...], problems: Problems) -> dict[str, Any]:
