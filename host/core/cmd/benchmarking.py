@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell("warning: ", job.problems.warnings.lines())
         job.check_workspace()
         if options.command == "check":
-            tell("upstream Ianvs would fail: ", job.problems.upstream.lines())
+            tell("warning: ", job.problems.upstream.lines())
             print(f"{job.file} is in order: {job.describe()}")
             return OK
         with plugin_environment():

@@ -200,11 +200,20 @@ def mismatch(value: Any, rule: Rule) -> str:
     return f"must be {_TYPE_NAMES[rule]}, got {describe(value)}"
 
 
-def find_file(url: str, doc: Document) -> str | None:
-    """Where a url of a YAML file leads: relative to the current directory, as in Ianvs, else to its folder."""
+def find_file(url: str, doc: Document, place: str = "", problems: Problems | None = None) -> str | None:
+    """Where a url of a YAML file leads: relative to the current directory, as in Ianvs, else to its folder. The latter
+    is told to ``problems``, since Ianvs does not look there.
+    """
     for candidate in (url, os.path.join(os.path.dirname(doc.file), url)):
-        if os.path.exists(candidate):
-            return candidate
+        try:
+            if not os.path.exists(candidate):
+                continue
+        except ValueError:  # a null byte
+            return None
+        if candidate != url and problems:
+            beside = f"{url} is found beside {os.path.basename(doc.file)} only, not in the current directory"
+            problems.fails_upstream(place, beside)
+        return candidate
     return None
 
 

@@ -69,7 +69,7 @@ class Problems:
     """Collects faults, so that the user sees all of them at once instead of one per attempt.
 
     ``errors`` keep the job from being run, ``warnings`` do not. ``upstream``: what this host runs and upstream Ianvs
-    would refuse, which matters to those only who want to run the job there too.
+    would refuse or ignore, which matters to those only who want to run the job there too.
     """
 
     def __init__(self) -> None:
@@ -80,6 +80,9 @@ class Problems:
 
     def warn(self, place: str, message: str) -> None:
         self.warnings.add(place, message)
+
+    def fails_upstream(self, place: str, message: str) -> None:
+        self.upstream.add(place, f"upstream Ianvs would fail: {message}")
 
     def raise_if_any(self) -> None:
         if self.errors:

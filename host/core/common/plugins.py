@@ -104,7 +104,7 @@ def _import_for(root: str) -> Any:
     ) -> ModuleType:
         head = name.partition(".")[0]
         if not level and head == "importlib" and (name == head or not fromlist):
-            builtins.__import__(name, globals, locals, (), 0)
+            builtins.__import__(name, globals, locals, fromlist or (), 0)
             return private_importlib
         if level or not is_sibling(head):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
@@ -130,7 +130,8 @@ def _package_of(folder: str) -> str:
 
 def import_plugin(url: str, doc: Document, path: tuple[Any, ...], problems: Problems) -> str | None:
     """Import the plugin file that the key ``url`` at ``path`` names; its module name, or None and a problem."""
-    file, place = find_file(url, doc), doc.place(*path, "url")
+    place = doc.place(*path, "url")
+    file = find_file(url, doc, place, problems)
     if file is None:
         problems.add(place, missing_file(url, doc))
         return None

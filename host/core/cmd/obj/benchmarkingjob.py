@@ -52,6 +52,9 @@ class BenchmarkingJob:
         self.name: str = entries.get("name", "")
         self._check_name(self.name, ("benchmarkingjob", "name"), problems)
         self.run_config = RunConfig.parse(self.doc, ("benchmarkingjob",), entries, problems)
+        for key in RunConfig.KINDS:
+            if key in entries:
+                problems.upstream.add(self.doc.place("benchmarkingjob", key), f"upstream Ianvs ignores {key}")
         self.workspace = os.path.join(os.path.expanduser(entries.get("workspace", "./workspace")), self.name)
         env_doc = self._open(entries.get("testenv"), ("benchmarkingjob", "testenv"), problems)
         self.env = TestEnv.parse(env_doc, problems) if env_doc else None
@@ -79,6 +82,7 @@ class BenchmarkingJob:
         for algorithm in self.algorithms:
             algorithm.resolve(problems)
         problems.raise_if_any()
+        self._check_file_names()
         self.test_cases = [
             TestCase(algorithm.name, algorithm.paradigm_type, modules, self.env, self.workspace, algorithm.varied())
             for algorithm in self.algorithms
@@ -90,7 +94,7 @@ class BenchmarkingJob:
         """The YAML file a url leads to; None, and a problem, if there is none."""
         if url is None:
             return None
-        file = find_file(url, self.doc)
+        file = find_file(url, self.doc, self.doc.place(*path), problems)
         if file is None:
             problems.add(self.doc.place(*path), missing_file(url, self.doc))
         elif not os.path.isfile(file) or not file.endswith((".yaml", ".yml")):
@@ -124,6 +128,17 @@ class BenchmarkingJob:
     def _check_name(self, name: str, path: tuple[Any, ...], problems: Problems) -> None:
         if name and (_UNUSABLE_NAME.search(name) or (len(path) > 2 and name == LEADERBOARD_FOLDER)):
             problems.add(self.doc.place(*path), f"{name!r} cannot be used: the name becomes a folder of the workspace")
+
+    def _check_file_names(self) -> None:
+        """Warn of plugin files of one name in several folders: upstream imports the first of them for all."""
+        assert self.env is not None
+        named = [(metric.url, self.env.doc.place(*metric.path, "url")) for metric in self.env.metrics]
+        named += [(module.url, module.place("url")) for algorithm in self.algorithms for module in algorithm.modules]
+        first: dict[str, str] = {}
+        for url, place in named:
+            if url and first.setdefault(os.path.basename(url), url) != url:
+                message = f"upstream Ianvs would run {first[os.path.basename(url)]} in place of {url}"
+                self.problems.upstream.add(place, f"{message}: it knows a file by its name alone; rename one of them")
 
     def _columns(self) -> Columns:
         metrics = [metric.name for metric in self.env.metrics if metric.function is not None] if self.env else []

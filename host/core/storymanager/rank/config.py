@@ -113,8 +113,8 @@ class _Reader:
         }
         entries = self.doc.mapping(value, path, dict.fromkeys(_CHOICES, list), self.problems)
         if missing := [kind for kind in _CHOICES if kind not in entries]:
-            message = f"selected_dataitem names no {' and no '.join(missing)}: it refuses that after all rows are answered"
-            self.problems.upstream.add(self.doc.place(*path), message)
+            message = f"selected_dataitem names no {' and no '.join(missing)}"
+            self.problems.fails_upstream(self.doc.place(*path), message)
         for kind, names in entries.items():
             if not names:
                 self.problems.add(self.doc.place(*path, kind), f'{kind} is empty; ["all"] selects all')

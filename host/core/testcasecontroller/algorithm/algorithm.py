@@ -83,6 +83,9 @@ class Algorithm:
             given.append(module.type)
         needed = required_modules(mining_mode) if mining_mode else ()
         missing = [name for name in needed if name not in given]
+        if mining_mode == MiningMode.SELF_DESIGN.value and ModuleType.HARD_EXAMPLE_MINING.value not in given:
+            message = f"it asks for a module of type {ModuleType.HARD_EXAMPLE_MINING.value} in every mode"
+            problems.fails_upstream(self.doc.place("algorithm", "modules"), message)
         # A module whose type is not even readable has its own message already.
         if missing and "" not in given:
             message = f"mode {mining_mode} needs a module of type {' and '.join(missing)} in algorithm {self.name}"

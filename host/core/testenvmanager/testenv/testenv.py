@@ -48,6 +48,8 @@ class TestEnv:
         if "dataset" in entries:
             env.dataset = Dataset.parse(doc, (*path, "dataset"), entries["dataset"], problems)
         env.mining_mode = entries.get("hard_example_mining_mode", env.mining_mode)
+        if "on_malformed_row" in entries:
+            problems.upstream.add(doc.place(*path, "on_malformed_row"), "upstream Ianvs ignores on_malformed_row")
         env.on_malformed_row = entries.get("on_malformed_row", env.on_malformed_row)
         if entries.get("incremental_rounds", 2) < 2:
             problems.add(doc.place(*path, "incremental_rounds"), "incremental_rounds must be 2 or more")
@@ -94,6 +96,6 @@ class TestEnv:
                 metric.function = function
                 message = f"the key 'url' is missing: {metric.name!r} is taken from {url}"
                 problems.warn(place, message)
-                problems.upstream.add(place, f"the metric {metric.name!r} has no url")
+                problems.fails_upstream(place, f"the metric {metric.name!r} has no url")
                 return
         problems.add(place, f"the key 'url' is missing: in which file is the metric {metric.name!r}?")

@@ -12,6 +12,7 @@ from core.common.constant import ModuleType, words
 from core.common.document import Document, describe, find_file, missing_file
 from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint
 from core.common.plugins import resolve_alias
+from core.testcasecontroller.algorithm.module.upstream import would_fail
 from core.testcasecontroller.generation_assistant import get_full_combinations
 from sedna.common.class_factory import ClassFactory, ClassType
 from sedna.common.utils import copy_tree
@@ -111,7 +112,8 @@ class ModuleConfig:
     def _other_hyperparameters(self, urls: list[Any], path: tuple[Any, ...], problems: Problems) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for i, url in enumerate(urls):
-            file = find_file(url, self.doc) if isinstance(url, str) else None
+            place = self.doc.place(*path, i)
+            file = find_file(url, self.doc, place, problems) if isinstance(url, str) else None
             if file is None:
                 problems.add(self.doc.place(*path, i), missing_file(str(url), self.doc))
                 continue
@@ -133,6 +135,8 @@ class ModuleConfig:
         self.target = resolve_alias(kind, self.name, self.url, self.doc, self.path, problems)
         if self.target is not None:
             self._check_names(problems)
+            for message in would_fail(self.type, self.target):
+                problems.fails_upstream(self.place("name"), f"{self.type} {self.name}: {message}")
 
     def _resolve_built_in(self, kind: str, problems: Problems) -> None:
         import sedna.algorithms.hard_example_mining as built_in
