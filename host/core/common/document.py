@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,6 +28,9 @@ _TYPE_NAMES = {
 }
 
 
+_COMMAND = re.compile(r"# {2,}\S")
+
+
 class Document:
     """``data``: the file's content; ``place(*path)``: the ``file:line`` of what a path of keys and indices leads to."""
 
@@ -35,6 +39,7 @@ class Document:
         self._lines: dict[tuple[Any, ...], int] = {(): 1}
         content = read_bounded(file)
         try:
+            self._text = content.decode("utf-8", "replace").splitlines()
             self._check_bounds(content)
             self.data = self._parse(content)
         except yaml.MarkedYAMLError as error:
@@ -92,6 +97,19 @@ class Document:
 
     def place(self, *path: Any) -> str:
         return f"{self.file}:{self.line(*path)}"
+
+    def commands(self, *path: Any) -> list[str]:
+        """The commands that the comment right above a key names, on lines of their own and indented:
+        ``#   specdec data prepare mmlu``.
+        """
+        found: list[str] = []
+        for line in reversed(self._text[: self.line(*path) - 1]):
+            comment = line.strip()
+            if not comment.startswith("#"):
+                break
+            if _COMMAND.match(comment):
+                found.insert(0, comment[1:].strip())
+        return found
 
     def root(self, name: str, known: Iterable[str] = (), problems: Problems | None = None) -> dict[str, Any]:
         """The mapping under the file's top-level key. Ianvs looks at no other one: a further key that has (nearly) the

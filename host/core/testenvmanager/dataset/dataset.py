@@ -66,7 +66,9 @@ class Dataset:
         if wanted != get_file_format(dataset.url):
             problems.add(place, f"{dataset.key}: {dataset.url} cannot be read here; {_SUPPORTED}")
         elif found is None:
-            problems.add(place, missing_file(dataset.url, doc))
+            made = doc.commands(*path, dataset.key)
+            by = f". It is made there by: {'; '.join(made)}" if made else ""
+            problems.add(place, missing_file(dataset.url, doc) + by)
         else:
             dataset.file = found
             rows = os.path.join(os.path.dirname(found), "data.jsonl")
