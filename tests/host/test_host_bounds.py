@@ -45,9 +45,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("file", "text", "message"), CASES)
-def test_an_absurd_yaml_file(
-    job: Job, capfd: pytest.CaptureFixture[str], file: str, text: str, message: str
-) -> None:
+def test_an_absurd_yaml_file(job: Job, capfd: pytest.CaptureFixture[str], file: str, text: str, message: str) -> None:
     job.hyperparameters(0, other_hyperparameters=["more.yaml"])
     job.write("more.yaml", {"seed": 1})
     job.save()
@@ -71,10 +69,7 @@ def test_a_grid_that_nobody_can_run(job: Job, capfd: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize(
     "row",
-    [
-        '{"question": ' + "[" * depth + '"x"' + "]" * depth + ', "answer": "A"}'
-        for depth in (101, 900, 3_000, 100_000)
-    ]
+    ['{"question": ' + "[" * depth + '"x"' + "]" * depth + ', "answer": "A"}' for depth in (101, 900, 3_000, 100_000)]
     + ['{"question": "q", "answer": ' + '{"a": ' * 500 + "1" + "}" * 500 + "}"],
 )
 def test_a_row_that_is_nested_too_deeply(job: Job, capfd: pytest.CaptureFixture[str], row: str) -> None:

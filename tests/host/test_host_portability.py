@@ -23,7 +23,7 @@ def portable(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 
 def upstream(job: Job, capfd: pytest.CaptureFixture[str], file: str = "") -> list[str]:
-    assert main(["check", "-f", job.save() if not file else file]) == 0
+    assert main(["check", "-f", file if file else job.save()]) == 0
     told = [line for line in capfd.readouterr().err.splitlines() if "upstream" in line]
     assert all(line.startswith("ianvs: warning: ") for line in told)
     return told

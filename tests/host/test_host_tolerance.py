@@ -45,7 +45,9 @@ TOLERATED: list[tuple[str, Change, str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "file", "text", "message"), [t[1:] for t in TOLERATED], ids=[t[0] for t in TOLERATED])
+@pytest.mark.parametrize(
+    ("change", "file", "text", "message"), [t[1:] for t in TOLERATED], ids=[t[0] for t in TOLERATED]
+)
 def test_what_upstream_tolerates_is_a_warning(
     job: Job, capfd: pytest.CaptureFixture[str], change: Change, file: str, text: str, message: str
 ) -> None:
@@ -83,7 +85,9 @@ def test_a_metric_without_url_that_no_file_defines(job: Job, capfd: pytest.Captu
 
 @pytest.mark.parametrize("names", [("Accuracy",), ("url", "Edge Ratio", "algorithm"), ("edgemodel-seed", "algorithm")])
 @pytest.mark.parametrize("save_mode", ["selected_and_all", "selected_only"])
-def test_selected_output_columns(job: Job, capfd: pytest.CaptureFixture[str], names: tuple[str, ...], save_mode: str) -> None:
+def test_selected_output_columns(
+    job: Job, capfd: pytest.CaptureFixture[str], names: tuple[str, ...], save_mode: str
+) -> None:
     job.hyperparameters(0, seed=[1, 2])
     job.job["rank"].update(selected_output_columns=list(names), save_mode=save_mode)
     for _ in range(2):

@@ -43,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_surroundings()
         job = BenchmarkingJob(options.benchmarking_config_file)
+        if options.command == "check":
+            job.build_routers()
         tell("warning: ", job.problems.warnings.lines())
         job.check_workspace()
         if options.command == "check":

@@ -1,5 +1,6 @@
-"""How much a configuration file may hold. A file of a few hundred bytes can stand for more than any machine has (aliases
-of aliases), or be nested deeper than a parser can follow, so it is looked through before anything is made of it.
+"""How much a configuration file may hold. A file of a few hundred bytes can stand for more than any machine has
+(aliases of aliases), or be nested deeper than a parser can follow, so it is
+looked through before anything is made of it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def check_bounds(file: str, loader: Any) -> None:
         event = loader.get_event()
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
-            total += sizes.get(event.anchor, 1)
+            total += sizes.get(str(event.anchor), 1)
         elif isinstance(event, yaml.ScalarEvent):
             total += 1
             _check_scalar(file, line, event)
@@ -59,7 +60,7 @@ def check_bounds(file: str, loader: Any) -> None:
                 raise ConfigError([f"{file}:{line}: nested more than {DEEPEST} levels deep"])
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_counts.pop()
-            if anchor:
+            if anchor is not None:
                 sizes[anchor] = total - before
         if total > MOST_ENTRIES:
             kind = ", with what its aliases stand for" if sizes else ""

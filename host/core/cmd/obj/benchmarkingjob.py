@@ -21,6 +21,7 @@ from core.storymanager.story import Story
 from core.testcasecontroller.algorithm import Algorithm
 from core.testcasecontroller.algorithm.algorithm import MODE_KEY, misplaced_mode
 from core.testcasecontroller.testcase import Runner, TestCase
+from core.testcasecontroller.testcase.testcase import plugin_environment
 from core.testcasecontroller.testcasecontroller import TestCaseController
 from core.testenvmanager.testenv import TestEnv
 
@@ -154,6 +155,13 @@ class BenchmarkingJob:
         again = f", {self.run_config.repeats} repeats" if self.run_config.repeats > 1 else ""
         cases, metrics = plural(len(self.test_cases), "test case"), plural(len(self.env.metrics), "metric")
         return f"{cases}{again}, {plural(len(dataset), 'row')}{left_out}, {metrics}"
+
+    def build_routers(self) -> None:
+        """ConfigError if a router's constructor refuses its hyperparameters. It runs the plugins' code."""
+        with plugin_environment():
+            for algorithm in self.algorithms:
+                algorithm.build_routers(self.problems)
+        self.problems.raise_if_any()
 
     def check_workspace(self) -> None:
         """WorkspaceError if results could not be written. Nothing is made for it."""

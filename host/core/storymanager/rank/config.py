@@ -80,7 +80,9 @@ class _Reader:
         if nearest(mode, (_MODE,)):
             self.problems.add(place, f"mode must be {_MODE}, got {describe(mode)}. Did you mean {_MODE!r}?")
         else:
-            message = f"the mode {short(mode)} is not known: the table is printed as with {_MODE}; upstream Ianvs prints"
+            message = (
+                f"the mode {short(mode)} is not known: the table is printed as with {_MODE}; upstream Ianvs prints"
+            )
             self.problems.warn(place, f"{message} none")
 
     def _read_sort(self, item: Any, i: int) -> None:
@@ -149,5 +151,7 @@ class _Reader:
             elif name == "rank":
                 self.problems.add(place, "rank is always the first column; leave it out of selected_output_columns")
             elif not self.unsure or not isinstance(name, str):
-                message = f"selected_output_columns names {short(name)}, which is no column of the selected leaderboard."
+                message = (
+                    f"selected_output_columns names {short(name)}, which is no column of the selected leaderboard."
+                )
                 self.problems.add(place, message + hint(name, header, "Columns"))

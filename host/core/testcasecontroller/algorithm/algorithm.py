@@ -58,7 +58,9 @@ class Algorithm:
         if "modules" in entries:
             algorithm._check_types(mining_mode, problems)
         if (count := math.prod(len(module.combinations) for module in algorithm.modules)) > MOST_TEST_CASES:
-            message = f"{count:,} combinations of the modules' hyperparameters: more than {MOST_TEST_CASES:,} are not run"
+            message = (
+                f"{count:,} combinations of the modules' hyperparameters: more than {MOST_TEST_CASES:,} are not run"
+            )
             problems.add(doc.place(*path, "modules"), message)
         return algorithm
 
@@ -99,8 +101,18 @@ class Algorithm:
             entries = self.doc.mapping(value, path, {"name": str, "url": str}, problems, required=("name", "url"))
             if "url" in entries:
                 import_plugin(entries["url"], self.doc, path, problems)
+        faults = len(problems.errors)
         for module in self.modules:
             module.resolve(problems)
+        if len(problems.errors) == faults:
+            for modules in self.test_cases():
+                for module in self.modules:
+                    module.check_beside(modules, problems)
+
+    def build_routers(self, problems: Problems) -> None:
+        """Build the routers once, for ``ianvs check``."""
+        for module in self.modules:
+            module.build_router(problems)
 
     def test_cases(self) -> list[dict[str, Module]]:
         """All combinations of the modules' hyperparameters, the last module's varying fastest."""

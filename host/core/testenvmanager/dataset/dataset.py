@@ -59,7 +59,10 @@ class Dataset:
                 problems.add(doc.place(*path), f"the test data is missing: {_SUPPORTED}")
             return dataset
         dataset.url = entries[dataset.key]
-        place, found = doc.place(*path, dataset.key), find_file(dataset.url, doc, doc.place(*path, dataset.key), problems)
+        place, found = (
+            doc.place(*path, dataset.key),
+            find_file(dataset.url, doc, doc.place(*path, dataset.key), problems),
+        )
         wanted = {"test_data": DatasetFormat.JSONL.value, "test_data_info": DatasetFormat.JSONFORLLM.value}.get(
             dataset.key
         )

@@ -43,7 +43,9 @@ class TestEnv:
     def parse(cls, doc: Document, problems: Problems) -> TestEnv:
         """Read a test environment file; what is wrong with it goes to ``problems``."""
         path = ("testenv",)
-        entries = doc.mapping(doc.root("testenv", _KNOWN, problems), path, _KNOWN, problems, required=("dataset", "metrics"))
+        entries = doc.mapping(
+            doc.root("testenv", _KNOWN, problems), path, _KNOWN, problems, required=("dataset", "metrics")
+        )
         env = cls(doc, Dataset(doc))
         if "dataset" in entries:
             env.dataset = Dataset.parse(doc, (*path, "dataset"), entries["dataset"], problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -172,14 +173,41 @@ class ModuleConfig:
             if name not in given and not (self.name == ORACLE and name in INJECTED):
                 problems.add(self.place(), f"{self.type} {self.name} needs the hyperparameter {name!r}")
         check = getattr(self.target, "check_hyperparameters", None)
-        if not callable(check):
+        if callable(check):
+            for point in self.combinations:
+                self._try(check, problems, copy_tree(point))
+
+    def check_beside(self, modules: dict[str, Module], problems: Problems) -> None:
+        """Let the class check its hyperparameters beside the other modules of a test case, if it has a
+        ``check_test_case``.
+        """
+        check = getattr(self.target, "check_test_case", None)
+        if callable(check):
+            others = {kind: (module.target, copy_tree(module.hyperparameters)) for kind, module in modules.items()}
+            self._try(check, problems, copy_tree(modules[self.type].hyperparameters), others)
+
+    def build_router(self, problems: Problems) -> None:
+        """Build a router with each of its combinations and clean it up: what its constructor refuses is known then. One
+        that needs the models, or whose class says ``built_by_check = False``, is not built.
+        """
+        if self.type != ModuleType.HARD_EXAMPLE_MINING.value or self.name == ORACLE:
             return
-        for point in self.combinations:
-            try:
-                check(copy_tree(point))
-            except PLUGIN_ERRORS as error:
-                key = getattr(error, "key", None)
-                problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(error)}")
+        if getattr(self.target, "built_by_check", True):
+            for point in self.combinations:
+                self._try(self._build, problems, copy_tree(point))
+
+    def _build(self, point: dict[str, Any]) -> None:
+        router = self.target(**point)
+        if hasattr(router, "cleanup"):
+            router.cleanup()
+
+    def _try(self, check: Callable[..., object], problems: Problems, *given: Any) -> None:
+        """What the plugin's code raises becomes a problem, at the hyperparameter that the exception has as ``key``."""
+        try:
+            check(*given)
+        except PLUGIN_ERRORS as error:
+            key = getattr(error, "key", None)
+            problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(error)}")
 
 
 def _parameters(target: Any) -> tuple[list[str], list[str], bool]:

@@ -35,11 +35,13 @@ def _edge(target: type) -> Iterator[str]:
     if first not in ("data", None):
         yield f"predict() is called with the keyword data, its first parameter is {first}: rename it"
     if torch and _not_taken(target, "predict", ("mining_mode",)):
-        yield f"with {FRAMEWORK} TORCH, predict() is called with mining_mode as well, which it does not take: add **kwargs"
+        how = f"with {FRAMEWORK} TORCH, predict() is called with mining_mode as well"
+        yield f"{how}, which it does not take: add **kwargs"
     if not torch and hasattr(target, "load") and _not_taken(target, "load", ("model_url",)):
         yield "load() is called with model_url, which it does not take: add **kwargs"
     if FRAMEWORK not in os.environ and FRAMEWORK not in text:
-        yield f"the environment variable {FRAMEWORK} is set nowhere, and TensorFlow would be looked for: set it to TORCH"
+        message = "is set nowhere, and TensorFlow would be looked for: set it to TORCH"
+        yield f"the environment variable {FRAMEWORK} {message}"
     if not any(name in os.environ for name in _PATH_VARIABLES) and PATH not in text:
         message = "is set nowhere: the edge model must set it to a path that exists, or to a name like org/model"
         yield f"the environment variable {PATH} {message}"
