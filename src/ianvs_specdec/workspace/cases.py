@@ -227,6 +227,8 @@ def _read_job(job: Path, workspace: Workspace) -> None:
             case.config = upstream.config_of(row, found[number], theirs[found[number]])
             folders.pop((found[number].parent.name, found[number].name), None)
         workspace.cases.append(case)
+    if found:
+        workspace.notes.append(f"{name} was run under {upstream.HOST}, which tells nothing of the environment")
     for key, folder in folders.items():
         case = _case(name, *key, folder, {})
         if on_board:
@@ -254,7 +256,6 @@ def _case(job: str, algorithm: str, identifier: str, folder: Path | None, rank: 
         return case
     if folder.name.startswith("upstream-"):
         case.config = _read_mapping(folder / CONFIG, yaml.safe_load, case.notes)
-        case.notes.append(f"run under {upstream.HOST}: there is no environment.json")
         return case
     case.config = _read_mapping(folder / CONFIG, yaml.safe_load, case.notes)
     case.environment = _read_mapping(folder / ENVIRONMENT, json.loads, case.notes)
