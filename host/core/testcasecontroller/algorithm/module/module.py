@@ -202,12 +202,17 @@ class ModuleConfig:
             router.cleanup()
 
     def _try(self, check: Callable[..., object], problems: Problems, *given: Any) -> None:
-        """What the plugin's code raises becomes a problem, at the hyperparameter that the exception has as ``key``."""
+        """What the plugin's code raises becomes a problem, at the hyperparameter that it is about."""
         try:
             check(*given)
         except PLUGIN_ERRORS as error:
-            key = getattr(error, "key", None)
+            key = getattr(error, "key", None) or self._blamed(str(error))
             problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(error)}")
+
+    def _blamed(self, message: str) -> str | None:
+        """The hyperparameter that a message is about: the one that it names, or the only one there is."""
+        named = [name for name in self.places if name in message] or list(self.places)
+        return named[0] if len(named) == 1 else None
 
 
 def _parameters(target: Any) -> tuple[list[str], list[str], bool]:
