@@ -1,4 +1,4 @@
-"""Two jobs in the shape of upstream's examples: same keys, class names, folders and ways to import; no model in them."""
+"""Two jobs in the shape of upstream's examples: the same keys, class names, folders and imports; no model in them."""
 
 from __future__ import annotations
 
