@@ -26,9 +26,7 @@ SAME = ("Accuracy", "Edge Ratio", "Lossless", "Queries", "Cloud Cost", "Edge Com
 def upstream() -> str:
     python = os.environ.get("IANVS_UPSTREAM_PYTHON", "")
     if not python:
-        pytest.skip(
-            "IANVS_UPSTREAM_PYTHON does not name a Python that has upstream Ianvs (see docs/upstream.md)"
-        )
+        pytest.skip("IANVS_UPSTREAM_PYTHON does not name a Python that has upstream Ianvs (see docs/upstream.md)")
     return python
 
 

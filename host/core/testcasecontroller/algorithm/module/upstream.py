@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 PATH = "model_path"
@@ -31,7 +31,7 @@ def would_fail(kind: str, target: Any) -> Iterator[str]:
 def _edge(target: type) -> Iterator[str]:
     text = _source(target)
     torch = os.environ.get(FRAMEWORK, "").upper() == "TORCH" or '"TORCH"' in text or "'TORCH'" in text
-    first = _first_parameter(target.predict)  # type: ignore[attr-defined]
+    first = _first_parameter(getattr(target, "predict", None))
     if first not in ("data", None):
         yield f"predict() is called with the keyword data, its first parameter is {first}: rename it"
     if torch and _not_taken(target, "predict", ("mining_mode",)):
@@ -56,7 +56,7 @@ def _not_taken(target: type, method: str, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name not in known]
 
 
-def _first_parameter(method: Callable[..., Any]) -> str | None:
+def _first_parameter(method: Any) -> str | None:
     """The name of what the method takes first after ``self``; None where that is not a plain parameter."""
     parameters = [p for p in _parameters(method) or [] if p.name != "self"]
     if not parameters or parameters[0].kind is not parameters[0].POSITIONAL_OR_KEYWORD:
