@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.reporting.collect import collect
-from tests.host.upstream_examples import write_routing_example
+from tests.host.upstream_routing import write_routing_example
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = Path("examples") / "cloud-edge-speculative-decoding"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from core.cmd.benchmarking import main
-from tests.host.upstream_examples import write_decoding_example, write_routing_example
+from tests.host.upstream_decoding import write_decoding_example
+from tests.host.upstream_routing import write_routing_example
 
 
 @pytest.fixture(autouse=True)
