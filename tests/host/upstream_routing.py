@@ -1,4 +1,4 @@
-"""A job in the shape of upstream's cloud-edge LLM example: the same keys, class names, folders and imports; no model."""
+"""A job in the shape of upstream's cloud-edge LLM example: same keys, class names, folders and imports; no model."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a job file asks for and upstream Ianvs does not do. Upstream says nothing of it and does not tell plugins the job,
-but the command line names the file.
+"""What a job file asks for and upstream Ianvs does not do. Upstream says nothing of it and does not tell plugins the
+job, but the command line names the file.
 """
 
 from __future__ import annotations
