@@ -37,6 +37,53 @@ def test_two_folders_with_a_file_of_the_same_name_run_their_own(job: Job) -> Non
     assert "helper" not in sys.modules
 
 
+@pytest.mark.parametrize(
+    ("imports", "call"),
+    [
+        ("import importlib", 'importlib.import_module("helper")'),
+        ("import importlib as il", 'il.import_module("helper")'),
+        ("import importlib.util\nassert importlib.util.find_spec('json')", 'importlib.import_module("helper")'),
+        ("from importlib import import_module", 'import_module("helper")'),
+        ("from importlib import resources, import_module", 'import_module(name="helper")'),
+        ("import importlib", 'importlib.import_module("parts.helper")'),
+        ("", '__import__("helper")'),
+    ],
+)
+def test_importlib_finds_siblings_of_its_own_folder(job: Job, imports: str, call: str) -> None:
+    for folder, letter in (("one", "A"), ("two", "B")):
+        body = model("EdgeModel", f"{{'prediction': {call}.LETTER}}")
+        job.plugin(f"{folder}/model.py", f"{imports}\nEARLY = {call}.LETTER\n" + textwrap.dedent(body))
+        job.plugin(f"{folder}/helper.py", f"LETTER = {letter!r}\n")
+        job.plugin(f"{folder}/parts/__init__.py", "")
+        job.plugin(f"{folder}/parts/helper.py", f"LETTER = {letter!r}\n")
+    job.modules[0]["url"] = "one/model.py"
+    others = [dict(module) for module in job.modules]
+    others[0]["url"] = "two/model.py"
+    job.add_algorithm("second", others)
+    assert job.run() == 0
+    assert {row["algorithm"]: row["Accuracy"] for row in job.leaderboard()} == {"routing": "100.0", "second": "0.0"}
+    assert "helper" not in sys.modules
+
+
+def test_importlib_still_imports_what_is_installed(job: Job) -> None:
+    job.plugin(
+        "algo/answers.py",
+        """
+        import importlib
+        import importlib.metadata
+        from importlib.util import find_spec
+        assert importlib.import_module("json.decoder").JSONDecoder
+        assert importlib.import_module(".decoder", package="json") is importlib.import_module("json.decoder")
+        assert importlib.metadata.version("numpy") and find_spec("numpy")
+        assert importlib.reload(importlib.import_module("this_one")).VALUE == 1
+        def answer(who, data):
+            return {"prediction": "A", "completion": ""}
+        """,
+    )
+    job.plugin("algo/this_one.py", "VALUE = 1\n")
+    assert job.run() == 0
+
+
 def test_a_siblings_name_wins_over_an_installed_packages_but_not_over_the_hosts(job: Job) -> None:
     job.plugin("algo/yaml.py", "OWN = True\n")
     job.plugin("algo/core.py", "raise ImportError('the host must be found')\n")

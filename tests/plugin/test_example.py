@@ -106,6 +106,36 @@ def test_the_files_fit_each_other() -> None:
     assert named == ROUTERS
 
 
+OWN_DATA = {
+    "benchmarkingjob_lifelong.yaml": "testenv_lifelong.yaml",
+    "benchmarkingjob_mmlu.yaml": "testenv_mmlu.yaml",
+    "benchmarkingjob_mt_bench.yaml": "testenv_mt_bench.yaml",
+}
+"""Jobs whose leaderboard is by the rounds or the subjects that only one data file has."""
+
+
+@pytest.mark.parametrize("data", ["mmlu", "mt_bench"])
+def test_a_job_on_data_of_the_users_says_what_makes_it(
+    data: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
+    folder = tmp_path / "examples" / EXAMPLE.name
+    ignored = shutil.ignore_patterns("__pycache__", f"{data}.jsonl", "*.safetensors")
+    shutil.copytree(EXAMPLE, folder, ignore=ignored)
+    monkeypatch.chdir(tmp_path)
+    job = folder / f"benchmarkingjob_{data}.yaml"
+    assert main(["check", "-f", str(job)]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"testenv_{data}.yaml:" in line
+    command = f"specdec data prepare {data} "
+    assert f"made there by: {command}" in line
+    out = f"--out ./examples/{EXAMPLE.name}/dataset/{data}.jsonl"
+    assert line.endswith(out)
+    assert f"#   {command}" in job.read_text()
+    named = yaml.safe_load(job.read_text())["benchmarkingjob"]
+    assert named["workspace"] == f"./workspace-{data.replace('_', '-')}"
+
+
 @pytest.mark.parametrize("environment", sorted(path.name for path in (EXAMPLE / "testenv").glob("*.yaml")))
 def test_every_job_runs_in_every_test_environment(
     environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -121,8 +151,7 @@ def test_every_job_runs_in_every_test_environment(
     for job in folder.glob("benchmarkingjob*.yaml"):
         text, count = re.subn(r"testenv/testenv\w*\.yaml\"", f'testenv/{environment}"', job.read_text())
         assert count == 1
-        if job.name == "benchmarkingjob_lifelong.yaml" and environment != "testenv_lifelong.yaml":
-            # Its leaderboard is by round, and rounds belong to a stream.
+        if environment != OWN_DATA.get(job.name, environment):
             continue
         job.write_text(text)
         assert main(["check", "-f", str(job)]) == 0, capsys.readouterr().err

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from core.__version__ import __version__
@@ -47,8 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_surroundings()
         job = BenchmarkingJob(options.benchmarking_config_file)
+        if options.command == "check":
+            job.build_routers()
+        tell("warning: ", job.problems.warnings.lines())
         job.check_workspace()
         if options.command == "check":
+            tell("warning: ", job.problems.upstream.lines())
             print(f"{job.file} is in order: {job.describe()}")
             return OK
         run_id = uuid.uuid4().hex
@@ -65,9 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.debug:
             traceback.print_exc()
         code, problems = _told(error)
-        for problem in problems:
-            print(f"ianvs: {problem}", file=sys.stderr)
+        tell("warning: ", getattr(error, "warnings", ()))
+        tell("", problems)
         return code
+
+
+def tell(kind: str, messages: Iterable[str]) -> None:
+    """Print messages of one kind, a line each, on standard error."""
+    for message in messages:
+        print(f"ianvs: {kind}{message}", file=sys.stderr, flush=True)
 
 
 def _told(error: Exception) -> tuple[int, list[str]]:

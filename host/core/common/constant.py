@@ -19,6 +19,7 @@ class ParadigmType(Enum):
     """Paradigms that Ianvs knows; this host runs JOINT_INFERENCE."""
 
     SINGLE_TASK_LEARNING = "singletasklearning"
+    SINGLE_TASK_LEARNING_WITH_COMPRESSION = "singletasklearning_with_compression"
     INCREMENTAL_LEARNING = "incrementallearning"
     MULTIEDGE_INFERENCE = "multiedgeinference"
     LIFELONG_LEARNING = "lifelonglearning"
@@ -36,6 +37,17 @@ class ModuleType(Enum):
     HARD_EXAMPLE_MINING = "hard_example_mining"
     DRAFTER = "drafter"
     VERIFIER = "verifier"
+
+
+class SystemMetric(Enum):
+    """Metrics that Ianvs computes itself, without a file of the user's, in paradigms that this host does not run."""
+
+    SAMPLES_TRANSFER_RATIO = "samples_transfer_ratio"
+    FWT = "FWT"
+    BWT = "BWT"
+    TASK_AVG_ACC = "task_avg_acc"
+    MATRIX = "MATRIX"
+    FORGET_RATE = "forget_rate"
 
 
 class MiningMode(Enum):

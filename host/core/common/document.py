@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
+from core.common.bounds import check_bounds, read_bounded
 from core.common.errors import ConfigError, Problems, hint, nearest
 
 # libyaml is some twenty times faster; both loaders know only plain types.
@@ -25,18 +28,19 @@ _TYPE_NAMES = {
 }
 
 
+_COMMAND = re.compile(r"# {2,}\S")
+
+
 class Document:
     """``data``: the file's content; ``place(*path)``: the ``file:line`` of what a path of keys and indices leads to."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self._lines: dict[tuple[Any, ...], int] = {(): 1}
+        content = read_bounded(file)
         try:
-            with open(file, "rb") as stream:
-                content = stream.read()
-        except OSError as error:
-            raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
-        try:
+            self._text = content.decode("utf-8", "replace").splitlines()
+            self._check_bounds(content)
             self.data = self._parse(content)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -44,6 +48,13 @@ class Document:
             raise ConfigError([f"{file}:{line}: not valid YAML: {error.problem or error.context}"]) from error
         except (yaml.YAMLError, ValueError) as error:
             raise ConfigError([f"{file}:1: not valid YAML: {str(error).splitlines()[0]}"]) from error
+
+    def _check_bounds(self, content: bytes) -> None:
+        loader = _Loader(content)
+        try:
+            check_bounds(self.file, loader)
+        finally:
+            loader.dispose()
 
     def _parse(self, content: bytes) -> Any:
         loader = _Loader(content)
@@ -62,7 +73,10 @@ class Document:
         above = (*above, id(node))
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
-                name, line = getattr(key, "value", None), key.start_mark.line + 1
+                line = key.start_mark.line + 1
+                if not isinstance(key, yaml.ScalarNode):
+                    raise ConfigError([f"{self.file}:{line}: a key must be a name, not a list or a mapping"])
+                name = key.value
                 here = (*path, name)
                 if here in self._lines and name != "<<":
                     first = self._lines[here]
@@ -84,18 +98,36 @@ class Document:
     def place(self, *path: Any) -> str:
         return f"{self.file}:{self.line(*path)}"
 
-    def root(self, name: str) -> dict[str, Any]:
-        """The mapping under the file's only top-level key."""
+    def commands(self, *path: Any) -> list[str]:
+        """The commands that the comment right above a key names, on lines of their own and indented:
+        ``#   specdec data prepare mmlu``.
+        """
+        found: list[str] = []
+        for line in reversed(self._text[: self.line(*path) - 1]):
+            comment = line.strip()
+            if not comment.startswith("#"):
+                break
+            if _COMMAND.match(comment):
+                found.insert(0, comment[1:].strip())
+        return found
+
+    def root(self, name: str, known: Iterable[str] = (), problems: Problems | None = None) -> dict[str, Any]:
+        """The mapping under the file's top-level key. Ianvs looks at no other one: a further key that has (nearly) the
+        name of one that is ``known`` below it was not indented, any other is a warning.
+        """
         if not isinstance(self.data, dict) or not self.data:
             raise ConfigError([f"{self.file}:1: the file must begin with the key {name!r}"])
         if name not in self.data:
             key = str(next(iter(self.data)))
             raise ConfigError([f"{self.place(key)}: unknown key {key!r}; the file must begin with the key {name!r}"])
-        extra = [key for key in self.data if key != name]
-        if extra:
-            raise ConfigError(
-                [f"{self.place(extra[0])}: unknown key {extra[0]!r} beside {name!r}; indent it if it belongs there"]
-            )
+        for key in self.data:
+            if key == name:
+                continue
+            beside = f"unknown key {short(key)} beside {name!r}"
+            if nearest(key, known):
+                raise ConfigError([f"{self.place(key)}: {beside}; indent it if it belongs there"])
+            if problems:
+                problems.warn(self.place(key), f"{beside}: it has no effect")
         if not isinstance(self.data[name], dict):
             raise ConfigError([f"{self.place(name)}: {name} must be a mapping, got {describe(self.data[name])}"])
         return dict(self.data[name])
@@ -108,24 +140,38 @@ class Document:
         problems: Problems,
         required: tuple[str, ...] = (),
         elsewhere: dict[str, str] | None = None,
+        closed: bool = False,
     ) -> dict[str, Any]:
         """The entries of a mapping that are known and of the right kind; everything else goes to ``problems``.
 
-        ``elsewhere`` explains keys that belong to another place.
+        An unknown key that is probably a misspelt one is a fault. Any other is a warning, since upstream Ianvs ignores
+        it, unless the mapping is ``closed``: one that upstream does not know. ``elsewhere`` explains keys that belong
+        to another place.
         """
         what = str(path[-1]) if isinstance(path[-1], str) else f"{path[-2]} item {path[-1] + 1}"
         if not isinstance(value, dict):
             problems.add(self.place(*path), f"{what} must be a mapping, got {describe(value)}")
             return {}
+        unknown = [key for key in value if key not in known and key not in (elsewhere or ())]
+        if len(unknown) > MOST_UNKNOWN:
+            first, names = ", ".join(map(short, unknown[:3])), ", ".join(known)
+            problems.add(
+                self.place(*path, unknown[0]), f"{len(unknown)} unknown keys in {what}: {first}, ... Known: {names}"
+            )
+            return {}
         good, guessed = {}, set()
         for key, item in value.items():
-            rule = known.get(key)
+            rule = known.get(key) if isinstance(key, str) else None
             if elsewhere and key in elsewhere:
                 problems.add(self.place(*path, key), elsewhere[key])
             elif rule is None:
-                open_names = [name for name in known if name not in value]
-                guessed.add(nearest(key, open_names))
-                problems.add(self.place(*path, key), f"unknown key {key!r} in {what}.{hint(key, list(known))}")
+                guessed.add(nearest(key, [name for name in known if name not in value]))
+                if closed or (isinstance(key, str) and nearest(key, known)):
+                    message = f"unknown key {short(key)} in {what}.{hint(key, list(known))}"
+                    problems.add(self.place(*path, key), message)
+                else:
+                    message = f"unknown key in {what}, which has no effect: {short(key)}. Known: {', '.join(known)}"
+                    problems.warn(self.place(*path, key), message)
             elif fault := mismatch(item, rule):
                 problems.add(self.place(*path, key), f"{key} {fault}")
                 guessed.add(key)
@@ -137,14 +183,25 @@ class Document:
         return good
 
 
+MOST_UNKNOWN = 50
+"""Unknown keys of a mapping that are looked at one by one: with more of them, it is something else altogether."""
+SHOWN = 60
+"""Characters of a value or name that a message shows."""
+
+
+def short(value: Any) -> str:
+    """``repr``, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+
+
 def describe(value: Any) -> str:
     """``the string 'x'``, ``a list``, ``nothing``: how a message names a value of the wrong kind."""
     if value is None:
         return "nothing"
     if isinstance(value, (list, dict)):
         return _TYPE_NAMES[type(value)]
-    text = repr(value)
-    return f"the {'string' if isinstance(value, str) else 'value'} {text if len(text) <= 60 else text[:57] + '...'}"
+    return f"the {'string' if isinstance(value, str) else 'value'} {short(value)}"
 
 
 def mismatch(value: Any, rule: Rule) -> str:
@@ -161,11 +218,20 @@ def mismatch(value: Any, rule: Rule) -> str:
     return f"must be {_TYPE_NAMES[rule]}, got {describe(value)}"
 
 
-def find_file(url: str, doc: Document) -> str | None:
-    """Where a url of a YAML file leads: relative to the current directory, as in Ianvs, else to its folder."""
+def find_file(url: str, doc: Document, place: str = "", problems: Problems | None = None) -> str | None:
+    """Where a url of a YAML file leads: relative to the current directory, as in Ianvs, else to its folder. The latter
+    is told to ``problems``, since Ianvs does not look there.
+    """
     for candidate in (url, os.path.join(os.path.dirname(doc.file), url)):
-        if os.path.exists(candidate):
-            return candidate
+        try:
+            if not os.path.exists(candidate):
+                continue
+        except ValueError:  # a null byte
+            return None
+        if candidate != url and problems:
+            beside = f"{url} is found beside {os.path.basename(doc.file)} only, not in the current directory"
+            problems.fails_upstream(place, beside)
+        return candidate
     return None
 
 

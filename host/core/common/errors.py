@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import traceback
 from collections.abc import Iterable
@@ -15,11 +16,19 @@ PLUGIN_ERRORS = (Exception, SystemExit)
 """What a plugin's code may raise without ending the run: a library that calls ``sys.exit`` ends its test case only."""
 
 
-class ConfigError(Exception):
-    """The job cannot be run as it is written: exit code 2. ``problems``: one message per fault, each with its place."""
+MOST_TOLD = 50
+"""How many messages are told at once: more would only push the first one off the screen."""
+MOST_PLACES = 8
+"""How many further places of a message are named."""
 
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = list(problems)
+
+class ConfigError(Exception):
+    """The job cannot be run as it is written: exit code 2. ``problems``: one message per fault, each with its place;
+    ``warnings``: what else was noticed until then.
+    """
+
+    def __init__(self, problems: Iterable[str], warnings: Iterable[str] = ()) -> None:
+        self.problems, self.warnings = list(problems), list(warnings)
         super().__init__("\n".join(self.problems))
 
 
@@ -27,20 +36,57 @@ class WorkspaceError(Exception):
     """The results cannot be written: exit code 1, and the run ends, because no later test case would fare better."""
 
 
-class Problems:
-    """Collects faults, so that the user sees all of them at once instead of one per attempt."""
+class Told:
+    """Messages with their places. A message that holds in several places is told once, with all of them."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self._places: dict[str, list[str]] = {}
 
     def add(self, place: str, message: str) -> None:
-        line = f"{place}: {message}"
-        if line not in self.lines:
-            self.lines.append(line)
+        places = self._places.setdefault(message, [])
+        if place not in places[-1:]:
+            places.append(place)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def lines(self) -> list[str]:
+        """One line per message; of very many, the first, and how many more there are."""
+        told = [_line(message, places) for message, places in itertools.islice(self._places.items(), MOST_TOLD)]
+        more = len(self._places) - MOST_TOLD
+        return [*told, f"and {more} more of this kind"] if more > 0 else told
+
+
+def _line(message: str, places: list[str]) -> str:
+    first, *others = dict.fromkeys(places)
+    file = first.rpartition(":")[0]
+    shown = [place.removeprefix(f"{file}:") for place in others[:MOST_PLACES]]
+    more = f" and {len(others) - MOST_PLACES} more" if len(others) > MOST_PLACES else ""
+    return f"{first}: {message}" + (f" (also at {', '.join(shown)}{more})" if others else "")
+
+
+class Problems:
+    """Collects faults, so that the user sees all of them at once instead of one per attempt.
+
+    ``errors`` keep the job from being run, ``warnings`` do not. ``upstream``: what this host runs and upstream Ianvs
+    would refuse or ignore, which matters to those only who want to run the job there too.
+    """
+
+    def __init__(self) -> None:
+        self.errors, self.warnings, self.upstream = Told(), Told(), Told()
+
+    def add(self, place: str, message: str) -> None:
+        self.errors.add(place, message)
+
+    def warn(self, place: str, message: str) -> None:
+        self.warnings.add(place, message)
+
+    def fails_upstream(self, place: str, message: str) -> None:
+        self.upstream.add(place, f"upstream Ianvs would fail: {message}")
 
     def raise_if_any(self) -> None:
-        if self.lines:
-            raise ConfigError(self.lines)
+        if self.errors:
+            raise ConfigError(self.errors.lines(), self.warnings.lines())
 
 
 @dataclass(frozen=True)
@@ -66,11 +112,29 @@ class Failed(Exception):
         self.failure = failure
 
 
-def nearest(name: object, known: Iterable[str]) -> str | None:
+NEAR = 0.7
+"""From which similarity on, by difflib's ratio, a name was probably meant to be another one. Known names that only
+share a word, such as ``selected_dataitem`` and ``selected_output_columns``, are less alike.
+"""
+NEARER = 0.85
+"""The same for names that are made of the same few words, as the metrics' are: ``Edge Prompt Tokens`` was not meant to
+be ``Cloud Prompt Tokens``.
+"""
+SHORT_NAME, NEAR_SHORT = 5, 0.6
+"""Names of so few characters are near from here on: two letters that changed places are half of one."""
+LONGEST_NAME = 200
+"""Characters of a name that is compared with others: longer ones are no names."""
+
+
+def nearest(name: object, known: Iterable[str], similarity: float = NEAR) -> str | None:
     """The known name that ``name`` was probably meant to be; None if none is near."""
     lowered = {k.lower().replace("-", "_").replace(" ", "_"): k for k in known}
     wanted = str(name).lower().replace("-", "_").replace(" ", "_")
-    close = difflib.get_close_matches(wanted, lowered, n=1, cutoff=0.6)
+    if len(wanted) > LONGEST_NAME:
+        return None
+    if len(wanted) <= SHORT_NAME:
+        similarity = min(similarity, NEAR_SHORT)
+    close = difflib.get_close_matches(wanted, lowered, n=1, cutoff=similarity)
     return lowered[close[0]] if close else None
 
 

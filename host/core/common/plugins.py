@@ -6,7 +6,8 @@ Ianvs puts a plugin's folder in front of ``sys.path`` and imports the bare file 
 own ``models``.
 
 That works without touching the interpreter's import for anybody else: the modules of a plugin folder get a
-``__builtins__`` of their own, whose ``__import__`` looks into the folder first.
+``__builtins__`` of their own, whose ``__import__`` looks into the folder first. What it hands out as ``importlib``
+does the same in ``import_module``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
@@ -75,6 +77,14 @@ def _builtins_of(root: str) -> dict[str, Any]:
 
 def _import_for(root: str) -> Any:
     siblings: dict[str, bool] = {}
+    private_importlib = ModuleType("importlib", importlib.__doc__)
+
+    def import_module(name: str, package: str | None = None) -> ModuleType:
+        inside = not name.startswith(".") and is_sibling(name.partition(".")[0])
+        return importlib.import_module(f"{root}.{name}" if inside else name, package)
+
+    # What is not here, PEP 562 finds in the interpreter's own.
+    vars(private_importlib).update(import_module=import_module, __getattr__=partial(getattr, importlib))
 
     def is_sibling(head: str) -> bool:
         if head not in siblings:
@@ -92,12 +102,16 @@ def _import_for(root: str) -> Any:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        if level or not is_sibling(name.partition(".")[0]):
+        head = name.partition(".")[0]
+        if not level and head == "importlib" and (name == head or not fromlist):
+            builtins.__import__(name, globals, locals, fromlist or (), 0)
+            return private_importlib
+        if level or not is_sibling(head):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         if fromlist:
             return builtins.__import__(f"{root}.{name}", globals, locals, fromlist, 0)
         importlib.import_module(f"{root}.{name}")
-        return sys.modules[f"{root}.{name.partition('.')[0]}"]
+        return sys.modules[f"{root}.{head}"]
 
     return private_import
 
@@ -116,7 +130,8 @@ def _package_of(folder: str) -> str:
 
 def import_plugin(url: str, doc: Document, path: tuple[Any, ...], problems: Problems) -> str | None:
     """Import the plugin file that the key ``url`` at ``path`` names; its module name, or None and a problem."""
-    file, place = find_file(url, doc), doc.place(*path, "url")
+    place = doc.place(*path, "url")
+    file = find_file(url, doc, place, problems)
     if file is None:
         problems.add(place, missing_file(url, doc))
         return None

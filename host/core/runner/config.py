@@ -67,7 +67,7 @@ def _parse_runner(doc: Document, path: tuple[Any, ...], value: Any, problems: Pr
         value = {"name": value}
     # Null stands for the default where a key has none of its own kind.
     given = {key: item for key, item in value.items() if item is not None or key not in ("address", "workers")}
-    entries = doc.mapping(given, path, RayConfig.KINDS, problems, required=("name",))
+    entries = doc.mapping(given, path, RayConfig.KINDS, problems, required=("name",), closed=True)
     if entries.get("name") != "ray":
         for key in entries.keys() - {"name"}:
             problems.add(doc.place(*path, key), f"{key} is an option of runner ray, not of {entries.get('name')}")

@@ -18,6 +18,22 @@ from sedna.common.class_factory import ClassFactory, ClassType
 __all__ = ("BaseDataSource", "JSONMetaDataParse", "JsonlDataParse", "MalformedRow", "object_array")
 
 
+DEEPEST = 100
+"""Levels of objects and lists inside each other in a row: what goes through rows takes a call per level."""
+TOO_DEEP = "not usable JSON: nested too deeply"
+
+
+def nested_deeper(value: Any, levels: int) -> bool:
+    """Whether a tree of dicts and lists has more than so many levels."""
+    layer = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(levels):
+        if not layer:
+            return False
+        children = (item for one in layer for item in (one.values() if isinstance(one, dict) else one))
+        layer = [item for item in children if isinstance(item, (dict, list))]
+    return bool(layer)
+
+
 class MalformedRow(ValueError):
     """A row that cannot be used: ``place`` is its ``file:line``, ``reason`` what is wrong with it. ``first``: no row
     before it could, and it is no JSON object, so that the file is probably not of this format at all.
@@ -89,13 +105,15 @@ class _LinesParse(BaseDataSource):
                 row: Any = None
                 try:
                     row = json.loads(line.decode("utf-8"))
-                    reason = self._fault(row)
+                    reason = TOO_DEEP if nested_deeper(row, DEEPEST) else self._fault(row)
                 except UnicodeDecodeError as error:
                     reason = f"not UTF-8 text (byte {error.start + 1} of the line)"
                 except json.JSONDecodeError as error:
                     reason = f"not JSON: {error.msg} at column {error.colno}"
+                except ValueError as error:  # a number of thousands of digits
+                    reason = f"not usable JSON: {str(error).partition(';')[0]}"
                 except RecursionError:
-                    reason = "not usable JSON: nested too deeply"
+                    reason = TOO_DEEP
                 if reason:
                     fault(number, reason, number == 1 and not isinstance(row, dict))
                 else:
@@ -141,8 +159,10 @@ class JSONMetaDataParse(_LinesParse):
         with open(file, "rb") as stream:
             try:
                 described = json.loads(stream.read().decode("utf-8-sig"))
-            except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            except ValueError as error:  # UTF-8, JSON, or a number of thousands of digits
                 raise MalformedRow(f"{file}:{getattr(error, 'lineno', 1)}", f"not JSON: {error}") from error
+            except RecursionError as error:
+                raise MalformedRow(f"{file}:1", TOO_DEEP) from error
         missing = [key for key in self.described if not isinstance(described, dict) or key not in described]
         if missing:
             raise MalformedRow(f"{file}:1", f"the key {', '.join(map(repr, missing))} is missing")

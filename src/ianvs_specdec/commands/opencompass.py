@@ -39,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
     several_jobs = len({case.job for case in workspace.cases}) > 1
     written = 0
     for case in workspace.cases:
+        if case.folder is None:
+            continue
         model = "-".join([*([case.job] if several_jobs else []), case.algorithm, case.id])
         for name, predictions in sorted(predictions_of(case, _dataset(workspace, case)).items()):
             path = options.out / "predictions" / model / f"{name}.json"

@@ -38,7 +38,12 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.reporting.page import to_html, to_json
 
     document = collect(options.workspace, options.queries)
-    write_atomically(out, to_html(document))
+    page = to_html(document)
+    try:
+        write_atomically(out, page)
+    except OSError as error:
+        advice = "" if options.out else "; --out FILE.html writes the page elsewhere"
+        raise UserError(f"cannot write {out}: {error.strerror or error}{advice}") from error
     if options.json:
         write_atomically(options.json, to_json(document) + "\n")
     if options.csv:

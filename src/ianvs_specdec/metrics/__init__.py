@@ -12,6 +12,7 @@ from ianvs_specdec.metrics.judge import all_turn_scores
 from ianvs_specdec.metrics.rounds import all_rounds
 from ianvs_specdec.metrics.routing import all_router_quality
 from ianvs_specdec.metrics.table import Table
+from ianvs_specdec.workspace import upstream
 
 Metric = Callable[[Sequence[Any], Sequence[Any]], float]
 
@@ -23,6 +24,7 @@ def rounded(value: float) -> float:
 
 def _metric(name: str, column: Callable[[Table], float]) -> Metric:
     def metric(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
+        upstream.keep(y_true, y_pred)
         return rounded(column(Table.of(y_true, y_pred)))
 
     metric.__name__ = metric.__qualname__ = name

@@ -21,6 +21,7 @@ from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.cut_prompts import CutPrompts
+from ianvs_specdec.plugin.ignored import tell_ignored
 from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
@@ -307,6 +308,7 @@ class EdgeModel(RoutedModel):
 
     def load(self, **kwargs: Any) -> None:
         """Called by Ianvs once per test case. Looks at the model's files; the weights wait until they are needed."""
+        tell_ignored()
         self._open()
 
     def predict(self, data: Any, **kwargs: Any) -> Response:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ianvs_specdec.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routers.base import Router
+    from ianvs_specdec.routers.base import Modules, Router
 
 ROUTERS = {
     "EdgeOnly": "ianvs_specdec.routers.edge_only",
@@ -42,6 +42,12 @@ def check_router(value: Any) -> None:
     """Raise UserError if ``value`` cannot be given to ``build_router``. Loads nothing."""
     kind, hyperparameters = _parse(value)
     kind.check_hyperparameters(hyperparameters)
+
+
+def check_router_beside(value: Any, modules: Modules) -> None:
+    """Raise UserError if that router cannot work beside the other modules of a test case. Loads nothing."""
+    kind, hyperparameters = _parse(value)
+    kind.check_test_case(hyperparameters, modules)
 
 
 def build_router(value: Any) -> Router:

@@ -20,6 +20,9 @@ from ianvs_specdec.types import Query
 SHOWN = 60
 """Characters of a value or a question that a message shows."""
 
+Modules = Mapping[str, tuple[Any, Mapping[str, Any]]]
+"""Module type -> its class and hyperparameters."""
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -48,6 +51,14 @@ class Router(ABC):
     """
 
     timed: ClassVar[bool] = True
+    built_by_check: ClassVar[bool] = False
+    """Whether `ianvs check` builds it, to see what its constructor says. The routers of this package check their
+    hyperparameters without being built, which may take loading a model."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        shipped = (base for base in cls.__mro__ if base is not Router)
+        cls.built_by_check = not any(base.__module__.startswith(f"{__package__}.") for base in shipped)
 
     def __init__(self, threshold: float = 0.5) -> None:
         self.threshold = number("threshold", threshold, low=0.0, high=1.0)
@@ -61,6 +72,12 @@ class Router(ABC):
         cls.check(given)
         if given.get("threshold") is not None:
             number("threshold", given["threshold"], low=0.0, high=1.0)
+
+    @classmethod  # noqa: B027 (most routers get along with any other module)
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        """Raise UserError, with the ``key`` at fault, if the router cannot work beside the other ``modules`` of a test
+        case. Loads no model.
+        """
 
     @staticmethod  # noqa: B027 (many routers have nothing of their own to check)
     def check(given: Mapping[str, Any]) -> None:

@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.learned.doubt import Doubt
 from ianvs_specdec.plugin import edge_first
-from ianvs_specdec.routers import build_router, check_router
+from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.routers import router as router_named
-from ianvs_specdec.routers.base import Decision, Router
+from ianvs_specdec.routers.base import Decision, Modules, Router
 from ianvs_specdec.routers.composed import ConstrainedRouter
-from ianvs_specdec.routers.signals import SIGNALS
+from ianvs_specdec.routers.signals import SIGNALS, check_edge
 from ianvs_specdec.types import Query
 
 PRIOR = "router"
@@ -62,6 +63,16 @@ class CascadeRouter(Router):
         if router is not None:
             check_router(router)
             _check_prior(router_named(router if isinstance(router, str) else router["name"]))
+
+    @classmethod
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        router = hyperparameters.get("router")
+        if router is not None:
+            check_router_beside(router, modules)
+        kind, settings = modules.get("edgemodel", (None, {}))
+        if isinstance(kind, type) and issubclass(kind, EdgeModel):
+            doubt = _doubt(hyperparameters.get("signal"), hyperparameters.get("calibration"), router)
+            check_edge(doubt.signals, settings)
 
     def score(self, query: Query) -> float:
         raise UserError("CascadeRouter needs the edge's answer: give it the row or the response, not the query alone")

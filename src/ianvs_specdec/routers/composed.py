@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ianvs_specdec.routers import build_router, check_router
-from ianvs_specdec.routers.base import Decision, Router
+from ianvs_specdec.routers import build_router, check_router, check_router_beside
+from ianvs_specdec.routers.base import Decision, Modules, Router
 from ianvs_specdec.types import Query
 
 PRIVATE = "private"
@@ -40,6 +40,10 @@ class ConstrainedRouter(Router):
     def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
         check_router(hyperparameters.get("router", "RandomRouter"))
         super().check_hyperparameters(hyperparameters)
+
+    @classmethod
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        check_router_beside(hyperparameters.get("router", "RandomRouter"), modules)
 
     def score(self, query: Query) -> float:
         """The score of the router inside."""

@@ -9,16 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ianvs_specdec.benchmarks.processor import DatasetProcessor
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
-from ianvs_specdec.routers.base import Decision, number
+from ianvs_specdec.routers.base import Decision, Modules, number
 from ianvs_specdec.routers.composed import PRIVATE, ConstrainedRouter, overrule
 from ianvs_specdec.routers.pace import Pace
 
 SIDES = ("edge", "cloud")
 TIMES = {"ttft": "time_to_first_token", "latency": "latency"}
 """What an objective may be about -> its name in a response's ``perf``."""
+
+NO_OBJECTIVE = "LatencyRouter needs an objective, its own or the dataset processor's: slo_ttft or slo_latency"
 
 STEP = 0.05
 """By how much, as a logarithm, what is expected of a side grows with each answer that misses the objective against
@@ -84,6 +87,16 @@ class LatencyRouter(ConstrainedRouter):
                 raise UserError(f"{name} must be more than 0 (seconds)", key=name)
         number("percentile", given["percentile"], low=0.5, high=0.999)
 
+    @classmethod
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        super().check_test_case(hyperparameters, modules)
+        kind, theirs = modules.get("dataset_processor", (None, {}))
+        # Rows of another processor may bring an objective that is not known here.
+        other = kind is not None and not (isinstance(kind, type) and issubclass(kind, DatasetProcessor))
+        own = [hyperparameters.get(f"slo_{name}") or theirs.get(f"slo_{name}") for name in TIMES]
+        if not other and not any(own):
+            raise UserError(NO_OBJECTIVE, key="slo_ttft")
+
     def decide(self, data: Any) -> Decision:
         decision = self.ask(data)
         if PRIVATE in decision.details:
@@ -92,10 +105,7 @@ class LatencyRouter(ConstrainedRouter):
         data = edge_first.waiting(data)
         slo = self._slo or _given(row_of(data))
         if not slo:
-            raise UserError(
-                "LatencyRouter needs an objective, its own or the dataset processor's: slo_ttft or slo_latency",
-                key="slo_ttft",
-            )
+            raise UserError(NO_OBJECTIVE, key="slo_ttft")
         wanted, other = ("cloud", "edge") if decision.hard else ("edge", "cloud")
         with self._mutex:
             excess = {side: self._excess(side, data, slo) for side in SIDES}

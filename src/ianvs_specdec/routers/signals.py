@@ -34,6 +34,8 @@ Triple = Sequence[float]
 
 EXTRACTED = ("choice", "number")
 """Scorers that look at a part of the answer."""
+NO_LOGPROBS = "looks at token probabilities: set logprobs: true in the settings of the edge model"
+NO_SAMPLES = "compares samples of the edge's answer: set samples: 2 or more in the settings of the edge model"
 _OPTION = re.compile(r"^[ \t(]{0,12}([A-J])[.):][ \t](.+)$", re.MULTILINE)
 
 
@@ -134,6 +136,15 @@ def _likeness(sample: Response, response: Response) -> float:
     if texts == others:
         return 100.0
     return likeness(texts, {"references": others}) or 0.0
+
+
+def check_edge(names: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Raise UserError if an edge model with these hyperparameters does not tell what one of the signals looks at."""
+    for name in names:
+        if name == "disagreement" and (settings.get("samples") or 1) < 2:
+            raise UserError(f"CascadeRouter's signal {name} {NO_SAMPLES}", key="signal")
+        if name in SIGNALS and name not in ("disagreement", "option_mismatch") and not settings.get("logprobs"):
+            raise UserError(f"CascadeRouter's signal {name} {NO_LOGPROBS}", key="signal")
 
 
 SIGNALS: Mapping[str, Callable[[Response], float]] = {

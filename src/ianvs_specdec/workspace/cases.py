@@ -17,6 +17,7 @@ from ianvs_specdec.plugin.edge_first import answer_of
 from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.storage.cells import unescaped
 from ianvs_specdec.types import Query
+from ianvs_specdec.workspace import upstream
 from ianvs_specdec.workspace.kept import KeptAnswers
 
 ANSWERS, CONFIG, ENVIRONMENT, REPEATS = "answers.jsonl", "config.yaml", "environment.json", "repeats.csv"
@@ -207,18 +208,28 @@ def _read_job(job: Path, workspace: Workspace) -> None:
     name, ranks = job.resolve().name, {}
     for file in RANKS:
         header, rows = _read_csv(job / "rank" / file, workspace.notes)
-        if header and not {"rank", "algorithm"} <= set(header):
+        # The selected one may hold any columns (selected_output_columns of the job).
+        if header and not {"rank", *(["algorithm"] if file == RANKS[0] else [])} <= set(header):
             workspace.notes.append(f"{job / 'rank' / file} is not a leaderboard of Ianvs and is left out")
             continue
         ranks[file] = [dict(zip(header, row, strict=False)) for row in rows]
         (workspace.headers if file == RANKS[0] else workspace.selected)[name] = header
-    on_board = ranks.get(RANKS[0]) or ranks.get(RANKS[1]) or []
+    selected = [row for row in ranks.get(RANKS[1], []) if "algorithm" in row]
+    on_board = ranks.get(RANKS[0]) or selected
     workspace.headers[name] = workspace.headers.get(name) or workspace.selected.get(name) or []
     folders = {(case.parent.name, case.name): case for case in _case_folders(job)}
-    for row in on_board:
+    theirs = _of_upstream(folders)
+    found = upstream.folders_of(on_board, theirs)
+    for number, row in enumerate(on_board):
         place = Path(row.get("url") or "").parts[-2:]
         key = (place[0], place[1]) if len(place) == 2 else (row["algorithm"], row["rank"])
-        workspace.cases.append(_case(name, *key, folders.pop(key, None), row))
+        case = _case(name, *key, folders.pop(key, None) or found.get(number), row)
+        if number in found:
+            case.config = upstream.config_of(row, found[number], theirs[found[number]])
+            folders.pop((found[number].parent.name, found[number].name), None)
+        workspace.cases.append(case)
+    if found:
+        workspace.notes.append(f"{name} was run under {upstream.HOST}, which tells nothing of the environment")
     for key, folder in folders.items():
         case = _case(name, *key, folder, {})
         if on_board:
@@ -226,10 +237,26 @@ def _read_job(job: Path, workspace: Workspace) -> None:
         workspace.cases.append(case)
 
 
+def _of_upstream(folders: Mapping[tuple[str, str], Path]) -> dict[Path, dict[str, Any]]:
+    """The folders that our plugin wrote under upstream Ianvs, with what their ``config.yaml`` says."""
+    found: dict[Path, dict[str, Any]] = {}
+    for folder in folders.values():
+        if folder.name.startswith("upstream-"):
+            config = _read_mapping(folder / CONFIG, yaml.safe_load, [])
+            if all(isinstance(config.get(key), str) for key in ("algorithm", "finished", "dataset")) and isinstance(
+                config.get("models"), dict
+            ):
+                found[folder] = config
+    return found
+
+
 def _case(job: str, algorithm: str, identifier: str, folder: Path | None, rank: dict[str, str]) -> Case:
     case = Case(job, algorithm, identifier, folder, rank)
     if folder is None:
         case.notes.append("its folder is not in the workspace: the leaderboard's row is all there is")
+        return case
+    if folder.name.startswith("upstream-"):
+        case.config = _read_mapping(folder / CONFIG, yaml.safe_load, case.notes)
         return case
     case.config = _read_mapping(folder / CONFIG, yaml.safe_load, case.notes)
     case.environment = _read_mapping(folder / ENVIRONMENT, json.loads, case.notes)

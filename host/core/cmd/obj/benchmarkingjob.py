@@ -8,7 +8,7 @@ from typing import Any
 
 from core.common.constant import TestObjectType, words
 from core.common.document import Document, find_file, missing_file
-from core.common.errors import ConfigError, Problems
+from core.common.errors import ConfigError, Problems, nearest
 from core.common.files import check_writable
 from core.common.utils import plural
 from core.runner.config import RunConfig
@@ -19,20 +19,23 @@ from core.storymanager.rank.config import RankConfig
 from core.storymanager.repeats import check_intervals
 from core.storymanager.story import Story
 from core.testcasecontroller.algorithm import Algorithm
-from core.testcasecontroller.algorithm.algorithm import MISPLACED_MODE
+from core.testcasecontroller.algorithm.algorithm import MODE_KEY, misplaced_mode
 from core.testcasecontroller.testcase import Runner, TestCase
+from core.testcasecontroller.testcase.testcase import plugin_environment
 from core.testcasecontroller.testcasecontroller import TestCaseController
 from core.testenvmanager.testenv import TestEnv
 
 _KNOWN: dict[str, Any] = {
-    "name": str, "workspace": str, "testenv": str, "test_object": dict, "rank": dict, **RunConfig.KINDS,
+    "name": str, "workspace": str, "testenv": str, "test_object": dict, "rank": dict, MODE_KEY: object,
+    **RunConfig.KINDS,
 }  # fmt: skip
 _ELSEWHERE = {
-    "hard_example_mining_mode": MISPLACED_MODE,
     "simulation": "a simulation environment is built by upstream KubeEdge Ianvs only; leave the key out",
 }
 _UNUSABLE_NAME = re.compile(r'[/\\:*?"<>|\x00-\x1f]|^\.+$|^\s|[\s.]$')
 LEADERBOARD_FOLDER = "rank"
+_NAMED = 5
+"""How many job files of a folder are named."""
 
 
 class BenchmarkingJob:
@@ -40,32 +43,47 @@ class BenchmarkingJob:
 
     def __init__(self, file: str) -> None:
         if not os.path.isfile(file):
-            raise ConfigError([f"job file not found: {file}"])
+            raise ConfigError([_no_file(file)])
         self.file, self.doc = file, Document(file)
-        problems = Problems()
+        self.problems = problems = Problems()
         entries = self.doc.mapping(
-            self.doc.root("benchmarkingjob"), ("benchmarkingjob",), _KNOWN, problems,
+            self.doc.root("benchmarkingjob", _KNOWN, problems), ("benchmarkingjob",), _KNOWN, problems,
             ("name", "testenv", "test_object", "rank"), _ELSEWHERE,
         )  # fmt: skip
         self.name: str = entries.get("name", "")
         self._check_name(self.name, ("benchmarkingjob", "name"), problems)
         self.run_config = RunConfig.parse(self.doc, ("benchmarkingjob",), entries, problems)
+        for key in RunConfig.KINDS:
+            if key in entries:
+                problems.upstream.add(self.doc.place("benchmarkingjob", key), f"upstream Ianvs ignores {key}")
         self.workspace = os.path.join(os.path.expanduser(entries.get("workspace", "./workspace")), self.name)
         env_doc = self._open(entries.get("testenv"), ("benchmarkingjob", "testenv"), problems)
         self.env = TestEnv.parse(env_doc, problems) if env_doc else None
+        unsure = set() if env_doc and not problems.errors else {"metrics"}
+        if self.env is not None:
+            # At once, since a misspelt metric here is not to be blamed on the job file that has it right.
+            self.env.resolve(problems)
+            if MODE_KEY in entries:
+                misplaced_mode(self.doc, "benchmarkingjob", self.env.mining_mode, problems)
+        before = len(problems.errors)
         self.algorithms = self._parse_algorithms(entries.get("test_object"), problems)
-        metrics = {m.name: self.env.doc.place(*m.path) for m in self.env.metrics} if self.env else {}
+        if len(problems.errors) > before or "test_object" not in entries:
+            unsure |= {"modules", "hyperparameters"}
+        columns, found = self._columns(), {}
+        if self.env is not None:
+            found = {metric.name: self.env.doc.place(*metric.path) for metric in self.env.metrics}
+            if any(metric.function is None for metric in self.env.metrics):
+                unsure.add("metrics")
         if self.run_config.repeats > 1:
-            check_intervals(metrics, problems)
-        columns = self._columns(list(metrics))
-        rank = RankConfig.parse(self.doc, entries.get("rank", {"sort_by": []}), columns, problems)
+            check_intervals(found, problems)
+        rank = RankConfig.parse(self.doc, entries.get("rank", {"sort_by": []}), columns, problems, unsure)
         problems.raise_if_any()
         assert self.env is not None
         self.env.dataset.read(self.env.on_malformed_row, problems)
-        self.env.resolve(problems)
         for algorithm in self.algorithms:
             algorithm.resolve(problems)
         problems.raise_if_any()
+        self._check_file_names()
         self.test_cases = [
             TestCase(algorithm.name, algorithm.paradigm_type, modules, self.env, self.workspace, algorithm.varied())
             for algorithm in self.algorithms
@@ -77,7 +95,7 @@ class BenchmarkingJob:
         """The YAML file a url leads to; None, and a problem, if there is none."""
         if url is None:
             return None
-        file = find_file(url, self.doc)
+        file = find_file(url, self.doc, self.doc.place(*path), problems)
         if file is None:
             problems.add(self.doc.place(*path), missing_file(url, self.doc))
         elif not os.path.isfile(file) or not file.endswith((".yaml", ".yml")):
@@ -101,9 +119,10 @@ class BenchmarkingJob:
             self._check_name(named.get("name", ""), here, problems)
             if any(a.name == named.get("name") for a in algorithms):
                 problems.add(self.doc.place(*here), f"a second algorithm of the name {named['name']!r}")
+                continue
             doc = self._open(named.get("url"), (*here, "url"), problems)
             if doc is not None and "name" in named:
-                mode = self.env.mining_mode if self.env else "mining-then-inference"
+                mode = self.env.mining_mode if self.env else None
                 algorithms.append(Algorithm.parse(named["name"], doc, mode, problems))
         return algorithms
 
@@ -111,7 +130,19 @@ class BenchmarkingJob:
         if name and (_UNUSABLE_NAME.search(name) or (len(path) > 2 and name == LEADERBOARD_FOLDER)):
             problems.add(self.doc.place(*path), f"{name!r} cannot be used: the name becomes a folder of the workspace")
 
-    def _columns(self, metrics: list[str]) -> Columns:
+    def _check_file_names(self) -> None:
+        """Warn of plugin files of one name in several folders: upstream imports the first of them for all."""
+        assert self.env is not None
+        named = [(metric.url, self.env.doc.place(*metric.path, "url")) for metric in self.env.metrics]
+        named += [(module.url, module.place("url")) for algorithm in self.algorithms for module in algorithm.modules]
+        first: dict[str, str] = {}
+        for url, place in named:
+            if url and first.setdefault(os.path.basename(url), url) != url:
+                message = f"upstream Ianvs would run {first[os.path.basename(url)]} in place of {url}"
+                self.problems.upstream.add(place, f"{message}: it knows a file by its name alone; rename one of them")
+
+    def _columns(self) -> Columns:
+        metrics = [metric.name for metric in self.env.metrics if metric.function is not None] if self.env else []
         modules = [m.type for a in self.algorithms for m in a.modules]
         hyperparameters = [name for a in self.algorithms for name in a.hyperparameter_names()]
         return Columns(metrics, list(dict.fromkeys(modules)), list(dict.fromkeys(hyperparameters)))
@@ -124,6 +155,13 @@ class BenchmarkingJob:
         again = f", {self.run_config.repeats} repeats" if self.run_config.repeats > 1 else ""
         cases, metrics = plural(len(self.test_cases), "test case"), plural(len(self.env.metrics), "metric")
         return f"{cases}{again}, {plural(len(dataset), 'row')}{left_out}, {metrics}"
+
+    def build_routers(self) -> None:
+        """ConfigError if a router's constructor refuses its hyperparameters. It runs the plugins' code."""
+        with plugin_environment():
+            for algorithm in self.algorithms:
+                algorithm.build_routers(self.problems)
+        self.problems.raise_if_any()
 
     def check_workspace(self) -> None:
         """WorkspaceError if results could not be written. Nothing is made for it."""
@@ -145,6 +183,23 @@ class BenchmarkingJob:
         from core.runner.ray import RayRunner
 
         return RayRunner(config.ray, config.concurrency, self.workspace, self.file, read_test_cases)
+
+
+def _no_file(file: str) -> str:
+    """The complaint about a job file that is none."""
+    if not os.path.isdir(file):
+        return f"job file not found: {file}" + _meant(file)
+    jobs = sorted(name for name in os.listdir(file) if name.endswith((".yaml", ".yml")) and "job" in name)
+    named = f": {', '.join(os.path.join(file, name) for name in jobs[:_NAMED])}" if jobs else ", such as JOB.yaml in it"
+    return f"{file} is a folder; -f names the YAML file of one job{named}"
+
+
+def _meant(file: str) -> str:
+    folder = os.path.dirname(file) or "."
+    if not os.path.isdir(folder):
+        return ""
+    close = nearest(os.path.basename(file), os.listdir(folder))
+    return f". Did you mean {os.path.join(os.path.dirname(file), close)!r}?" if close else ""
 
 
 def read_test_cases(file: str) -> list[TestCase]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core.common.constant import FIXED_COLUMNS, ModuleType, words
@@ -21,6 +21,14 @@ class Columns:
 
     def names(self) -> list[str]:
         return ["algorithm", *self.metrics, "paradigm", *self.modules, *self.hyperparameters, "time", "url"]
+
+    def chosen(self, selected: Mapping[str, list[str]]) -> Columns:
+        """Those that ``selected`` names, by kind; all of a kind of which it names none."""
+        return Columns(
+            selected["metrics"] or self.metrics,
+            selected["modules"] or self.modules,
+            selected["hyperparameters"] or self.hyperparameters,
+        )
 
     def extended(self, header: Sequence[str]) -> Columns:
         """With the further columns that an earlier run's file has."""

@@ -11,6 +11,7 @@ import csv
 import math
 import os
 from collections.abc import Collection
+from typing import Any
 
 from core.common.cells import csv_text, unescaped
 from core.common.errors import WorkspaceError
@@ -42,37 +43,46 @@ class Rank:
             self._update(row)
 
     def _update(self, row: Row) -> None:
-        header, rows = _read(self._keeping_file())
+        header, rows = self._kept()
         rows = self._sorted([old for old in rows if old.get("url") != row["url"]] + [row])
         self._finished[row["url"]] = row
         if self._keep_all:
             write_atomic(self.all_rank_file, _csv(self.columns.extended(header).names(), rows))
             rows = self._sorted(list(self._finished.values()))
-        write_atomic(self.selected_rank_file, _csv(self._selected_names(), self._selected(rows)))
+        write_atomic(self.selected_rank_file, _csv(self._shown_names(), self._selected(rows)))
+
+    def _kept(self) -> tuple[list[str], list[Row]]:
+        """Header and rows of earlier runs and of this one. Where the only file is a selected one without the columns
+        that tell rows apart, those of this run are all there is.
+        """
+        if not self._keep_all and not {"algorithm", "url"} <= set(self._shown_names()):
+            return self._shown_names(), list(self._finished.values())
+        return _read(self._keeping_file())
 
     def _keeping_file(self) -> str:
         """The file that keeps the rows of earlier runs: with the save_mode selected_only there is one file only."""
         return self.all_rank_file if self._keep_all else self.selected_rank_file
 
     def _sorted(self, rows: list[Row]) -> list[Row]:
-        """By all of ``sort_by``, the first metric counting most; rows without the metric come last."""
-        for metric, direction in reversed(self.config.sort_by):
-            sign = 1 if direction == "ascend" else -1
-
-            def key(row: Row, metric: str = metric, sign: int = sign) -> tuple[bool, float]:
-                number = _number(row.get(metric, ""))
-                return number is None, sign * (number or 0.0)
-
-            rows = sorted(rows, key=key)
+        """By all of ``sort_by``, the first column counting most. A column with numbers is sorted by them, another one
+        as texts; rows without a value come last.
+        """
+        for column, direction in reversed(self.config.sort_by):
+            numbers = {id(row): _number(row.get(column, "")) for row in rows}
+            keys: dict[int, Any] = {row: number for row, number in numbers.items() if number is not None}
+            if not keys:
+                keys = {id(row): row[column] for row in rows if row.get(column) and column not in self.columns.metrics}
+            with_value = [row for row in rows if id(row) in keys]
+            with_value.sort(key=lambda row, keys=keys: keys[id(row)], reverse=direction == "descend")  # type: ignore[misc]
+            rows = [*with_value, *(row for row in rows if id(row) not in keys)]
         return rows
 
     def _selected_names(self) -> list[str]:
-        chosen = self.config.selected
-        return Columns(
-            chosen["metrics"] or self.columns.metrics,
-            chosen["modules"] or self.columns.modules,
-            chosen["hyperparameters"] or self.columns.hyperparameters,
-        ).names()
+        return self.columns.chosen(self.config.selected).names()
+
+    def _shown_names(self) -> list[str]:
+        """The columns of the selected leaderboard."""
+        return self.config.output or self._selected_names()
 
     def _selected(self, rows: list[Row]) -> list[Row]:
         """The chosen paradigms' rows; of rows that look alike in all columns but time and url, the first."""
@@ -89,8 +99,8 @@ class Rank:
         """
         if self._finished:
             rows = self._selected(self._sorted(list(self._finished.values())))
-            print_table(_csv(self._selected_names(), rows))
-        old = [row.get("url", "") for row in _read(self._keeping_file())[1] if row.get("url") not in self._finished]
+            print_table(_csv(self._shown_names(), rows))
+        old = [row.get("url", "") for row in self._kept()[1] if row.get("url") not in self._finished]
         failed = sum(url in urls for url in old)
         notes = self._not_told_apart()
         if failed:
@@ -108,9 +118,9 @@ class Rank:
 
     def _not_told_apart(self) -> list[str]:
         """The hyperparameters in which test cases differ that look alike in the selected columns, metrics apart."""
-        shown = self._selected_names()
+        shown = self._shown_names()
         hidden = [name for name in self.columns.hyperparameters if name not in shown]
-        described = [name for name in shown[:-2] if name not in self.columns.metrics]
+        described = [name for name in shown if name not in (*self.columns.metrics, "time", "url")]
         alike: dict[tuple[str, ...], list[Row]] = {}
         for row in self._finished.values():
             alike.setdefault(tuple(row.get(name, "") for name in described), []).append(row)

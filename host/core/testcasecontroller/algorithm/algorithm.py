@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.common.bounds import MOST_TEST_CASES
 from core.common.constant import MiningMode, ModuleType, ParadigmType, words
 from core.common.document import Document
 from core.common.errors import Problems, hint
@@ -25,8 +27,8 @@ _KNOWN: dict[str, Any] = {
     "quantization_type": str,
     "llama_quantize_path": str,
 }
-MISPLACED_MODE = "hard_example_mining_mode belongs into the testenv file, under 'testenv'; Ianvs ignores it here"
-_ELSEWHERE = {"hard_example_mining_mode": MISPLACED_MODE}
+MODE_KEY = "hard_example_mining_mode"
+_KNOWN[MODE_KEY] = object
 
 
 @dataclass
@@ -39,10 +41,15 @@ class Algorithm:
     modules: list[ModuleConfig] = field(default_factory=list)
 
     @classmethod
-    def parse(cls, name: str, doc: Document, mining_mode: str, problems: Problems) -> Algorithm:
-        """Read an algorithm file; what is wrong with it goes to ``problems``."""
+    def parse(cls, name: str, doc: Document, mining_mode: str | None, problems: Problems) -> Algorithm:
+        """Read an algorithm file; what is wrong with it goes to ``problems``. ``mining_mode`` is None where the file
+        that tells it cannot be read.
+        """
         path = ("algorithm",)
-        entries = doc.mapping(doc.root("algorithm"), path, _KNOWN, problems, ("paradigm_type", "modules"), _ELSEWHERE)
+        root = doc.root("algorithm", _KNOWN, problems)
+        entries = doc.mapping(root, path, _KNOWN, problems, ("paradigm_type", "modules"))
+        if MODE_KEY in entries and mining_mode:
+            misplaced_mode(doc, "algorithm", mining_mode, problems)
         algorithm = cls(name, doc, entries.get("paradigm_type", ""))
         if algorithm.paradigm_type and not algorithm._check_paradigm(problems):
             return algorithm
@@ -50,6 +57,11 @@ class Algorithm:
             algorithm.modules.append(ModuleConfig.parse(doc, (*path, "modules", i), value, problems))
         if "modules" in entries:
             algorithm._check_types(mining_mode, problems)
+        if (count := math.prod(len(module.combinations) for module in algorithm.modules)) > MOST_TEST_CASES:
+            message = (
+                f"{count:,} combinations of the modules' hyperparameters: more than {MOST_TEST_CASES:,} are not run"
+            )
+            problems.add(doc.place(*path, "modules"), message)
         return algorithm
 
     def _check_paradigm(self, problems: Problems) -> bool:
@@ -65,13 +77,17 @@ class Algorithm:
             return True
         return False
 
-    def _check_types(self, mining_mode: str, problems: Problems) -> None:
+    def _check_types(self, mining_mode: str | None, problems: Problems) -> None:
         given: list[str] = []
         for module in self.modules:
             if module.type in given:
                 problems.add(module.place(), f"a second module of type {module.type}: each type may stand once")
             given.append(module.type)
-        missing = [name for name in required_modules(mining_mode) if name not in given]
+        needed = required_modules(mining_mode) if mining_mode else ()
+        missing = [name for name in needed if name not in given]
+        if mining_mode == MiningMode.SELF_DESIGN.value and ModuleType.HARD_EXAMPLE_MINING.value not in given:
+            message = f"it asks for a module of type {ModuleType.HARD_EXAMPLE_MINING.value} in every mode"
+            problems.fails_upstream(self.doc.place("algorithm", "modules"), message)
         # A module whose type is not even readable has its own message already.
         if missing and "" not in given:
             message = f"mode {mining_mode} needs a module of type {' and '.join(missing)} in algorithm {self.name}"
@@ -85,8 +101,18 @@ class Algorithm:
             entries = self.doc.mapping(value, path, {"name": str, "url": str}, problems, required=("name", "url"))
             if "url" in entries:
                 import_plugin(entries["url"], self.doc, path, problems)
+        faults = len(problems.errors)
         for module in self.modules:
             module.resolve(problems)
+        if len(problems.errors) == faults:
+            for modules in self.test_cases():
+                for module in self.modules:
+                    module.check_beside(modules, problems)
+
+    def build_routers(self, problems: Problems) -> None:
+        """Build the routers once, for ``ianvs check``."""
+        for module in self.modules:
+            module.build_router(problems)
 
     def test_cases(self) -> list[dict[str, Module]]:
         """All combinations of the modules' hyperparameters, the last module's varying fastest."""
@@ -108,6 +134,12 @@ class Algorithm:
                 for name, value in point.items():
                     seen.setdefault(f"{c.type}-{name}", set()).add(repr(value))
         return tuple(name for name, values in seen.items() if len(values) > 1)
+
+
+def misplaced_mode(doc: Document, root: str, mining_mode: str, problems: Problems) -> None:
+    """Warn of a mining mode that stands where Ianvs, too, does not look for it: many examples have it there."""
+    message = "has no effect here, as in Ianvs: it belongs into the testenv file. The mode of this job is"
+    problems.warn(doc.place(root, MODE_KEY), f"{MODE_KEY} {message} {mining_mode}")
 
 
 def required_modules(mining_mode: str) -> tuple[str, ...]:

@@ -46,7 +46,12 @@ class Dataset:
             return dataset
         for key in _TRAIN_KEYS:
             if key in entries and find_file(entries[key], doc) is None:
-                LOGGER.warning("%s: %s is not there; joint inference does without", doc.place(*path, key), entries[key])
+                message = f"{entries[key]} is not there; joint inference does without"
+                problems.warn(doc.place(*path, key), message)
+                problems.fails_upstream(doc.place(*path, key), f"{entries[key]} is not there")
+        if not any(key in entries for key in _TRAIN_KEYS):
+            message = f"the training data is missing, which nothing uses: name a file under {_TRAIN_KEYS[1]}"
+            problems.fails_upstream(doc.place(*path), message)
         dataset.key = next((key for key in _TEST_KEYS if key in entries), "")
         if not dataset.key:
             meant = [key for key in value if key in _TEST_KEYS or (key not in _KNOWN and nearest(key, _TEST_KEYS))]
@@ -54,14 +59,19 @@ class Dataset:
                 problems.add(doc.place(*path), f"the test data is missing: {_SUPPORTED}")
             return dataset
         dataset.url = entries[dataset.key]
-        place, found = doc.place(*path, dataset.key), find_file(dataset.url, doc)
+        place, found = (
+            doc.place(*path, dataset.key),
+            find_file(dataset.url, doc, doc.place(*path, dataset.key), problems),
+        )
         wanted = {"test_data": DatasetFormat.JSONL.value, "test_data_info": DatasetFormat.JSONFORLLM.value}.get(
             dataset.key
         )
         if wanted != get_file_format(dataset.url):
             problems.add(place, f"{dataset.key}: {dataset.url} cannot be read here; {_SUPPORTED}")
         elif found is None:
-            problems.add(place, missing_file(dataset.url, doc))
+            made = doc.commands(*path, dataset.key)
+            by = f". It is made there by: {'; '.join(made)}" if made else ""
+            problems.add(place, missing_file(dataset.url, doc) + by)
         else:
             dataset.file = found
             rows = os.path.join(os.path.dirname(found), "data.jsonl")

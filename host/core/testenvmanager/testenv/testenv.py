@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.common.constant import FIXED_COLUMNS, MiningMode, words
+from core.common.constant import FIXED_COLUMNS, MiningMode, SystemMetric, words
 from core.common.document import Document
 from core.common.errors import Problems
 from core.common.plugins import resolve_alias
@@ -43,11 +43,15 @@ class TestEnv:
     def parse(cls, doc: Document, problems: Problems) -> TestEnv:
         """Read a test environment file; what is wrong with it goes to ``problems``."""
         path = ("testenv",)
-        entries = doc.mapping(doc.root("testenv"), path, _KNOWN, problems, required=("dataset", "metrics"))
+        entries = doc.mapping(
+            doc.root("testenv", _KNOWN, problems), path, _KNOWN, problems, required=("dataset", "metrics")
+        )
         env = cls(doc, Dataset(doc))
         if "dataset" in entries:
             env.dataset = Dataset.parse(doc, (*path, "dataset"), entries["dataset"], problems)
         env.mining_mode = entries.get("hard_example_mining_mode", env.mining_mode)
+        if "on_malformed_row" in entries:
+            problems.upstream.add(doc.place(*path, "on_malformed_row"), "upstream Ianvs ignores on_malformed_row")
         env.on_malformed_row = entries.get("on_malformed_row", env.on_malformed_row)
         if entries.get("incremental_rounds", 2) < 2:
             problems.add(doc.place(*path, "incremental_rounds"), "incremental_rounds must be 2 or more")
@@ -58,18 +62,42 @@ class TestEnv:
         return env
 
     def _parse_metric(self, path: tuple[Any, ...], value: Any, problems: Problems) -> None:
-        entries = self.doc.mapping(value, path, {"name": str, "url": str}, problems, required=("name", "url"))
-        if entries.get("name") in FIXED_COLUMNS:
-            problems.add(self.doc.place(*path, "name"), f"{entries['name']!r} is a column of every leaderboard already")
-        elif any(metric.name == entries.get("name") for metric in self.metrics):
-            problems.add(self.doc.place(*path), f"the metric {entries['name']!r} stands twice")
-        elif "name" in entries:
-            self.metrics.append(Metric(entries["name"], entries.get("url", ""), path))
+        faults = len(problems.errors)
+        entries = self.doc.mapping(value, path, {"name": str, "url": str}, problems, required=("name",))
+        name, url, place = entries.get("name"), entries.get("url", ""), self.doc.place(*path)
+        earlier = next((metric for metric in self.metrics if metric.name == name), None)
+        if name in FIXED_COLUMNS:
+            problems.add(self.doc.place(*path, "name"), f"{name!r} is a column of every leaderboard already")
+        elif earlier is not None and earlier.url == url:
+            problems.warn(place, f"the metric {name!r} stands twice: it is computed once")
+        elif earlier is not None:
+            problems.add(place, f"the metric {name!r} stands twice, with another file: {earlier.url} and {url}")
+        elif name in words(SystemMetric) and not url:
+            problems.warn(place, f"{name!r} belongs to another paradigm than joint inference: it is left out")
+        elif name is not None and (url or len(problems.errors) == faults):
+            self.metrics.append(Metric(name, url, path))
 
     def resolve(self, problems: Problems) -> None:
         """Import the metric files and find the functions."""
-        for metric in self.metrics:
+        for metric in sorted(self.metrics, key=lambda metric: not metric.url):
+            if not metric.url:
+                self._resolve_elsewhere(metric, problems)
+                continue
             function = resolve_alias(ClassType.GENERAL, metric.name, metric.url, self.doc, metric.path, problems)
             if function is not None and not callable(function):
                 problems.add(self.doc.place(*metric.path), f"{metric.name!r} in {metric.url} is not a function")
             metric.function = function
+
+    def _resolve_elsewhere(self, metric: Metric, problems: Problems) -> None:
+        """A metric without a file: one that another metric's file defines too."""
+        place = self.doc.place(*metric.path)
+        for url in dict.fromkeys(other.url for other in self.metrics if other.url):
+            tried = Problems()
+            function = resolve_alias(ClassType.GENERAL, metric.name, url, self.doc, metric.path, tried)
+            if callable(function):
+                metric.function = function
+                message = f"the key 'url' is missing: {metric.name!r} is taken from {url}"
+                problems.warn(place, message)
+                problems.fails_upstream(place, f"the metric {metric.name!r} has no url")
+                return
+        problems.add(place, f"the key 'url' is missing: in which file is the metric {metric.name!r}?")

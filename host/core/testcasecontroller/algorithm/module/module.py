@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.common.bounds import MOST_TEST_CASES
 from core.common.constant import ModuleType, words
 from core.common.document import Document, describe, find_file, missing_file
 from core.common.errors import PLUGIN_ERRORS, Problems, explain, hint
 from core.common.plugins import resolve_alias
+from core.testcasecontroller.algorithm.module.upstream import would_fail
 from core.testcasecontroller.generation_assistant import get_full_combinations
 from sedna.common.class_factory import ClassFactory, ClassType
 from sedna.common.utils import copy_tree
@@ -94,16 +98,23 @@ class ModuleConfig:
                     self.doc.place(*path), f"the hyperparameter {name!r} stands twice in {self.type} {self.name}"
                 )
             else:
-                if len({repr(value) for value in entries["values"]}) < len(entries["values"]):
-                    problems.add(self.doc.place(*path, name, "values"), f"a value of {name} stands twice")
-                grid.append((name, entries["values"]))
+                values = list({repr(value): value for value in entries["values"]}.values())
+                if len(values) < len(entries["values"]):
+                    message = f"a value of {name} stands twice: what is the same is run once"
+                    problems.warn(self.doc.place(*path, name, "values"), message)
+                grid.append((name, values))
                 self.places[name] = self.doc.place(*path)
+        if (count := math.prod(len(values) for _, values in grid)) > MOST_TEST_CASES:
+            message = f"{count:,} combinations of hyperparameters: more than {MOST_TEST_CASES:,} are not run"
+            problems.add(self.place("hyperparameters"), message)
+            grid = []
         self.combinations = [{**base, **point} for point in get_full_combinations(grid)]
 
     def _other_hyperparameters(self, urls: list[Any], path: tuple[Any, ...], problems: Problems) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for i, url in enumerate(urls):
-            file = find_file(url, self.doc) if isinstance(url, str) else None
+            place = self.doc.place(*path, i)
+            file = find_file(url, self.doc, place, problems) if isinstance(url, str) else None
             if file is None:
                 problems.add(self.doc.place(*path, i), missing_file(str(url), self.doc))
                 continue
@@ -125,6 +136,8 @@ class ModuleConfig:
         self.target = resolve_alias(kind, self.name, self.url, self.doc, self.path, problems)
         if self.target is not None:
             self._check_names(problems)
+            for message in would_fail(self.type, self.target):
+                problems.fails_upstream(self.place("name"), f"{self.type} {self.name}: {message}")
 
     def _resolve_built_in(self, kind: str, problems: Problems) -> None:
         import sedna.algorithms.hard_example_mining as built_in
@@ -160,14 +173,46 @@ class ModuleConfig:
             if name not in given and not (self.name == ORACLE and name in INJECTED):
                 problems.add(self.place(), f"{self.type} {self.name} needs the hyperparameter {name!r}")
         check = getattr(self.target, "check_hyperparameters", None)
-        if not callable(check):
+        if callable(check):
+            for point in self.combinations:
+                self._try(check, problems, copy_tree(point))
+
+    def check_beside(self, modules: dict[str, Module], problems: Problems) -> None:
+        """Let the class check its hyperparameters beside the other modules of a test case, if it has a
+        ``check_test_case``.
+        """
+        check = getattr(self.target, "check_test_case", None)
+        if callable(check):
+            others = {kind: (module.target, copy_tree(module.hyperparameters)) for kind, module in modules.items()}
+            self._try(check, problems, copy_tree(modules[self.type].hyperparameters), others)
+
+    def build_router(self, problems: Problems) -> None:
+        """Build a router with each of its combinations and clean it up: what its constructor refuses is known then. One
+        that needs the models, or whose class says ``built_by_check = False``, is not built.
+        """
+        if self.type != ModuleType.HARD_EXAMPLE_MINING.value or self.name == ORACLE:
             return
-        for point in self.combinations:
-            try:
-                check(copy_tree(point))
-            except PLUGIN_ERRORS as error:
-                key = getattr(error, "key", None)
-                problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(error)}")
+        if getattr(self.target, "built_by_check", True):
+            for point in self.combinations:
+                self._try(self._build, problems, copy_tree(point))
+
+    def _build(self, point: dict[str, Any]) -> None:
+        router = self.target(**point)
+        if hasattr(router, "cleanup"):
+            router.cleanup()
+
+    def _try(self, check: Callable[..., object], problems: Problems, *given: Any) -> None:
+        """What the plugin's code raises becomes a problem, at the hyperparameter that it is about."""
+        try:
+            check(*given)
+        except PLUGIN_ERRORS as error:
+            key = getattr(error, "key", None) or self._blamed(str(error))
+            problems.add(self.places.get(str(key), self.place()), f"{self.type} {self.name}: {explain(error)}")
+
+    def _blamed(self, message: str) -> str | None:
+        """The hyperparameter that a message is about: the one that it names, or the only one there is."""
+        named = [name for name in self.places if name in message] or list(self.places)
+        return named[0] if len(named) == 1 else None
 
 
 def _parameters(target: Any) -> tuple[list[str], list[str], bool]:

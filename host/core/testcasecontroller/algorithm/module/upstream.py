@@ -1,0 +1,85 @@
+"""What upstream Ianvs and Sedna ask of a class beyond what this host does: told by ``ianvs check``, since a plugin that
+was made here may be meant to run there too. The classes are looked at, not built.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+PATH = "model_path"
+FRAMEWORK = "BACKEND_TYPE"
+_PASSED_TO_CLOUD = ("post_process", "mining_mode")
+_PATH_VARIABLES = (PATH, PATH.upper(), "MODEL_URL")
+
+
+def would_fail(kind: str, target: Any) -> Iterator[str]:
+    """What upstream would refuse of a class that serves as a module of this type, one message each."""
+    if not isinstance(target, type):
+        return
+    if kind == "cloudmodel":
+        lacking = _not_taken(target, "inference", _PASSED_TO_CLOUD)
+        if lacking:
+            yield f"inference() is called with {' and '.join(lacking)} as well, which it does not take: add **kwargs"
+    elif kind == "edgemodel":
+        yield from _edge(target)
+
+
+def _edge(target: type) -> Iterator[str]:
+    text = _source(target)
+    torch = os.environ.get(FRAMEWORK, "").upper() == "TORCH" or '"TORCH"' in text or "'TORCH'" in text
+    first = _first_parameter(getattr(target, "predict", None))
+    if first not in ("data", None):
+        yield f"predict() is called with the keyword data, its first parameter is {first}: rename it"
+    if torch and _not_taken(target, "predict", ("mining_mode",)):
+        how = f"with {FRAMEWORK} TORCH, predict() is called with mining_mode as well"
+        yield f"{how}, which it does not take: add **kwargs"
+    if not torch and hasattr(target, "load") and _not_taken(target, "load", ("model_url",)):
+        yield "load() is called with model_url, which it does not take: add **kwargs"
+    if FRAMEWORK not in os.environ and FRAMEWORK not in text:
+        message = "is set nowhere, and TensorFlow would be looked for: set it to TORCH"
+        yield f"the environment variable {FRAMEWORK} {message}"
+    if not any(name in os.environ for name in _PATH_VARIABLES) and PATH not in text:
+        message = "is set nowhere: the edge model must set it to a path that exists, or to a name like org/model"
+        yield f"the environment variable {PATH} {message}"
+
+
+def _not_taken(target: type, method: str, names: tuple[str, ...]) -> list[str]:
+    """Those of ``names`` that the method takes no argument for."""
+    parameters = _parameters(getattr(target, method, None))
+    if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return []
+    known = {p.name for p in parameters}
+    return [name for name in names if name not in known]
+
+
+def _first_parameter(method: Any) -> str | None:
+    """The name of what the method takes first after ``self``; None where that is not a plain parameter."""
+    parameters = [p for p in _parameters(method) or [] if p.name != "self"]
+    if not parameters or parameters[0].kind is not parameters[0].POSITIONAL_OR_KEYWORD:
+        return None
+    return parameters[0].name
+
+
+def _parameters(method: Any) -> list[inspect.Parameter] | None:
+    try:
+        return list(inspect.signature(method).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def _source(target: type) -> str:
+    """The text of the files in which the class and what it inherits from stand: variables are often set at the top of
+    one of them.
+    """
+    modules = {base.__module__ for base in target.__mro__[:-1]}
+    texts = []
+    for name in modules:
+        try:
+            texts.append(inspect.getsource(sys.modules[name]))
+        except (KeyError, OSError, TypeError):
+            continue
+    return "\n".join(texts)

@@ -1,0 +1,179 @@
+"""``ianvs check`` builds routers of the user's own, and lets shipped ones look at the modules beside them."""
+
+# ruff: noqa: E501 - the table below reads best with one case per line
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.cmd.benchmarking import main
+from tests.host.host_job import Job
+
+HEAD = "from sedna.common.class_factory import ClassFactory, ClassType\n"
+PLAIN = (
+    HEAD
+    + """
+@ClassFactory.register(ClassType.HEM, alias="Mine")
+class Mine:
+    def __init__(self, threshold=0.5, **kwargs):
+        if not 0 <= threshold <= 1:
+            raise ValueError("threshold must be from 0 to 1")
+        self.threshold = threshold
+        print("built")
+    def __call__(self, data=None):
+        return False
+    def cleanup(self):
+        print("cleaned up")
+"""
+)
+OWN = (
+    HEAD
+    + """
+from ianvs_specdec.routers import Router
+
+@ClassFactory.register(ClassType.HEM, alias="Mine")
+class Mine(Router):
+    def __init__(self, limit=100, **others):
+        super().__init__(**others)
+        self.longest = int(limit)
+    def score(self, query):
+        return 0.0
+"""
+)
+SHIPPED = (
+    HEAD
+    + """
+from ianvs_specdec.benchmarks.processor import DatasetProcessor
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.routers import CascadeRouter, LatencyRouter, BudgetRouter
+
+for one in (DatasetProcessor, EdgeModel, CloudModel):
+    ClassFactory.register(ClassType.GENERAL, alias=one.__name__)(one)
+for one in (CascadeRouter, LatencyRouter, BudgetRouter):
+    ClassFactory.register(ClassType.HEM, alias=one.__name__)(one)
+"""
+)
+API = {"model": ["m"], "backend": ["api"], "api_base_url": ["http://127.0.0.1:9/v1"]}
+
+
+def told(job: Job, capfd: pytest.CaptureFixture[str], code: int = 2) -> list[str]:
+    assert main(["check", "-f", job.save()]) == code
+    return [line for line in capfd.readouterr().err.splitlines() if "warning" not in line]
+
+
+def own(job: Job, text: str, **hyperparameters: list[Any]) -> None:
+    job.plugin("algo/mine.py", text)
+    job.modules[2].update(name="Mine", url="algo/mine.py")
+    job.hyperparameters(2, **hyperparameters)
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "message"),
+    [
+        (PLAIN, {"threshold": [0.5, -1]}, "ValueError: threshold must be from 0 to 1 (algo/mine.py:7 in __init__)"),
+        (PLAIN, {"threshold": [1.5]}, "ValueError: threshold must be from 0 to 1"),
+        (PLAIN, {"threshold": ["high"]}, "TypeError: '<=' not supported"),
+        (OWN, {"threshold": [-1]}, "threshold must be a number from 0 to 1, not -1"),
+        (OWN, {"threshold": [1.5]}, "threshold must be a number from 0 to 1, not 1.5"),
+        (OWN, {"threshold": ["high"]}, "threshold must be a number from 0 to 1, not 'high'"),
+        (OWN, {"threshold": [float("nan")]}, "threshold must be a number from 0 to 1, not nan"),
+        (OWN, {"limit": ["many"]}, "ValueError: invalid literal for int()"),
+        (OWN, {"limt": [3]}, "unexpected keyword argument 'limt'"),
+    ],
+)
+def test_what_a_routers_constructor_refuses(
+    job: Job, capfd: pytest.CaptureFixture[str], text: str, values: dict[str, list[Any]], message: str
+) -> None:
+    own(job, text, **values)
+    (line,) = told(job, capfd)
+    assert line.startswith("ianvs: algorithm.yaml:")
+    assert "hard_example_mining Mine: " in line
+    assert message in line
+    (name,) = values
+    assert f"algorithm.yaml:{job.line_of('algorithm.yaml', f'{name}:')}: " in line
+
+
+def test_a_router_is_built_by_check_and_cleaned_up_unless_it_says_no(
+    job: Job, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own(job, PLAIN, threshold=[0.1, 0.2])
+    assert main(["check", "-f", job.save()]) == 0
+    assert capfd.readouterr().out.splitlines()[:4] == ["built", "cleaned up"] * 2
+    own(job, PLAIN.replace("    def __call__", "    built_by_check = False\n    def __call__"), threshold=[7])
+    job.plugin("algo/other.py", (job.folder / "algo/mine.py").read_text())
+    job.modules[2]["url"] = "algo/other.py"
+    assert main(["check", "-f", job.save()]) == 0
+    assert "built" not in capfd.readouterr().out
+
+
+@pytest.fixture
+def shipped(job: Job) -> Job:
+    """The project's own models, and a router to be named."""
+    job.plugin("algo/shipped.py", SHIPPED)
+    job.modules[:] = [
+        {"type": "dataset_processor", "name": "DatasetProcessor", "url": "algo/shipped.py"},
+        {"type": "edgemodel", "name": "EdgeModel", "url": "algo/shipped.py"},
+        {"type": "cloudmodel", "name": "CloudModel", "url": "algo/shipped.py"},
+        {"type": "hard_example_mining", "name": "CascadeRouter", "url": "algo/shipped.py"},
+    ]
+    job.hyperparameters(1, **API)
+    job.hyperparameters(2, **API)
+    return job
+
+
+CASCADE = {"name": "CascadeRouter", "signal": "min_margin"}
+LATENCY = {"name": "LatencyRouter"}
+BESIDE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
+    ("CascadeRouter", {"signal": "min_margin"}, {}, "signal:", "signal min_margin looks at token probabilities: set logprobs"),
+    ("CascadeRouter", {"signal": "min_margin"}, {"logprobs": False}, "signal:", "set logprobs: true"),
+    ("CascadeRouter", {"signal": ["option_mismatch", "max_entropy"]}, {}, "signal:", "signal max_entropy looks"),
+    ("CascadeRouter", {"signal": "disagreement"}, {"logprobs": True}, "signal:", "set samples: 2 or more"),
+    ("LatencyRouter", {}, {}, "CascadeRouter", "LatencyRouter needs an objective"),
+    ("LatencyRouter", {"router": CASCADE, "slo_latency": 1.0}, {}, "", "set logprobs: true"),
+    ("BudgetRouter", {"router": LATENCY, "cloud_share": 0.5}, {}, "", "LatencyRouter needs an objective"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("router", "values", "edge", "place", "message"), BESIDE)
+def test_a_shipped_router_that_cannot_work_beside_the_other_modules(
+    shipped: Job,
+    capfd: pytest.CaptureFixture[str],
+    router: str,
+    values: dict[str, Any],
+    edge: dict[str, Any],
+    place: str,
+    message: str,
+) -> None:
+    shipped.modules[3]["name"] = router
+    shipped.hyperparameters(3, **{name: [value] for name, value in values.items()})
+    shipped.hyperparameters(1, **API, **{name: [value] for name, value in edge.items()})
+    (line,) = told(shipped, capfd)
+    assert message in line
+    if place == "signal:":
+        assert f"algorithm.yaml:{shipped.line_of('algorithm.yaml', place)}: " in line
+
+
+@pytest.mark.parametrize(
+    ("router", "values", "edge", "processor"),
+    [
+        ("CascadeRouter", {"signal": "min_margin"}, {"logprobs": True}, {}),
+        ("CascadeRouter", {"signal": "option_mismatch"}, {}, {}),
+        ("CascadeRouter", {"signal": "disagreement"}, {"samples": 2}, {}),
+        ("LatencyRouter", {"slo_ttft": 1.0}, {}, {}),
+        ("LatencyRouter", {}, {}, {"slo_latency": 2.0}),
+    ],
+)
+def test_a_shipped_router_that_works(
+    shipped: Job,
+    capfd: pytest.CaptureFixture[str],
+    router: str,
+    values: dict[str, Any],
+    edge: dict[str, Any],
+    processor: dict[str, Any],
+) -> None:
+    shipped.modules[3]["name"] = router
+    for place, more in ((0, processor), (1, {**{name: one[0] for name, one in API.items()}, **edge}), (3, values)):
+        shipped.hyperparameters(place, **{name: [value] for name, value in more.items()})
+    assert told(shipped, capfd, 0) == []
