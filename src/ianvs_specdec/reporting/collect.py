@@ -26,6 +26,7 @@ from ianvs_specdec.reporting.figures import (
     groups,
     safe,
 )
+from ianvs_specdec.reporting.known import known_parts, withdraw
 from ianvs_specdec.reporting.routing import curves, outcomes
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
 from ianvs_specdec.workspace.judged import Asked, Judgments, judgments, score
@@ -116,6 +117,8 @@ def _case(
         sides.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
+    found = figures(case, _metrics(workspace, case.job), table)
+    withdraw(case, found, table)
     return {
         "job": case.job,
         "algorithm": case.algorithm,
@@ -125,7 +128,8 @@ def _case(
         "router": case.module("hard_example_mining").get("name")
         or case.rank.get("hard_example_mining", case.algorithm),
         **{side: _side(case, rows, side) for side in ("edge", "cloud")},
-        "figures": figures(case, _metrics(workspace, case.job), table),
+        "figures": found,
+        "known": known_parts(table),
         "distributions": distributions(table) if rows else {},
         "groups": groups(table) if rows else {},
         "judge": judge,

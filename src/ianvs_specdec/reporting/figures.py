@@ -12,7 +12,7 @@ import numpy as np
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics import rounded
-from ianvs_specdec.metrics.columns import DISTRIBUTIONS, all_columns
+from ianvs_specdec.metrics.columns import DISTRIBUTIONS, KNOWN, all_columns
 from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.workspace.cases import Case, Row
@@ -63,7 +63,7 @@ _UNITS = {
     "Retries": ("", -1, "failed attempts that another attempt made good"),
     "Model Memory": ("MB", -1, "what the model's weights and caches hold"),
 }
-_PART = re.compile(r"^(?P<base>.*?)(?: p\d+)?(?:: .*)?(?P<interval> CI95)?$")
+_PART = re.compile(r"^(?P<base>.*?)(?: p\d+)?(?:: .*)?(?P<end> CI95| Known)?$")
 
 
 def column(name: str) -> dict[str, Any]:
@@ -71,6 +71,8 @@ def column(name: str) -> dict[str, Any]:
     match = _PART.match(name)
     base = match["base"] if match else name
     unit, better, about = _UNITS.get(base, ("", 0, ""))
+    if match and match["end"] == KNOWN:
+        unit, better, about = "", 0, f"number of queries of which {base} is known"
     return {"name": name, "unit": unit, "better": better, "about": about}
 
 
