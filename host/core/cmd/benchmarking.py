@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from core.__version__ import __version__
 from core.cmd.interrupt import EXIT_CODE, Interrupt
 from core.common.errors import ConfigError, WorkspaceError, explain
+from core.storymanager import load
 
 if TYPE_CHECKING:
     from core.cmd.obj import BenchmarkingJob
@@ -90,6 +91,8 @@ def run(job: BenchmarkingJob, fresh: bool, debug: bool) -> int:
             return EXIT_CODE
     for note in job.rank.plot([case.output_dir for case in job.test_cases]):
         print(note, file=sys.stderr)
+    if controller.doubts:
+        print(load.summary(controller.doubts, len(job.test_cases)), file=sys.stderr)
     if failed:
         print(f"{failed} of {len(job.test_cases)} test cases failed; the reasons stand above", file=sys.stderr)
     return FAILED if failed else OK

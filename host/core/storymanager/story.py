@@ -17,6 +17,7 @@ import yaml
 from core.common.files import make_folder, write_atomic, writing
 from core.common.utils import get_local_time
 from core.storymanager.environment import environment
+from core.storymanager.load import Watch
 
 REFRESH = 0.2  # seconds between two updates of the progress bar's counts
 
@@ -34,6 +35,9 @@ class CaseStory:
     """A context manager around a test case. It writes answers while they come in, shows the progress, and seals the
     folder when the test case is finished.
 
+    ``details``: what the modules tell of themselves for the environment. ``doubt``: why the times that were taken are
+    doubtful, if they are.
+
     Until then the answers stand in ``answers.<process>.partial.jsonl``: an earlier run's ``answers.jsonl`` is replaced
     by a complete one or not at all. ``repeat`` counts from 0; files of the second and further ones carry its number.
     """
@@ -45,6 +49,10 @@ class CaseStory:
         self._total = self._answered = 0
         self._started, self._shown = time.perf_counter(), 0.0
         self._begun_at = time.time()
+        self.details: dict[str, Any] = {}
+        self.doubt = ""
+        self._load: dict[str, Any] = {}
+        self._watch = Watch()
         self._bar: Any = None
         self._stream: TextIO | None = None
 
@@ -69,6 +77,7 @@ class CaseStory:
     def begin(self, total: int) -> None:
         """Open the folder; ``total`` rows are expected."""
         self._total = total
+        self._watch.begin()
         make_folder(self._folder)
         with writing(self.partial):
             self._stream = open(self.partial, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
@@ -100,6 +109,10 @@ class CaseStory:
             self.edge += 1
         self._count(result)
         self._show()
+        if self.rows < self._total:
+            self._watch.look()
+        else:
+            self._load = self._watch.end()
 
     def answered(self, count: int) -> None:
         """So many rows have been answered, be it that some of them wait for an earlier one."""
@@ -154,15 +167,19 @@ class CaseStory:
             os.path.join(folder, "config.yaml"),
             yaml.safe_dump(configuration, sort_keys=False, allow_unicode=True),
         )
+        if self.rows > self.replayed:
+            self.doubt = self._load.get("doubt", "")
         suffix = part(self.repeat)
         environment_file = os.path.join(folder, f"environment{suffix}.json")
-        write_atomic(environment_file, json.dumps(self._environment(configuration, left_out), indent=1) + "\n")
+        found = {**self._environment(configuration, left_out), "load": self._loads(environment_file)}
+        write_atomic(environment_file, json.dumps(found, indent=1, default=str) + "\n")
         with writing(folder):
             os.replace(self.partial, os.path.join(folder, f"answers{suffix}.jsonl"))
         self._drop_stale(folder)
         seconds = time.perf_counter() - self._started
         queries = "1 query" if self.rows == 1 else f"{self.rows} queries"
-        print(f"{self._title}: {queries}, {self._counts()}, {seconds:.1f} s", file=sys.stderr, flush=True)
+        doubtful = f"; doubtful times: {self.doubt}" if self.doubt else ""
+        print(f"{self._title}: {queries}, {self._counts()}, {seconds:.1f} s{doubtful}", file=sys.stderr, flush=True)
 
     def _drop_stale(self, folder: str) -> None:
         """Partial files of earlier, killed runs: the complete answers have come."""
@@ -171,6 +188,19 @@ class CaseStory:
             if name.endswith(".partial.jsonl") and os.path.getmtime(path) < self._begun_at:
                 with suppress(OSError):
                     os.unlink(path)
+
+    def _loads(self, path: str) -> list[dict[str, Any]]:
+        """The load under which the answers were made: of this run, after that of earlier ones whose answers stand among
+        them. ``path``: where an earlier run has left its own.
+        """
+        earlier: Any = None
+        if self.replayed:
+            with suppress(OSError, ValueError), open(path, encoding="utf-8") as stream:
+                earlier = json.load(stream).get("load")
+        found = list(earlier) if isinstance(earlier, list) else []
+        if made := self.rows - self.replayed:
+            found.append({"run": self._story.run_id, "answers": made, **self._load})
+        return found
 
     def _environment(self, configuration: dict[str, Any], left_out: int) -> dict[str, Any]:
         run = {
@@ -191,7 +221,12 @@ class CaseStory:
             for name, value in module["hyperparameters"].items()
             if "seed" in name
         }
-        return {"run": run, "seeds": seeds, **environment(os.path.dirname(os.path.abspath(self._story.job_file)))}
+        return {
+            "run": run,
+            "seeds": seeds,
+            "modules": self.details,
+            **environment(os.path.dirname(os.path.abspath(self._story.job_file))),
+        }
 
 
 def part(repeat: int) -> str:
