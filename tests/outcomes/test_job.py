@@ -71,7 +71,7 @@ def test_the_journal_has_what_no_test_case_holds(tmp_path: Path, caplog: pytest.
 
 def test_lossy_answers_and_those_with_another_sampling_do_not_count(tmp_path: Path) -> None:
     bench = one_sided(tmp_path)
-    put(bench, "cloud", {0: RIGHT}, options={"acceptance": "typical"})
+    put(bench, "cloud", {0: RIGHT}, acceptance="typical")
     put(bench, "cloud", {1: RIGHT}, sampling={**SAMPLING, "temperature": 0.7})
     with pytest.raises(UserError, match=r"no query that both .* have answered: run OracleRouter"):
         outcomes_of_job(bench.folder)

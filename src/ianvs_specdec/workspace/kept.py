@@ -82,9 +82,7 @@ class KeptAnswers:
         found = [
             config
             for config, record in self._records.items()
-            if record.get("model") == model
-            and chosen(record["value"])
-            and (record["value"].get("options") or {}).get("acceptance") != "typical"
+            if record.get("model") == model and chosen(record["value"]) and not _lossy(record["value"])
         ]
         return sorted(found, key=lambda config: -len(self._places.get(config, ())))
 
@@ -129,6 +127,11 @@ def _drawn(value: Mapping[str, Any]) -> dict[str, Any]:
     sampling: Mapping[str, Any] = value.get("sampling") or {}
     drawn = {name: value for name, value in sampling.items() if name != "logprobs"}
     return {**drawn, "quantization": _quantization(value)}
+
+
+def _lossy(value: Mapping[str, Any]) -> bool:
+    """Whether the model's own output is traded for speed. Back ends differ in where they say it."""
+    return "typical" in (value.get("acceptance"), (value.get("options") or {}).get("acceptance"))
 
 
 def _quantization(value: Mapping[str, Any]) -> str | None:
