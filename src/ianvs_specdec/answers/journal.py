@@ -32,6 +32,8 @@ from ianvs_specdec.answers.lines import (
     head_of,
     is_failure,
     record_of,
+    routed_line,
+    routed_of,
 )
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import digest
@@ -65,6 +67,7 @@ class Journal:
         self._answers: dict[bytes, tuple[int, int, bool]] = {}
         self._earlier: dict[str, set[str]] = {}
         self._records: dict[str, tuple[int, int]] = {}
+        self._overheads: dict[bytes, float] = {}
         self._explained: set[str] = set()
         self._asked: dict[str, tuple[threading.Lock, int]] = {}
         self._scanned = 0
@@ -116,6 +119,12 @@ class Journal:
             except ValueError:
                 return None
 
+    def overhead(self, key: str) -> float | None:
+        """The seconds that a router took for the decision with this key; None if they are not known."""
+        with self._mutex:
+            self._scan()
+            return self._overheads.get(bytes.fromhex(key))
+
     def __len__(self) -> int:
         """Number of different requests with an answer."""
         with self._mutex:
@@ -162,6 +171,9 @@ class Journal:
                 self._earlier.setdefault(head.config, set()).add(head.prompt)
         elif record := record_of(line):
             self._records[record[1]] = (offset, len(line))
+        elif routed := routed_of(line):
+            if not self.fresh or routed[1] == self.run:
+                self._overheads[bytes.fromhex(routed[0])] = routed[2]
         elif line.strip() and not is_failure(line):
             self._count_corrupt(offset)
 
@@ -209,6 +221,13 @@ class Journal:
         line = failure_line(key, error, run=self.run, side=side)
         with self._mutex:
             self._append(line)
+
+    def put_overhead(self, key: str, seconds: float) -> None:
+        """Append a router's time for a decision, unless it is there. Raises UserError if it cannot be written whole."""
+        with self._mutex:
+            if self._overheads.get(bytes.fromhex(key)) != seconds:
+                self._append(routed_line(key, seconds, run=self.run))
+                self._scan()
 
     @contextmanager
     def asking(self, key: str) -> Iterator[None]:

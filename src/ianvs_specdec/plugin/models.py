@@ -20,6 +20,7 @@ from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.plugin import edge_first, observers
+from ianvs_specdec.plugin.overhead import settled
 from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
@@ -278,7 +279,8 @@ class RoutedModel:
         response["lossy"] = self._llm is not None and self._llm.lossy(sampling)
         cached = sum(c.cached_tokens for answered in (attempt, *samples) for c in answered.completions)
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"], cached)
-        response["routing"] = data.get("routing")
+        assert self._journal is not None
+        response["routing"] = settled(data.get("routing"), response["replayed"], self._journal)
         response["slo"] = data.get("slo")
         if "round" in data:
             response["round"] = data["round"]
@@ -305,7 +307,7 @@ class EdgeModel(RoutedModel):
 
     def predict(self, data: Any, **kwargs: Any) -> Response:
         if (given := edge_first.taken(data)) is not None:
-            given["routing"] = data.get("routing")
+            given["routing"] = settled(data.get("routing"), given["replayed"], Journal.of_job())
             return given
         return self.answer(data)
 

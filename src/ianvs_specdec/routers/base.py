@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import digest
+from ianvs_specdec.plugin.overhead import Routing, settled
+from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.run import current_repeat
 from ianvs_specdec.types import Query
+
+SECONDS_DIGITS = 9
+"""A clock has nanoseconds."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,14 @@ class Router(ABC):
     """
 
     timed: ClassVar[bool] = True
+
+    _given: tuple[Any, ...] = ()
+
+    def __new__(cls, *args: Any, **hyperparameters: Any) -> Any:
+        router = super().__new__(cls)
+        # A time belongs to the router with these hyperparameters, whatever its class makes of them.
+        router._given = (args, hyperparameters)
+        return router
 
     def __init__(self, threshold: float = 0.5) -> None:
         self.threshold = number("threshold", threshold, low=0.0, high=1.0)
@@ -77,18 +95,29 @@ class Router(ABC):
         started = time.perf_counter()
         decision = self.decide(data)
         seconds = time.perf_counter() - started - decision.waited
-        record = {
+        record = Routing({
             "router": type(self).__name__,
             "score": decision.score,
             "hard": decision.hard,
-            "seconds": seconds if self.timed else None,
+            "seconds": round(seconds, SECONDS_DIGITS) if self.timed else None,
             **({"reason": decision.reason} if decision.reason else {}),
             **decision.details,
-        }
-        for place in (data, row_of(data)):
-            if isinstance(place, dict):
-                place["routing"] = record
+        })  # fmt: skip
+        self._leave(record, data)
         return decision.hard
+
+    def _leave(self, record: Routing, data: Any) -> None:
+        """Put the record where the model that answers finds it, and into an answer that there is already."""
+        places = [place for place in (data, row_of(data)) if isinstance(place, dict)]
+        if places and self.timed:
+            query = query_of_row(data).to_json()
+            given = json.dumps(self._given, sort_keys=True, default=lambda value: type(value).__name__)
+            record.key = digest(
+                [record["router"], given, query, str(record["score"]), bool(record["hard"]), current_repeat()]
+            )
+        for place in places:
+            inside = isinstance(place, Response) and os.environ.get("RESULT_SAVED_URL")
+            place["routing"] = settled(record, place.get("replayed"), Journal.of_job()) if inside else record
 
 
 def number(name: str, value: Any, *, low: float, high: float) -> float:
