@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 import yaml
 
 from core.common.files import make_folder, write_atomic, writing
+from core.common.log import LOGGER
 from core.common.utils import get_local_time
 from core.storymanager.environment import environment
 from core.storymanager.load import Watch
 
 REFRESH = 0.2  # seconds between two updates of the progress bar's counts
+LIVE = "{n_fmt}/{total_fmt} queries{postfix}, {remaining} left |{bar}|"
+"""The line of a running test case, the vital first: what a narrow terminal has no room for is cut at the end."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,14 @@ class CaseStory:
         self.seconds = 0.0  # spent on the answers that were made in this run, by the plugin's own clock
         self._total = self._answered = 0
         self._started, self._shown = time.perf_counter(), 0.0
+        self._asked = self._started
         self._begun_at = time.time()
         self.details: dict[str, Any] = {}
         self.doubt = ""
         self._load: dict[str, Any] = {}
         self._watch = Watch()
         self._bar: Any = None
+        self._around = ExitStack()
         self._stream: TextIO | None = None
 
     @property
@@ -65,6 +71,7 @@ class CaseStory:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self._around.close()
         if self._bar is not None:
             self._bar.close()
         if self._stream is not None:
@@ -78,13 +85,18 @@ class CaseStory:
         """Open the folder; ``total`` rows are expected."""
         self._total = total
         self._watch.begin()
+        self._asked = time.perf_counter()
         make_folder(self._folder)
         with writing(self.partial):
             self._stream = open(self.partial, "w", encoding="utf-8", errors="backslashreplace", newline="")  # noqa: SIM115
         if sys.stderr.isatty():
             from tqdm import tqdm
+            from tqdm.contrib.logging import logging_redirect_tqdm
 
-            self._bar = tqdm(total=total, unit="query", leave=False, dynamic_ncols=True, mininterval=0)
+            # No thread renews it, which would take time from the answers that are being timed.
+            self._bar = tqdm(total=total, leave=False, dynamic_ncols=True, mininterval=0, bar_format=LIVE)
+            # Warnings stand above the line, not in it.
+            self._around.enter_context(logging_redirect_tqdm([logging.getLogger(), LOGGER]))
 
     def add(self, row: Any) -> None:
         """Take down one row's result: ``[is_hard, result, edge, cloud]``, or whatever mode self-design returned."""
@@ -138,16 +150,26 @@ class CaseStory:
         now, done = time.perf_counter(), max(self.rows, self._answered)
         if now - self._shown > REFRESH or self.rows == self._total:
             self._shown = now
-            self._bar.set_postfix_str(self._counts(), refresh=False)
+            speed = self._speed()
+            counts = [f"{speed:,.0f} token/s"] if speed is not None else []
+            self._bar.set_postfix_str(", ".join([*counts, *self._sides()]), refresh=False)
             self._bar.update(done - self._bar.n)
 
     def _counts(self) -> str:
-        parts = [f"edge {self.edge}, cloud {self.cloud}"]
-        if self.replayed:
-            parts.append(f"replayed {self.replayed}")
-        if self.seconds > 0:
-            parts.append(f"{self.tokens / self.seconds:,.0f} token/s")
-        return ", ".join(parts)
+        speed = self._speed()
+        return ", ".join([*self._sides(), *([f"{speed:,.0f} token/s"] if speed is not None else [])])
+
+    def _sides(self) -> list[str]:
+        replayed = [f"replayed {self.replayed}"] if self.replayed else []
+        return [f"edge {self.edge}, cloud {self.cloud}", *replayed]
+
+    def _speed(self) -> float | None:
+        """Tokens per second of the answers that were made in this run; None without any."""
+        seconds = self.seconds
+        if self._story.runner()["concurrency"] > 1:
+            # Requests overlap: the sum of their times is more than has passed.
+            seconds = min(seconds, time.perf_counter() - self._asked)
+        return self.tokens / seconds if seconds > 0 else None
 
     def kept(self) -> str:
         """What there is of an unfinished test case."""

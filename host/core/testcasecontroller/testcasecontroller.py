@@ -15,8 +15,8 @@ from core.testcasecontroller.testcase import Runner, TestCase
 
 
 class TestCaseController:
-    """``run_testcases()`` puts each finished test case on the leaderboard at once; ``finished`` counts them. ``doubts``:
-    why times are doubtful, one for each test case whose are.
+    """``run_testcases()`` puts each finished test case on the leaderboard at once; ``finished`` counts them.
+    ``doubts``: why times are doubtful, one for each test case whose are.
     """
 
     __test__ = False  # not a test class, whatever a test runner thinks of the name
