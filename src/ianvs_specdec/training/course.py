@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
+
+from ianvs_specdec.progress import say
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -81,5 +84,5 @@ def replaced(out: Path) -> Iterator[Path]:
 
 
 def tell(line: str) -> None:
-    """Print a line with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+    """Print a line with the time of day, above the live line where there is one."""
+    say(f"{time.strftime('%H:%M:%S')} {line}", sys.stdout)
