@@ -46,6 +46,13 @@ def test_a_replayed_answer_keeps_the_time_of_its_routing(job: Path, tiny_model: 
     assert overhead(edge(tiny_model), Slow(), row("y")) < first, "a new answer has a new time"
 
 
+def test_the_same_router_before_another_back_end_has_its_own_time(job: Path, tiny_model: Path, new_run: Start) -> None:
+    names = ("autoregressive", "PromptLookup")
+    first = [overhead(edge(tiny_model, backend=name), Slow(), row("x"), pause=0.01) for name in names]
+    new_run(fresh=False)
+    assert [overhead(edge(tiny_model, backend=name), Slow(), row("x")) for name in names] == first
+
+
 def test_answers_that_are_asked_for_anew_are_routed_anew(job: Path, tiny_model: Path, new_run: Start) -> None:
     first = overhead(edge(tiny_model), Slow(), row("x"), pause=0.02)
     new_run(fresh=True)

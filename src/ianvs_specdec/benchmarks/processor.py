@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,9 +14,6 @@ from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm.api.backend import tell_once
 from ianvs_specdec.types import Query
-
-log = logging.getLogger(__name__)
-
 
 ROUNDS = 12
 """There are columns for so many rounds."""

@@ -280,7 +280,7 @@ class RoutedModel:
         cached = sum(c.cached_tokens for answered in (attempt, *samples) for c in answered.completions)
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"], cached)
         assert self._journal is not None
-        response["routing"] = settled(data.get("routing"), response["replayed"], self._journal)
+        response["routing"] = settled(data.get("routing"), response, self._journal)
         response["slo"] = data.get("slo")
         if "round" in data:
             response["round"] = data["round"]
@@ -307,7 +307,7 @@ class EdgeModel(RoutedModel):
 
     def predict(self, data: Any, **kwargs: Any) -> Response:
         if (given := edge_first.taken(data)) is not None:
-            given["routing"] = settled(data.get("routing"), given["replayed"], Journal.of_job())
+            given["routing"] = settled(data.get("routing"), given, Journal.of_job())
             return given
         return self.answer(data)
 

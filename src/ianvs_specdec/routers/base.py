@@ -117,7 +117,7 @@ class Router(ABC):
             )
         for place in places:
             inside = isinstance(place, Response) and os.environ.get("RESULT_SAVED_URL")
-            place["routing"] = settled(record, place.get("replayed"), Journal.of_job()) if inside else record
+            place["routing"] = settled(record, place, Journal.of_job()) if inside else record
 
 
 def number(name: str, value: Any, *, low: float, high: float) -> float:
