@@ -27,6 +27,7 @@ from ianvs_specdec.reporting.figures import (
     safe,
 )
 from ianvs_specdec.reporting.known import known_parts, withdraw
+from ianvs_specdec.reporting.machine import doubts, targets
 from ianvs_specdec.reporting.routing import curves, outcomes
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
 from ianvs_specdec.workspace.judged import Asked, Judgments, judgments, score
@@ -119,6 +120,7 @@ def _case(
     run = case.environment.get("run") or {}
     found = figures(case, _metrics(workspace, case.job), table)
     withdraw(case, found, table)
+    case.notes += doubts(case.environment)
     return {
         "job": case.job,
         "algorithm": case.algorithm,
@@ -135,6 +137,8 @@ def _case(
         "judge": judge,
         "failures": _failures(rows, workspace.kept(case.job)),
         "memory": _memory(rows),
+        "targets": targets(rows),
+        "load": case.environment.get("load") or [],
         "configuration": _configuration(case),
         "environment": described(case.environment),
         "repeats": case.repeats,

@@ -160,6 +160,9 @@ def described(mapping: Mapping[str, Any]) -> dict[str, str]:
     for key, value in mapping.items():
         if isinstance(value, Mapping):
             flat |= {f"{key}.{name}": text for name, text in described(value).items()}
+        elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            numbered = {str(number): item for number, item in enumerate(value, 1)}
+            flat |= {f"{key}.{name}": text for name, text in described(numbered).items()}
         else:
             text = "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             flat[str(key)] = re.sub(r"(?<=://)[^/@\s]*@", "", text)
