@@ -45,8 +45,9 @@ def test_a_terminal_shows_a_live_line_and_a_table_that_fits(wide: Job, columns: 
     assert code == 0, text
     shown = lines_of(text)
     live = [line for line in shown if "/10 queries" in line]
+    assert [line for line in live if len(line) > columns] == []
     told = [
-        re.match(r"(\d+)/10 queries, ([\d,]+) token/s, edge \d+, cloud \d+, [\d:?]+ left \|", line) for line in live
+        re.match(r"(\d+)/10 queries, ([\d,]+) token/s, edge \d+, cloud \d+, \d\d:\d\d left \|", line) for line in live
     ]
     assert any(told), live
     assert {match[1] for match in told if match} & {str(number) for number in range(1, 10)}, "while it runs"

@@ -22,7 +22,7 @@ from core.storymanager.environment import environment
 from core.storymanager.load import Watch
 
 REFRESH = 0.2  # seconds between two updates of the progress bar's counts
-LIVE = "{n_fmt}/{total_fmt} queries{postfix}, {remaining} left |{bar}|"
+LIVE = "{n_fmt}/{total_fmt} queries{postfix} |{bar}|"
 """The line of a running test case, the vital first: what a narrow terminal has no room for is cut at the end."""
 
 
@@ -51,6 +51,7 @@ class CaseStory:
         self.rows = self.edge = self.cloud = self.replayed = self.tokens = 0
         self.seconds = 0.0  # spent on the answers that were made in this run, by the plugin's own clock
         self._total = self._answered = 0
+        self._first: tuple[float, int] | None = None
         self._started, self._shown = time.perf_counter(), 0.0
         self._asked = self._started
         self._begun_at = time.time()
@@ -71,15 +72,20 @@ class CaseStory:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._around.close()
-        if self._bar is not None:
-            self._bar.close()
+        self.end_live()
         if self._stream is not None:
             with suppress(OSError):
                 self._stream.close()
             if not self.rows:
                 with suppress(OSError):
                     os.unlink(self.partial)
+
+    def end_live(self) -> None:
+        """Take the live line away: what is printed next stands in its place."""
+        self._around.close()
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
 
     def begin(self, total: int) -> None:
         """Open the folder; ``total`` rows are expected."""
@@ -152,12 +158,22 @@ class CaseStory:
             self._shown = now
             speed = self._speed()
             counts = [f"{speed:,.0f} token/s"] if speed is not None else []
-            self._bar.set_postfix_str(", ".join([*counts, *self._sides()]), refresh=False)
-            self._bar.update(done - self._bar.n)
+            self._bar.set_postfix_str(", ".join([*counts, *self._sides(), *self._left(now, done)]), refresh=False)
+            self._bar.n = done
+            self._bar.refresh()
 
     def _counts(self) -> str:
         speed = self._speed()
         return ", ".join([*self._sides(), *([f"{speed:,.0f} token/s"] if speed is not None else [])])
+
+    def _left(self, now: float, done: int) -> list[str]:
+        """How long the rest will take. The clock runs from the end of the first answer: that one loads a model."""
+        if self._first is None:
+            self._first = now, done
+        since, before = self._first
+        if done == before:
+            return []
+        return [f"{self._bar.format_interval((now - since) / (done - before) * (self._total - done))} left"]
 
     def _sides(self) -> list[str]:
         replayed = [f"replayed {self.replayed}"] if self.replayed else []
@@ -200,6 +216,7 @@ class CaseStory:
         self._drop_stale(folder)
         seconds = time.perf_counter() - self._started
         queries = "1 query" if self.rows == 1 else f"{self.rows} queries"
+        self.end_live()
         doubtful = f"; doubtful times: {self.doubt}" if self.doubt else ""
         print(f"{self._title}: {queries}, {self._counts()}, {seconds:.1f} s{doubtful}", file=sys.stderr, flush=True)
 

@@ -56,6 +56,7 @@ class TestCaseController:
             with CaseStory(self.story, case.output_dir, name, repeat) as self.current:
                 case.values = {}
                 if not case.run(self.current, self.runner):
+                    self.current.end_live()
                     if self.current.rows:
                         print(f"{name}: {self.current.kept()}", file=sys.stderr)
                     return False
