@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics.table import NAN, Column, Table
 
 
@@ -247,7 +248,14 @@ def _value(name: str) -> Callable[[Table], float]:
 
 
 def _count(name: str) -> Callable[[Table], float]:
-    return lambda table: float(known(name, table).sum())
+    def count(table: Table) -> float:
+        try:
+            return float(known(name, table).sum())
+        except UserError:
+            # The metric itself says why it knows nothing.
+            return 0.0
+
+    return count
 
 
 def _of_percentile(values: Callable[[Table], Column], percent: float) -> Callable[[Table], float]:
