@@ -84,7 +84,10 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         positions = max(len(request.ids) for request in requests) + options.max_new_tokens
         entries = lineup(options, model, eos_ids, positions, peers)
         runs = measure(model, entries, requests, options.repeats)
-        held = {entry.name: {"memory": entry.memory(), "resident": entry.resident()} for entry in entries}
+        held = {
+            entry.name: {"memory": entry.memory(), "resident": entry.resident(), "target": entry.target}
+            for entry in entries
+        }
     names = list(runs)
     near_ties = [set(repeats[0].near_ties) for repeats in runs[AUTOREGRESSIVE]]
     tasks = dict.fromkeys(request.task for request in requests)

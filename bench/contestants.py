@@ -44,12 +44,14 @@ class Contestant:
 
     Asked after the runs: ``memory`` are the bytes of the weights and caches that it holds (a cache as large as the
     longest run made it, or as was reserved), ``resident`` the most memory that its process had, where it has its own.
+    ``target``: the kind of our engine's target that it runs on.
     """
 
     name: str
     decode: Callable[[Request], Run]
     memory: Callable[[], int | None] = _unknown
     resident: Callable[[], int | None] = _unknown
+    target: str | None = None
 
 
 def ours(
@@ -80,7 +82,8 @@ def ours(
         # The model itself takes part too, with weights of its own, which this target has copied.
         return held(target, drafter, apart=[model])
 
-    return Contestant((AUTOREGRESSIVE if method == "autoregressive" else f"ours {name}") + suffix, run, memory)
+    row = (AUTOREGRESSIVE if method == "autoregressive" else f"ours {name}") + suffix
+    return Contestant(row, run, memory, target=target.kind)
 
 
 def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **settings: Any) -> Contestant:

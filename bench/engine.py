@@ -96,7 +96,12 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     floor = weights / _bandwidth(torch, options.device, seconds)
     return {
         "shape": options.shape,
-        "environment": {**environment(), "device": _device_name(torch, options.device), "dtype": options.dtype},
+        "environment": {
+            **environment(),
+            "device": _device_name(torch, options.device),
+            "dtype": options.dtype,
+            "target": target.kind,
+        },
         "settings": {"prompt": len(prompt), "tokens": options.tokens, "draft": options.draft},
         "weights_bytes": weights,
         "floor_seconds": floor,

@@ -9,9 +9,11 @@ from typing import Any
 
 
 def environment() -> dict[str, Any]:
-    """Versions, processor, cores and the threads that torch uses in this process."""
+    """Versions, processor, cores, and the threads and instructions that torch uses in this process."""
     import torch
     import transformers
+
+    from ianvs_specdec.llm.local import instructions
 
     return {
         "python": platform.python_version(),
@@ -21,6 +23,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        **instructions(),
     }
 
 

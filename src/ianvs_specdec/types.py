@@ -120,7 +120,7 @@ class Trace:
     this one: seconds since the request was issued, and what went wrong in a word or two. ``issued`` is the clock time
     (Unix seconds) of the request, by which overlapping requests are told, and ``busy``, where others were under way
     with it, its share of the time (see ``plugin.overlap``); ``memory`` the bytes that the model's weights and caches
-    held.
+    held; ``target`` what computed the answer: a target of our engine by its ``kind``, or another engine by its name.
 
     ``confidence`` is how sure the model was, where ``Sampling.logprobs`` asked for it, else None: for each output token
     its natural log-probability, the entropy of the distribution (nats) and the margin between its two best
@@ -128,7 +128,7 @@ class Trace:
     temperature, top-k and top-p. ``characters`` is how many characters of the text each of these tokens adds.
     """
 
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "busy", "memory")
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "busy", "memory", "target")
 
     chunks: list[tuple[float, int]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -140,6 +140,7 @@ class Trace:
     issued: float | None = None
     busy: float | None = None
     memory: int | None = None
+    target: str | None = None
     confidence: list[tuple[float, float, float]] | None = None
     characters: list[int] | None = None
 

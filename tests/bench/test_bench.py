@@ -125,6 +125,7 @@ def test_a_run_prints_and_writes_everything(tmp_path, capsys, monkeypatch):
         assert all(0 < run["ttft"] < run["seconds"] for repeats in report["runs"][row["name"]] for run in repeats)
         assert row["ttft"] > 0
         assert row["resident"] is None
+        assert row["target"] == ("fused" if "ours" in row["name"] else None)
     memory = {row["name"].partition(" ")[2]: row["memory"] for row in report["methods"]}
     weights = sum(tensor.nbytes for tensor in LlamaForCausalLM(config).parameters())
     # At most 17 positions of two layers, keys and values of 32 numbers of 4 bytes.

@@ -26,6 +26,7 @@ def test_a_run_on_the_cpu_prints_and_writes_everything(tmp_path, capsys):
     # Two layers and the output matrix, float32: what a step has to read.
     layer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 64 * 128 + 2 * 64
     assert report["weights_bytes"] == 4 * (2 * layer + 64 + 128 * 64)
+    assert (report["environment"]["target"], bool(report["environment"]["instructions"])) == ("fused", True)
     assert "of the floor" in capsys.readouterr().out
 
 

@@ -217,10 +217,9 @@ def test_the_scores_of_each_turn(stub: JudgeStub, job: Path) -> None:
 
     stub.judgment = judgment
     rows = [[False, result, result, None] for result in case(stub, 3)]
-    first, second = all_turn_scores().items()
-    assert (first[0], second[0]) == ("Turn 1 Score", "Turn 2 Score")
-    assert first[1]([None] * 3, rows) == 4.0
-    assert second[1]([None] * 3, rows) == 9.0, "of the two that have a rating"
+    found = {name: metric([None] * 3, rows) for name, metric in all_turn_scores().items()}
+    assert (found["Turn 1 Score"], found["Turn 1 Score Known"]) == (4.0, 3)
+    assert (found["Turn 2 Score"], found["Turn 2 Score Known"]) == (9.0, 2), "of the two that have a rating"
     assert METRICS["Accuracy"]([None] * 3, rows) == 6.5
     assert len(stub.bodies) == 6
 

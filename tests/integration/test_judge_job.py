@@ -131,7 +131,7 @@ def test_without_a_judge_only_the_score_is_missing(workplace: Workplace, api: Co
     prepare(workplace, "EdgeOnly")
     outcome = workplace.ianvs()
     assert outcome.code == 0, outcome.output
-    assert outcome.lines("scorer judge: no judge_model is set")
+    assert len(outcome.lines("scorer judge: no judge_model is set")) == 1, "once, not for every test case"
     assert accuracy(workplace) == ""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.types import Completion, Query, Trace, messages_of
+from ianvs_specdec.types import Completion, Query, Sampling, Trace, messages_of
 from ianvs_specdec.workspace.cases import Case, Dataset
 from ianvs_specdec.workspace.kept import KeptAnswers
 from ianvs_specdec.workspace.sides import Answered, BothSides, answered, answered_before, score, side_of
@@ -55,7 +55,9 @@ def test_no_judge_is_asked_and_no_program_run_for_a_score():
 
 def test_models_are_told_apart_by_sampling_and_not_by_how_they_decode():
     assert side_of(case(), "cloud") == side_of(case(backend="EagleSpecDec", logprobs=True), "cloud")
+    assert side_of(case(), "cloud") == side_of(case(quantization="none"), "cloud")
     assert side_of(case(), "cloud") != side_of(case(temperature=0.5), "cloud")
+    assert side_of(case(), "cloud") != side_of(case(quantization="int8"), "cloud"), "other weights, other answers"
     assert side_of(Case("job", "algorithm", "1", None), "edge") == ""
 
 
@@ -72,3 +74,18 @@ def test_rows_of_another_query_or_without_all_turns_are_passed_over():
     assert sides.both(sides.pair(case())) == {
         0: (Answered(("A", "A"), 0.25), Answered(("B", "B"), 0.25, 40.0)),
     }
+
+
+def test_the_journal_of_a_lossy_or_quantized_model_does_not_answer_for_the_plain_one(tmp_path: Path):
+    journal, sampling = Journal(tmp_path / "journal.jsonl", "run"), Sampling().to_json()
+    values = [{"options": {"acceptance": "typical"}}, {"options": {}, "quantization": "int8"}, {"options": {}}]
+    configurations = [Configuration("c", {**value, "sampling": sampling}) for value in values]
+    for configuration in configurations:
+        messages = [{"role": "user", "content": "first"}]
+        completion = Completion("A", [1], 1, 1, "stop", Trace())
+        journal.put(configuration, messages, completion, side="cloud", hardware={})
+    _, int8, plain = configurations
+    kept = KeptAnswers(tmp_path)
+    assert kept.configurations({"model": "c"}) == [plain.id]
+    assert kept.configurations({"model": "c", "quantization": "int8"}) == [int8.id]
+    assert kept.alike(plain.key([{"role": "user", "content": "first"}])) == [plain.id]

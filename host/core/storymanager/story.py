@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import yaml
 
 from core.common.files import append_whole, make_folder, write_atomic, writing
+from core.common.log import LOGGER
 from core.common.utils import get_local_time
 from core.storymanager.environment import environment
+from core.storymanager.load import Watch
 
 REFRESH = 0.2  # seconds between two updates of the progress bar's counts
+LIVE = "{n_fmt}/{total_fmt} queries{postfix} |{bar}|"
+"""The line of a running test case, the vital first: what a narrow terminal has no room for is cut at the end."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,9 @@ class CaseStory:
     """A context manager around a test case. It writes answers while they come in, shows the progress, and seals the
     folder when the test case is finished.
 
+    ``details``: what the modules tell of themselves for the environment. ``doubt``: why the times that were taken are
+    doubtful, if they are.
+
     Until then the answers stand in ``answers.<process>.partial.jsonl``: an earlier run's ``answers.jsonl`` is replaced
     by a complete one or not at all. ``repeat`` counts from 0; files of the second and further ones carry its number.
     """
@@ -43,9 +51,16 @@ class CaseStory:
         self.rows = self.edge = self.cloud = self.replayed = self.tokens = 0
         self.seconds = 0.0  # spent on the answers that were made in this run, by the plugin's own clock
         self._total = self._answered = 0
+        self._first: tuple[float, int] | None = None
         self._started, self._shown = time.perf_counter(), 0.0
+        self._asked = self._started
         self._begun_at = time.time()
+        self.details: dict[str, Any] = {}
+        self.doubt = ""
+        self._load: dict[str, Any] = {}
+        self._watch = Watch()
         self._bar: Any = None
+        self._around = ExitStack()
         self._stream: BinaryIO | None = None
 
     @property
@@ -57,8 +72,7 @@ class CaseStory:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self.end_live()
         if self._stream is not None:
             with suppress(OSError):
                 self._stream.close()
@@ -66,16 +80,29 @@ class CaseStory:
                 with suppress(OSError):
                     os.unlink(self.partial)
 
+    def end_live(self) -> None:
+        """Take the live line away: what is printed next stands in its place."""
+        self._around.close()
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
     def begin(self, total: int) -> None:
         """Open the folder; ``total`` rows are expected."""
         self._total = total
+        self._watch.begin()
+        self._asked = time.perf_counter()
         make_folder(self._folder)
         with writing(self.partial):
             self._stream = open(self.partial, "w+b", buffering=0)  # noqa: SIM115
         if sys.stderr.isatty():
             from tqdm import tqdm
+            from tqdm.contrib.logging import logging_redirect_tqdm
 
-            self._bar = tqdm(total=total, unit="query", leave=False, dynamic_ncols=True, mininterval=0)
+            # No thread renews it, which would take time from the answers that are being timed.
+            self._bar = tqdm(total=total, leave=False, dynamic_ncols=True, mininterval=0, bar_format=LIVE)
+            # Warnings stand above the line, not in it.
+            self._around.enter_context(logging_redirect_tqdm([logging.getLogger(), LOGGER]))
 
     def add(self, row: Any) -> None:
         """Take down one row's result: ``[is_hard, result, edge, cloud]``, or whatever mode self-design returned."""
@@ -100,6 +127,10 @@ class CaseStory:
             self.edge += 1
         self._count(result)
         self._show()
+        if self.rows < self._total:
+            self._watch.look()
+        else:
+            self._load = self._watch.end()
 
     def answered(self, count: int) -> None:
         """So many rows have been answered, be it that some of them wait for an earlier one."""
@@ -125,16 +156,36 @@ class CaseStory:
         now, done = time.perf_counter(), max(self.rows, self._answered)
         if now - self._shown > REFRESH or self.rows == self._total:
             self._shown = now
-            self._bar.set_postfix_str(self._counts(), refresh=False)
-            self._bar.update(done - self._bar.n)
+            speed = self._speed()
+            counts = [f"{speed:,.0f} token/s"] if speed is not None else []
+            self._bar.set_postfix_str(", ".join([*counts, *self._sides(), *self._left(now, done)]), refresh=False)
+            self._bar.n = done
+            self._bar.refresh()
 
     def _counts(self) -> str:
-        parts = [f"edge {self.edge}, cloud {self.cloud}"]
-        if self.replayed:
-            parts.append(f"replayed {self.replayed}")
-        if self.seconds > 0:
-            parts.append(f"{self.tokens / self.seconds:,.0f} token/s")
-        return ", ".join(parts)
+        speed = self._speed()
+        return ", ".join([*self._sides(), *([f"{speed:,.0f} token/s"] if speed is not None else [])])
+
+    def _left(self, now: float, done: int) -> list[str]:
+        """How long the rest will take. The clock runs from the end of the first answer: that one loads a model."""
+        if self._first is None:
+            self._first = now, done
+        since, before = self._first
+        if done == before:
+            return []
+        return [f"{self._bar.format_interval((now - since) / (done - before) * (self._total - done))} left"]
+
+    def _sides(self) -> list[str]:
+        replayed = [f"replayed {self.replayed}"] if self.replayed else []
+        return [f"edge {self.edge}, cloud {self.cloud}", *replayed]
+
+    def _speed(self) -> float | None:
+        """Tokens per second of the answers that were made in this run; None without any."""
+        seconds = self.seconds
+        if self._story.runner()["concurrency"] > 1:
+            # Requests overlap: the sum of their times is more than has passed.
+            seconds = min(seconds, time.perf_counter() - self._asked)
+        return self.tokens / seconds if seconds > 0 else None
 
     def kept(self) -> str:
         """What there is of an unfinished test case."""
@@ -153,15 +204,20 @@ class CaseStory:
             os.path.join(folder, "config.yaml"),
             yaml.safe_dump(configuration, sort_keys=False, allow_unicode=True),
         )
+        if self.rows > self.replayed:
+            self.doubt = self._load.get("doubt", "")
         suffix = part(self.repeat)
         environment_file = os.path.join(folder, f"environment{suffix}.json")
-        write_atomic(environment_file, json.dumps(self._environment(configuration, left_out), indent=1) + "\n")
+        found = {**self._environment(configuration, left_out), "load": self._loads(environment_file)}
+        write_atomic(environment_file, json.dumps(found, indent=1, default=str) + "\n")
         with writing(folder):
             os.replace(self.partial, os.path.join(folder, f"answers{suffix}.jsonl"))
         self._drop_stale(folder)
         seconds = time.perf_counter() - self._started
         queries = "1 query" if self.rows == 1 else f"{self.rows} queries"
-        print(f"{self._title}: {queries}, {self._counts()}, {seconds:.1f} s", file=sys.stderr, flush=True)
+        self.end_live()
+        doubtful = f"; doubtful times: {self.doubt}" if self.doubt else ""
+        print(f"{self._title}: {queries}, {self._counts()}, {seconds:.1f} s{doubtful}", file=sys.stderr, flush=True)
 
     def _drop_stale(self, folder: str) -> None:
         """Partial files of earlier, killed runs: the complete answers have come."""
@@ -170,6 +226,19 @@ class CaseStory:
             if name.endswith(".partial.jsonl") and os.path.getmtime(path) < self._begun_at:
                 with suppress(OSError):
                     os.unlink(path)
+
+    def _loads(self, path: str) -> list[dict[str, Any]]:
+        """The load under which the answers were made: of this run, after that of earlier ones whose answers stand among
+        them. ``path``: where an earlier run has left its own.
+        """
+        earlier: Any = None
+        if self.replayed:
+            with suppress(OSError, ValueError), open(path, encoding="utf-8") as stream:
+                earlier = json.load(stream).get("load")
+        found = list(earlier) if isinstance(earlier, list) else []
+        if made := self.rows - self.replayed:
+            found.append({"run": self._story.run_id, "answers": made, **self._load})
+        return found
 
     def _environment(self, configuration: dict[str, Any], left_out: int) -> dict[str, Any]:
         run = {
@@ -190,7 +259,12 @@ class CaseStory:
             for name, value in module["hyperparameters"].items()
             if "seed" in name
         }
-        return {"run": run, "seeds": seeds, **environment(os.path.dirname(os.path.abspath(self._story.job_file)))}
+        return {
+            "run": run,
+            "seeds": seeds,
+            "modules": self.details,
+            **environment(os.path.dirname(os.path.abspath(self._story.job_file))),
+        }
 
 
 def part(repeat: int) -> str:

@@ -15,7 +15,9 @@ from core.testcasecontroller.testcase import Runner, TestCase
 
 
 class TestCaseController:
-    """``run_testcases()`` puts each finished test case on the leaderboard at once; ``finished`` counts them."""
+    """``run_testcases()`` puts each finished test case on the leaderboard at once; ``finished`` counts them.
+    ``doubts``: why times are doubtful, one for each test case whose are.
+    """
 
     __test__ = False  # not a test class, whatever a test runner thinks of the name
 
@@ -25,6 +27,7 @@ class TestCaseController:
         self.test_cases, self.story, self.rank, self.runner = test_cases, story, rank, runner
         self.repeats, self.debug = repeats, debug
         self.finished = 0
+        self.doubts: list[str] = []
         self.current: CaseStory | None = None
 
     def run_testcases(self) -> int:
@@ -47,16 +50,20 @@ class TestCaseController:
     def _run(self, case: TestCase, title: str) -> bool:
         """Run a test case, with all its repeats; whether it has values for the leaderboard."""
         values: list[dict[str, Any]] = []
+        doubts: list[str] = []
         for repeat in range(self.repeats):
             name = f"{title} (repeat {repeat + 1} of {self.repeats})" if self.repeats > 1 else title
             with CaseStory(self.story, case.output_dir, name, repeat) as self.current:
                 case.values = {}
                 if not case.run(self.current, self.runner):
+                    self.current.end_live()
                     if self.current.rows:
                         print(f"{name}: {self.current.kept()}", file=sys.stderr)
                     return False
                 self.current.finish(case.configuration(), case.env.dataset.skipped)
+                doubts += [self.current.doubt] if self.current.doubt else []
             values.append(case.values)
+        self.doubts += doubts[:1]
         save_repeats(case.output_dir, values)
         case.values = combined(values)
         return True

@@ -31,6 +31,8 @@ from ianvs_specdec.answers.lines import (
     is_failure,
     record_in,
     record_of,
+    routed_line,
+    routed_of,
 )
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import digest
@@ -63,6 +65,7 @@ class Journal:
         self._answers: dict[bytes, tuple[int, int, bool]] = {}
         self._earlier: dict[str, set[str]] = {}
         self._records: dict[str, tuple[int, int]] = {}
+        self._overheads: dict[bytes, float] = {}
         self._explained: set[str] = set()
         self._asked: dict[str, tuple[threading.Lock, int]] = {}
         self._scanned = 0
@@ -105,6 +108,12 @@ class Journal:
             self._scan()
             place = self._records.get(record_id)
             return None if place is None else record_in(self._read(*place))
+
+    def overhead(self, key: str) -> float | None:
+        """The seconds that a router took for the decision with this key; None if they are not known."""
+        with self._mutex:
+            self._scan()
+            return self._overheads.get(bytes.fromhex(key))
 
     def __len__(self) -> int:
         """Number of different requests with an answer."""
@@ -152,6 +161,9 @@ class Journal:
                 self._earlier.setdefault(head.config, set()).add(head.prompt)
         elif record := record_of(line):
             self._records[record[1]] = (offset, len(line))
+        elif routed := routed_of(line):
+            if not self.fresh or routed[1] == self.run:
+                self._overheads[bytes.fromhex(routed[0])] = routed[2]
         elif line.strip() and not is_failure(line):
             self._count_corrupt(offset)
 
@@ -199,6 +211,13 @@ class Journal:
         line = failure_line(key, error, run=self.run, side=side)
         with self._mutex:
             self._append(line)
+
+    def put_overhead(self, key: str, seconds: float) -> None:
+        """Append a router's time for a decision, unless it is there. Raises UserError if it cannot be written whole."""
+        with self._mutex:
+            if self._overheads.get(bytes.fromhex(key)) != seconds:
+                self._append(routed_line(key, seconds, run=self.run))
+                self._scan()
 
     @contextmanager
     def asking(self, key: str) -> Iterator[None]:

@@ -1,12 +1,14 @@
 """The lines of a journal: what each kind looks like, and what is read of it without parsing it.
 
-There are four kinds, told apart by their first key. Keys that this version does not know are passed over:
+There are five kinds, told apart by their first key. Keys that this version does not know are passed over:
 
 ``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
     one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer. A
     judge's has ``prompts`` before ``answer``: the name of the prompts that it was asked by.
 ``{"failed": key, "run": id, "side": ..., "time": ..., "error": ..., "failures": [[seconds, what], ...]}``
     a request that got no answer, and why. It is asked again by the next run.
+``{"routed": key, "run": id, "seconds": ...}``
+    the time that a router took for a decision, by the router, the query and the decision.
 ``{"config_id": id, "model": name, "value": {...}}``
     a configuration: everything that determines answers except the messages. Written once, before its first answer.
 ``{"hardware_id": id, "value": {...}}``
@@ -33,6 +35,7 @@ _ANSWER = re.compile(
     rb'"side":"[^"\\]*","hardware":"([0-9a-f]{16})",'
 )
 _FAILURE = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
+_ROUTED = re.compile(rb'\{"routed":"([0-9a-f]{64})","run":"([^"\\]*)","seconds":(-?[0-9.]+(?:e-?[0-9]+)?)\}\n')
 _RECORD = re.compile(rb'\{"(config|hardware)_id":"([0-9a-f]{16})",')
 RECORDS = ("config", "hardware")
 _ID = "[0-9a-f]{16}"
@@ -121,6 +124,12 @@ def _object_in(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
+def routed_of(line: bytes) -> tuple[str, str, float] | None:
+    """Key, run and seconds of a whole line with a router's time; None of any other line."""
+    match = _ROUTED.fullmatch(line)
+    return (match[1].decode(), match[2].decode(), float(match[3])) if match else None
+
+
 def answer_line(
     key: str,
     configuration: Configuration,
@@ -154,6 +163,10 @@ def failure_line(key: str, error: AnswerError, *, run: str, side: str) -> bytes:
         "error": str(error),
         "failures": [[round(seconds, 3), what] for seconds, what in error.failures],
     })  # fmt: skip
+
+
+def routed_line(key: str, seconds: float, *, run: str) -> bytes:
+    return _line({"routed": key, "run": run, "seconds": seconds})
 
 
 def configuration_line(configuration: Configuration) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,9 +14,6 @@ from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm.api.backend import tell_once
 from ianvs_specdec.types import Query
-
-log = logging.getLogger(__name__)
-
 
 ROUNDS = 12
 """There are columns for so many rounds."""
@@ -92,10 +88,10 @@ class DatasetProcessor:
         return answer
 
     def _tell(self, scorers: Iterable[str]) -> None:
-        """Say what would surprise on the leaderboard, before a model is asked."""
+        """Say what would surprise on the leaderboard, before a model is asked: once, not for every test case."""
         scored = sorted(set(scorers) - {"none"})
         if "judge" in scored and self.judge is None:
-            log.warning("scorer judge: no judge_model is set, so these rows have no score")
+            tell_once("scorer judge: no judge_model is set, so these rows have no score")
         if "judge" in scored and self._prompts is not None and not self._prompts.official:
             tell_once(
                 f"scorer judge: the prompts are {self._prompts.name}; scores comparable with published ones of "
@@ -103,9 +99,9 @@ class DatasetProcessor:
             )
         if "judge" in scored and self.judge is not None and len(scored) > 1:
             others = ", ".join(name for name in scored if name != "judge")
-            log.warning("Accuracy is a mean of the judge's 1 to 10 and of percentages (scorers %s)", others)
+            tell_once(f"Accuracy is a mean of the judge's 1 to 10 and of percentages (scorers {others})")
         if "code" in scored and not self.seconds:
-            log.warning("scorer code: programs are run only with run_code: true, so these rows have no score")
+            tell_once("scorer code: programs are run only with run_code: true, so these rows have no score")
 
 
 def _judged(query: Query, answer: Any, where: str) -> dict[str, Any]:

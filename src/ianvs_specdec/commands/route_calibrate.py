@@ -18,7 +18,6 @@ import numpy as np
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands.hyperparameters import add_model, model_of
 from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.commands.progress import Progress
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.evaluation.curve import Sides
@@ -32,6 +31,7 @@ from ianvs_specdec.outcomes.asking import running
 from ianvs_specdec.outcomes.labels import LABELS, targets
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes
 from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.progress import Progress
 from ianvs_specdec.routers.cascade import PRIOR, CascadeRouter
 from ianvs_specdec.routers.learned import LearnedRouter
 from ianvs_specdec.routers.signals import SIGNALS

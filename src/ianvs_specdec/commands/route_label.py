@@ -18,7 +18,6 @@ from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.benchmarks.processor import DatasetProcessor
 from ianvs_specdec.commands.hyperparameters import add_model, model_of, read_hyperparameters
 from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.commands.progress import Progress
 from ianvs_specdec.commands.threshold import check_shares
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.outcomes.asking import SIDES, Collected, MoreAnswers, collect, read_rows
@@ -26,6 +25,7 @@ from ianvs_specdec.outcomes.job import outcomes_of_job
 from ianvs_specdec.outcomes.labels import LABELS, soft_labels, targets
 from ianvs_specdec.outcomes.quality import NAMES, Quality, quality
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, save_outcomes
+from ianvs_specdec.progress import Progress
 from ianvs_specdec.types import COLDEST
 
 PARTS = ("0", "0 to 0.5", "0.5", "0.5 to 1", "1")

@@ -78,6 +78,12 @@ class LLM(ABC):
         """
         return None
 
+    def target(self) -> str | None:
+        """What computes: a target of our engine by its ``kind``, or another engine by its name; None where that is not
+        known. Called when the model is loaded.
+        """
+        return None
+
     def hardware(self) -> Mapping[str, Any]:
         """What the timings depend on. Called when the model is loaded."""
         return machine()

@@ -70,6 +70,9 @@ class HuggingfaceLLM(LocalLLM):
         ended = watcher.complete or watcher.ids[-1] in self._eos_ids
         return watcher.ids, "stop" if ended else "length", watcher.trace
 
+    def target(self) -> str:
+        return "transformers generate"
+
     def _weights_memory(self) -> int:
         from ianvs_specdec.decoding.target import weights_memory
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -25,6 +26,15 @@ written, so that their answers are still found."""
 
 Emit = Callable[[list[int]], None]
 """Called with the token ids of each chunk at the moment they are final."""
+
+
+def instructions() -> dict[str, str]:
+    """The instruction set that torch computes with, and the highest that oneDNN is permitted, if that is limited."""
+    import torch
+
+    limits = [os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA") if os.environ.get(name)]
+    limit = {"instructions_limit": limits[0]} if limits else {}
+    return {"instructions": torch.backends.cpu.get_cpu_capability(), **limit}
 
 
 class LocalLLM(LLM):
@@ -207,7 +217,7 @@ class LocalLLM(LLM):
 
         device = str(self._model.device)
         name = torch.cuda.get_device_name(self._model.device) if device.startswith("cuda") else device
-        return {**super().hardware(), "device": name, "threads": torch.get_num_threads()}
+        return {**super().hardware(), "device": name, "threads": torch.get_num_threads(), **instructions()}
 
     def close(self) -> None:
         if self._model is None:

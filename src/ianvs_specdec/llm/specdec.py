@@ -87,6 +87,9 @@ class EngineLLM(LocalLLM):
             raise UserError(f"model {self.model}: {error}") from error
         return decoded.token_ids, decoded.finish_reason, decoded.trace
 
+    def target(self) -> str | None:
+        return str(self._target.kind) if self._target is not None else None
+
     def _weights_memory(self) -> int:
         return int(self._target.memory)
 

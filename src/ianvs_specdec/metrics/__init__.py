@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ianvs_specdec.metrics.columns import all_columns
+from ianvs_specdec.metrics.columns import all_columns, all_known
 from ianvs_specdec.metrics.groups import all_groups
 from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.judge import all_turn_scores
@@ -31,7 +31,7 @@ def _metric(name: str, column: Callable[[Table], float]) -> Metric:
     return metric
 
 
-_COLUMNS = {**all_columns(), **all_intervals(), **all_groups()}
+_COLUMNS = {**all_columns(), **all_known(), **all_intervals(), **all_groups()}
 
 METRICS: dict[str, Metric] = {
     **{name: _metric(name, column) for name, column in _COLUMNS.items()},

@@ -1,6 +1,8 @@
 """The metrics, each a function of the table of results. Ratios are ratios of sums; what is undefined is NaN.
 
 ``RATIOS`` and ``MEANS`` hold what also has an interval: a ratio of two columns of queries, a mean over queries.
+Each has a column ``<metric> Known``, the number of queries that it knows. Those in ``CLAIMS`` say something of all
+answers: they are undefined where one answer is not known.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics.table import NAN, Column, Table
 
 
@@ -52,16 +55,28 @@ def itl_sums(table: Table) -> tuple[Column, Column]:
     return seconds, table.query("tokens") - table.query("first_tokens")
 
 
+def steps_of(name: str, per: str) -> Callable[[Table], tuple[Column, Column]]:
+    """Two columns of verification steps. Both are NaN for a query of whose steps the back end told nothing, or not all:
+    after the first token, every token of an output comes from a step.
+    """
+
+    def sums(table: Table) -> tuple[Column, Column]:
+        told = table.turn("emitted") + 1 >= table.turn("tokens")
+        known = ~np.isnan(table.by_query(np.where(told, 0.0, NAN)))
+        first, second = (np.where(known, table.query(column), NAN) for column in (name, per))
+        return first, second
+
+    return sums
+
+
 def speedup_sums(table: Table) -> tuple[Column, Column]:
     """Seconds that the autoregressive baseline takes for as many tokens, and seconds taken.
 
-    Both are NaN throughout unless every request has a baseline, taken on the same hardware. Requests whose context
+    NaN for a query one of whose requests has no baseline that was taken on the same hardware. Requests whose context
     changed because an earlier turn of theirs was not lossless cannot have one and are left out.
     """
     theirs, seconds = table.turn("base_busy"), table.turn("busy")
     after_difference = _after_difference(table)
-    if not np.isfinite(theirs[~after_difference]).all():
-        return np.full(len(table), NAN), np.full(len(table), NAN)
     theirs, seconds = np.where(after_difference, 0.0, theirs), np.where(after_difference, 0.0, seconds)
     return table.by_query(theirs), table.by_query(seconds)
 
@@ -105,16 +120,10 @@ def edge_share(table: Table) -> Column:
 
 
 def cost_of(side: str) -> Callable[[Table], Column]:
-    """Price of the part of a query that the ``side`` (edge, cloud) answered, times 1,000, NaN for one that got no
-    answer; NaN throughout if the side answered at no known price.
+    """Price of the part of a query that the ``side`` (edge, cloud) answered, times 1,000; NaN for one that got no
+    answer, and where the side answered at no known price.
     """
-
-    def cost(table: Table) -> Column:
-        found = table.query(f"{side}_cost")
-        unknown = np.isnan(found) & (table.query("failed") == 0.0)
-        return np.full_like(found, NAN) if unknown.any() else 1000.0 * found
-
-    return cost
+    return lambda table: 1000.0 * table.query(f"{side}_cost")
 
 
 def slo_met(table: Table) -> Column:
@@ -142,9 +151,9 @@ RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Internal Token Latency": itl_sums,
     "Throughput": lambda table: (table.query("tokens"), table.query("busy")),
     "Speedup": speedup_sums,
-    "Mean Accepted Tokens": lambda table: (table.query("emitted"), table.query("steps")),
-    "Acceptance Rate": lambda table: (table.query("accepted"), table.query("drafted")),
-    "Work Amplification": lambda table: (table.query("verified"), table.query("emitted")),
+    "Mean Accepted Tokens": steps_of("emitted", per="steps"),
+    "Acceptance Rate": steps_of("accepted", per="drafted"),
+    "Work Amplification": steps_of("verified", per="emitted"),
     "Bandwidth Up": lambda table: (table.query("bytes_up"), table.query("tokens")),
     "Bandwidth Down": lambda table: (table.query("bytes_down"), table.query("tokens")),
     "Goodput": lambda table: (slo_met(table), table.query("busy")),
@@ -162,6 +171,15 @@ MEANS: dict[str, Callable[[Table], Column]] = {
     "Edge Cost": cost_of("edge"),
 }
 """Per name: a column of queries to take the mean of. Percent, seconds, currency per 1,000 queries."""
+
+CLAIMS = frozenset({
+    *("Lossless", "Near Ties", "Speedup", "Mean Accepted Tokens", "Acceptance Rate", "Work Amplification"),
+    *("Cloud Cost", "Edge Cost"),
+})  # fmt: skip
+"""Those of ``RATIOS`` and ``MEANS`` that say something of every answer, which a part of them cannot stand for."""
+
+KNOWN = " Known"
+"""End of the name of a column that counts the queries that another one knows."""
 
 DISTRIBUTIONS: dict[str, Callable[[Table], Column]] = {
     "Time to First Token": lambda table: table.turn("ttft"),
@@ -182,7 +200,7 @@ TOTALS: dict[str, Callable[[Table], float]] = {
     "Failed": lambda table: float(table.query("failed").sum()),
     "Retries": lambda table: float(table.turn("retries").sum()),
     "Truncated Prompts": cut_prompts,
-    "Model Memory": lambda table: largest(table.turn("memory")) / 1e6,
+    "Model Memory": lambda table: _most_memory(table),
 }
 """Sums of tokens of the models that answered, counts of queries (``Failed``: without a whole answer), of attempts that
 failed before an answer came and of prompts that were cut to fit, and the most memory that a model which answered held,
@@ -190,24 +208,69 @@ in MB (10^6 bytes).
 """
 
 
+def parts_of(name: str, table: Table) -> tuple[Column, Column]:
+    """Numerator and denominator by query of one of ``RATIOS`` or ``MEANS``, NaN where they are not known; a mean is a
+    ratio to ones.
+    """
+    if name in RATIOS:
+        return RATIOS[name](table)
+    values = MEANS[name](table)
+    return values, np.ones_like(values)
+
+
+def known(name: str, table: Table) -> NDArray[np.bool_]:
+    """Per query: whether the metric, one of ``RATIOS`` or ``MEANS``, is known of it."""
+    numerator, denominator = parts_of(name, table)
+    found: NDArray[np.bool_] = ~(np.isnan(numerator) | np.isnan(denominator))
+    return found
+
+
+def sums_of(name: str, table: Table) -> tuple[Column, Column]:
+    """``parts_of``, NaN throughout for a claim of which an answer is not known. A query without a whole answer has no
+    part in a claim.
+    """
+    numerator, denominator = parts_of(name, table)
+    answered = table.query("failed") == 0.0
+    if name in CLAIMS and np.isnan(numerator + denominator)[answered].any():
+        return np.full(len(table), NAN), np.full(len(table), NAN)
+    return numerator, denominator
+
+
 def all_columns() -> dict[str, Callable[[Table], float]]:
-    """Every column by name, intervals apart."""
+    """Every column by name, intervals and counts of what is known apart."""
     found = dict(TOTALS)
-    found |= {name: _of_ratio(sums) for name, sums in RATIOS.items()}
-    found |= {name: _of_mean(values) for name, values in MEANS.items()}
+    found |= {name: _value(name) for name in (*RATIOS, *MEANS)}
     for name, values in DISTRIBUTIONS.items():
         found |= {f"{name} p{percent}": _of_percentile(values, percent) for percent in (50, 90, 95, 99)}
     found["Routing Overhead"] = found["Routing Overhead p50"]
     return found
 
 
-def _of_ratio(sums: Callable[[Table], tuple[Column, Column]]) -> Callable[[Table], float]:
-    return lambda table: ratio(*sums(table))
+def all_known() -> dict[str, Callable[[Table], float]]:
+    """The columns ``<metric> Known``."""
+    return {f"{name}{KNOWN}": _count(name) for name in (*RATIOS, *MEANS)}
 
 
-def _of_mean(values: Callable[[Table], Column]) -> Callable[[Table], float]:
-    return lambda table: mean(values(table))
+def _value(name: str) -> Callable[[Table], float]:
+    return lambda table: ratio(*sums_of(name, table))
+
+
+def _count(name: str) -> Callable[[Table], float]:
+    def count(table: Table) -> float:
+        try:
+            return float(known(name, table).sum())
+        except UserError:
+            # The metric itself says why it knows nothing.
+            return 0.0
+
+    return count
 
 
 def _of_percentile(values: Callable[[Table], Column], percent: float) -> Callable[[Table], float]:
     return lambda table: percentile(values(table), percent)
+
+
+def _most_memory(table: Table) -> float:
+    """MB; NaN where a model that answered does not tell."""
+    memory = table.turn("memory")
+    return NAN if np.isnan(memory).any() else largest(memory) / 1e6

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ianvs_specdec.benchmarks.registry import categories
-from ianvs_specdec.metrics.columns import MEANS, RATIOS, ratio
+from ianvs_specdec.metrics.columns import ratio, sums_of
 from ianvs_specdec.metrics.intervals import half_width
-from ianvs_specdec.metrics.table import NAN, Column, Table
+from ianvs_specdec.metrics.table import Table
 
 BY_CATEGORY = ("Accuracy", "Speedup", "Mean Accepted Tokens", "Throughput")
 """What there is by category, with interval."""
@@ -35,29 +34,13 @@ def all_groups() -> dict[str, Callable[[Table], float]]:
     return found
 
 
-def _members(table: Table, groups: frozenset[str]) -> NDArray[np.bool_]:
-    return np.array([group in groups for group in table.groups], dtype=bool)
-
-
-def _columns(name: str, table: Table) -> tuple[Column, Column]:
-    """Numerator and denominator of the column; a mean is a ratio to ones."""
-    if name in RATIOS:
-        return RATIOS[name](table)
-    values = MEANS[name](table)
-    return values, np.ones_like(values)
+def _part(table: Table, groups: frozenset[str]) -> Table:
+    return table.part(np.flatnonzero([group in groups for group in table.groups]))
 
 
 def _value(name: str, groups: frozenset[str]) -> Callable[[Table], float]:
-    def value(table: Table) -> float:
-        numerator, denominator = _columns(name, table)
-        return ratio(np.where(_members(table, groups), numerator, NAN), denominator)
-
-    return value
+    return lambda table: ratio(*sums_of(name, _part(table, groups)))
 
 
 def _interval(name: str, groups: frozenset[str]) -> Callable[[Table], float]:
-    def interval(table: Table) -> float:
-        numerator, denominator = _columns(name, table)
-        return half_width(np.where(_members(table, groups), numerator, NAN), denominator)
-
-    return interval
+    return lambda table: half_width(*sums_of(name, _part(table, groups)))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.metrics.columns import MEANS, RATIOS
+from ianvs_specdec.metrics.columns import MEANS, RATIOS, sums_of
 from ianvs_specdec.metrics.table import NAN, Column, Table
 
 RESAMPLES = 1000
@@ -48,17 +48,8 @@ def half_width(numerator: Column, denominator: Column) -> float:
 
 def all_intervals() -> dict[str, Callable[[Table], float]]:
     """The columns ``<metric> CI95``, in the unit of the metric."""
-    found = {f"{name} CI95": _of_ratio(sums) for name, sums in RATIOS.items()}
-    return found | {f"{name} CI95": _of_mean(values) for name, values in MEANS.items()}
+    return {f"{name} CI95": _of(name) for name in (*RATIOS, *MEANS)}
 
 
-def _of_ratio(sums: Callable[[Table], tuple[Column, Column]]) -> Callable[[Table], float]:
-    return lambda table: half_width(*sums(table))
-
-
-def _of_mean(values: Callable[[Table], Column]) -> Callable[[Table], float]:
-    def interval(table: Table) -> float:
-        column = values(table)
-        return half_width(column, np.ones_like(column))
-
-    return interval
+def _of(name: str) -> Callable[[Table], float]:
+    return lambda table: half_width(*sums_of(name, table))

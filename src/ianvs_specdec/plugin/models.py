@@ -22,22 +22,19 @@ from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.cut_prompts import CutPrompts
 from ianvs_specdec.plugin.ignored import tell_ignored
+from ianvs_specdec.plugin.overhead import settled
 from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
-from ianvs_specdec.run import current_concurrency, current_repeat, job_folder
+from ianvs_specdec.plugin.timings import Timings, circumstances, stamp
+from ianvs_specdec.run import current_repeat, job_folder
 from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, messages_of
 
 log = logging.getLogger(__name__)
 
 DIGESTS = "model_files.json"
-MONOTONIC_EPOCH = time.time() - time.perf_counter()
-"""The clock time (Unix seconds) at which ``time.perf_counter`` was 0, read once: if the clock is set later, requests
-must not seem to overlap."""
 SEEDS_APART = 1_000_003
 """Between the seeds of two samples of one answer; repeats have seeds one after the other."""
-ALONE = 0.99
-"""A request whose share of its time is at least this had no other one beside it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ class RoutedModel:
         self._manners: dict[tuple[Sampling, int], _Manner] = {}
         self._failed = 0
         self._ended = False
-        self._cut_prompts = CutPrompts(self.side)
+        self._cut_prompts, self._timings = CutPrompts(self.side), Timings()
         self._mutex = threading.RLock()
         self._turnstile = threading.Lock()
 
@@ -169,6 +166,11 @@ class RoutedModel:
         if self._journal is not None:
             self._journal.rest()
 
+    def environment_details(self) -> Any:
+        """What the times of the answers were taken with. Our host puts it into ``environment.json``."""
+        with self._mutex:
+            return self._timings.told(self._journal) if self._journal is not None else {}
+
     def _open(self) -> None:
         with self._mutex:
             if self._llm is not None:
@@ -206,6 +208,8 @@ class RoutedModel:
             found = self._cut_prompts.serving(journal.get(key), self._llm) if self.settings.use_cache else None
             entry = found or self._ask(manner, messages, hints)
         self._cut_prompts.tell(entry.completion)
+        with self._mutex:
+            self._timings.add(entry)
         baseline_keys = [baseline.key(messages, hints.prediction) for baseline in manner.baselines]
         return entry.completion, turn_of(
             entry.completion,
@@ -239,11 +243,8 @@ class RoutedModel:
             raise
         finally:
             busy = REQUESTS.end(begun)
-        trace = completion.trace
-        trace.busy = round(busy, 6) if busy < ALONE * (time.perf_counter() - issued) else None
-        trace.issued, trace.memory = round(MONOTONIC_EPOCH + issued, 6), llm.memory()
-        trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
-        told: dict[str, Any] = {"side": self.side, "hardware": _circumstances(llm), "prediction": hints.prediction}
+        stamp(completion.trace, llm, issued=issued, waited=waited, busy=busy)
+        told: dict[str, Any] = {"side": self.side, "hardware": circumstances(llm), "prediction": hints.prediction}
         hardware = journal.put(manner.own, messages, completion, **told)
         # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
         return Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)
@@ -279,17 +280,12 @@ class RoutedModel:
         response["lossy"] = self._llm is not None and self._llm.lossy(sampling)
         cached = sum(c.cached_tokens for answered in (attempt, *samples) for c in answered.completions)
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"], cached)
-        response["routing"] = data.get("routing")
+        assert self._journal is not None
+        response["routing"] = settled(data.get("routing"), response, self._journal)
         response["slo"] = data.get("slo")
         if "round" in data:
             response["round"] = data["round"]
         return response
-
-
-def _circumstances(llm: LLM) -> dict[str, Any]:
-    """What the timings depend on. With other rows beside it, an answer takes another time than alone."""
-    concurrency = current_concurrency()
-    return {**llm.hardware(), **({"concurrency": concurrency} if concurrency > 1 else {})}
 
 
 class EdgeModel(RoutedModel):
@@ -313,7 +309,7 @@ class EdgeModel(RoutedModel):
 
     def predict(self, data: Any, **kwargs: Any) -> Response:
         if (given := edge_first.taken(data)) is not None:
-            given["routing"] = data.get("routing")
+            given["routing"] = settled(data.get("routing"), given, Journal.of_job())
             return given
         return self.answer(data)
 

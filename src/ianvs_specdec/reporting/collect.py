@@ -25,6 +25,8 @@ from ianvs_specdec.reporting.figures import (
     groups,
     safe,
 )
+from ianvs_specdec.reporting.known import known_parts, withdraw
+from ianvs_specdec.reporting.machine import doubts, targets
 from ianvs_specdec.reporting.routing import curves, outcomes
 from ianvs_specdec.storage.cells import csv_text
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
@@ -116,6 +118,9 @@ def _case(
         sides.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
+    found = figures(case, _metrics(workspace, case.job), table)
+    withdraw(case, found, table)
+    case.notes += doubts(case.environment)
     return {
         "job": case.job,
         "algorithm": case.algorithm,
@@ -125,7 +130,8 @@ def _case(
         "router": case.module("hard_example_mining").get("name")
         or case.rank.get("hard_example_mining", case.algorithm),
         **{side: _side(case, rows, side) for side in ("edge", "cloud")},
-        "figures": figures(case, _metrics(workspace, case.job), table),
+        "figures": found,
+        "known": known_parts(table),
         "distributions": distributions(table) if rows else {},
         "groups": groups(table) if rows else {},
         "categories": categories(table) if rows else {},
@@ -133,6 +139,8 @@ def _case(
         "judge": judge,
         "failures": _failures(rows, workspace.kept(case.job)),
         "memory": _memory(rows),
+        "targets": targets(rows),
+        "load": case.environment.get("load") or [],
         "configuration": _configuration(case),
         "environment": described(case.environment),
         "repeats": case.repeats,

@@ -14,7 +14,7 @@ from ianvs_specdec.benchmarks.registry import categories as benchmark_categories
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.metrics import rounded
-from ianvs_specdec.metrics.columns import DISTRIBUTIONS, all_columns
+from ianvs_specdec.metrics.columns import DISTRIBUTIONS, KNOWN, all_columns
 from ianvs_specdec.metrics.intervals import all_intervals
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.workspace.cases import Case, Row
@@ -74,7 +74,7 @@ _UNITS = {
     "Truncated Prompts": ("", -1, "prompts that lost their oldest tokens to fit into the model's window"),
     "Model Memory": ("MB", -1, "what the model's weights and caches hold"),
 }
-_PART = re.compile(r"^(?P<base>.*?)(?: p\d+)?(?:: .*)?(?P<interval> CI95)?$")
+_PART = re.compile(r"^(?P<base>.*?)(?: p\d+)?(?:: .*)?(?P<end> CI95| Known)?$")
 
 
 def column(name: str) -> dict[str, Any]:
@@ -82,6 +82,8 @@ def column(name: str) -> dict[str, Any]:
     match = _PART.match(name)
     base = match["base"] if match else name
     unit, better, about = _UNITS.get(base, ("", 0, ""))
+    if match and match["end"] == KNOWN:
+        unit, better, about = "", 0, f"number of queries of which {base} is known"
     return {"name": name, "unit": unit, "better": better, "about": about}
 
 
@@ -185,6 +187,9 @@ def described(mapping: Mapping[str, Any]) -> dict[str, str]:
     for key, value in mapping.items():
         if isinstance(value, Mapping):
             flat |= {f"{key}.{name}": text for name, text in described(value).items()}
+        elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            numbered = {str(number): item for number, item in enumerate(value, 1)}
+            flat |= {f"{key}.{name}": text for name, text in described(numbered).items()}
         else:
             text = "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             flat[str(key)] = re.sub(r"(?<=://)[^/@\s]*@", "", text)

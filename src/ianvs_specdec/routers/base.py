@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import numbers
 import os
@@ -13,12 +14,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import digest
+from ianvs_specdec.plugin.overhead import Routing, settled
+from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.run import current_repeat
 from ianvs_specdec.types import Query
 
 SHOWN = 60
 """Characters of a value or a question that a message shows."""
+SECONDS_DIGITS = 9
+"""A clock has nanoseconds."""
 
 Modules = Mapping[str, tuple[Any, Mapping[str, Any]]]
 """Module type -> its class and hyperparameters."""
@@ -59,6 +67,14 @@ class Router(ABC):
         super().__init_subclass__()
         shipped = (base for base in cls.__mro__ if base is not Router)
         cls.built_by_check = not any(base.__module__.startswith(f"{__package__}.") for base in shipped)
+
+    _given: tuple[Any, ...] = ()
+
+    def __new__(cls, *args: Any, **hyperparameters: Any) -> Any:
+        router = super().__new__(cls)
+        # A time belongs to the router with these hyperparameters, whatever its class makes of them.
+        router._given = (args, hyperparameters)
+        return router
 
     def __init__(self, threshold: float = 0.5) -> None:
         self.threshold = number("threshold", threshold, low=0.0, high=1.0)
@@ -140,18 +156,29 @@ class Router(ABC):
         started = time.perf_counter()
         decision = self.checked(data)
         seconds = time.perf_counter() - started - decision.waited
-        record = {
+        record = Routing({
             "router": type(self).__name__,
             "score": decision.score,
             "hard": decision.hard,
-            "seconds": seconds if self.timed else None,
+            "seconds": round(seconds, SECONDS_DIGITS) if self.timed else None,
             **({"reason": decision.reason} if decision.reason else {}),
             **decision.details,
-        }
-        for place in (data, row_of(data)):
-            if isinstance(place, dict):
-                place["routing"] = record
+        })  # fmt: skip
+        self._leave(record, data)
         return decision.hard
+
+    def _leave(self, record: Routing, data: Any) -> None:
+        """Put the record where the model that answers finds it, and into an answer that there is already."""
+        places = [place for place in (data, row_of(data)) if isinstance(place, dict)]
+        if places and self.timed:
+            query = query_of_row(data).to_json()
+            given = json.dumps(self._given, sort_keys=True, default=lambda value: type(value).__name__)
+            record.key = digest(
+                [record["router"], given, query, str(record["score"]), bool(record["hard"]), current_repeat()]
+            )
+        for place in places:
+            inside = isinstance(place, Response) and os.environ.get("RESULT_SAVED_URL")
+            place["routing"] = settled(record, place, Journal.of_job()) if inside else record
 
 
 def plain_score(value: Any) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from ianvs_specdec.progress import say
 from ianvs_specdec.storage.replacing import beside, put_in_place, replacing
 
 CHECKPOINT_SECONDS = 60.0
@@ -73,5 +75,5 @@ def replaced(out: Path) -> Iterator[Path]:
 
 
 def tell(line: str) -> None:
-    """Print a line with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+    """Print a line with the time of day, above the live line where there is one."""
+    say(f"{time.strftime('%H:%M:%S')} {line}", sys.stdout)

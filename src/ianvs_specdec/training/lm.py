@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
+from ianvs_specdec.progress import Live, clock
 from ianvs_specdec.training import course
 from ianvs_specdec.training.corpus import Batches
 
@@ -174,6 +175,7 @@ def train(
     budget = recipe.minutes * 60
     last_save = last_report = time.monotonic()
     tokens_seen, smooth = 0, 0.0
+    live = Live()
     while state["seconds"] < budget:
         started = time.monotonic()
         progress = state["seconds"] / budget
@@ -193,12 +195,15 @@ def train(
         tokens_seen += tokens.numel()
         now = time.monotonic()
         state["seconds"] += now - started
+        left = clock(max(0.0, budget - state["seconds"]))
+        live.at(progress, f"step {state['step']}, loss {smooth:.4f}, {left} left")
         if now - last_report > 60:
             report(_standing(state, smooth, tokens_seen) + (f" | {evaluate(model)}" if evaluate else ""))
             last_report = time.monotonic()
         if now - last_save > course.CHECKPOINT_SECONDS:
             course.save(work, "model", model, optimizers, state)
             last_save = now
+    live.close()
     course.save(work, "model", model, optimizers, state)
     report(json.dumps({"steps": state["step"], "minutes": round(state["seconds"] / 60, 1), "loss": round(smooth, 4)}))
     return model

@@ -59,8 +59,11 @@ class KeptAnswers:
             sampling = Sampling(**{key: value for key, value in given.items() if not isinstance(value, Mapping)})
         except (TypeError, ValueError):
             return []
-        wanted = sampling.to_json()
-        return self._where(hyperparameters.get("model"), lambda value: value.get("sampling") == wanted)
+        wanted, quantization = sampling.to_json(), _quantization(hyperparameters)
+        return self._where(
+            hyperparameters.get("model"),
+            lambda value: value.get("sampling") == wanted and _quantization(value) == quantization,
+        )
 
     def alike(self, key: str) -> list[str]:
         """The configurations with the model and sampling of the one that gave the answer with this key, those with most
@@ -79,9 +82,7 @@ class KeptAnswers:
         found = [
             config
             for config, record in self._records.items()
-            if record.get("model") == model
-            and chosen(record["value"])
-            and record["value"].get("acceptance") != "typical"
+            if record.get("model") == model and chosen(record["value"]) and not _lossy(record["value"])
         ]
         return sorted(found, key=lambda config: -len(self._places.get(config, ())))
 
@@ -120,6 +121,20 @@ class KeptAnswers:
 
 
 def _drawn(value: Mapping[str, Any]) -> dict[str, Any]:
-    """How the tokens are chosen; whether their log-probabilities are told as well makes no difference to them."""
+    """How the tokens are chosen, and from whose logits: quantized weights make another model. Whether log-probabilities
+    are told as well makes no difference.
+    """
     sampling = value.get("sampling")
-    return {name: value for name, value in sampling.items() if name != "logprobs"} if isinstance(sampling, dict) else {}
+    sampling = sampling if isinstance(sampling, dict) else {}
+    drawn = {name: value for name, value in sampling.items() if name != "logprobs"}
+    return {**drawn, "quantization": _quantization(value)}
+
+
+def _lossy(value: Mapping[str, Any]) -> bool:
+    """Whether the model's own output is traded for speed. Back ends differ in where they say it."""
+    return "typical" in (value.get("acceptance"), (value.get("options") or {}).get("acceptance"))
+
+
+def _quantization(value: Mapping[str, Any]) -> str | None:
+    told = value.get("quantization")
+    return None if told in (None, "none") else str(told)

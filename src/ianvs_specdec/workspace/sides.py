@@ -61,12 +61,12 @@ def score(name: str, texts: Sequence[str], gold: Any) -> float | None:
 
 
 def side_of(case: Case, side: str) -> str:
-    """What determines a side's outputs in a test case: its model and sampling. Lossless back ends do not matter, nor
-    whether the model tells how sure it is.
+    """What determines a side's outputs in a test case: its model, how that is quantized, and sampling. Lossless back
+    ends do not matter, nor whether the model tells how sure it is.
     """
     own = case.hyperparameters(side)
-    names = [name for name in ("model", *Sampling.names()) if name != "logprobs"]
-    value = {name: own[name] for name in names if own.get(name) is not None}
+    names = [name for name in ("model", "quantization", *Sampling.names()) if name != "logprobs"]
+    value = {name: own[name] for name in names if own.get(name) not in (None, "none")}
     return json.dumps(value, sort_keys=True, default=str) if "model" in value else ""
 
 

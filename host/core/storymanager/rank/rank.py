@@ -97,12 +97,15 @@ class Rank:
         """Print the selected leaderboard of this run, if it has finished a test case. Returns what is to be said about
         rows that are not shown or not told apart, one line each. ``urls`` are those of the job's test cases.
         """
+        notes = self._not_told_apart()
         if self._finished:
             rows = self._selected(self._sorted(list(self._finished.values())))
-            print_table(_csv(self._shown_names(), rows))
+            if print_table(_csv(self._shown_names(), rows)):
+                notes.append(f"the table as it is stands in {self.selected_rank_file}")
+            if self._keep_all:
+                notes.append(f"all columns stand in {self.all_rank_file}")
         old = [row.get("url", "") for row in self._kept()[1] if row.get("url") not in self._finished]
         failed = sum(url in urls for url in old)
-        notes = self._not_told_apart()
         if failed:
             notes.append(
                 f"not in the table: {plural(failed, 'test case')} that failed now; "

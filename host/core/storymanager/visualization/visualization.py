@@ -6,30 +6,130 @@ import csv
 import io
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 
 from tabulate import SEPARATING_LINE, tabulate
-from wcwidth import wcswidth  # tabulate measures with it too: East Asian characters take two columns
+from wcwidth import wcswidth, wcwidth  # tabulate measures with it too: East Asian characters take two columns
 
 from core.common.cells import unescaped
 
 DISPENSABLE = ("url", "time", "paradigm")  # left out one by one where the screen is too narrow
+GAP = 2  # columns of the screen between two of the table
+NARROWEST = 20  # columns of the screen; no table is folded further
 
 
-def print_table(text: str) -> None:
-    """Print a leaderboard, given as CSV: numbers to four digits, headings broken into lines, columns as they fit."""
+def print_table(text: str) -> bool:
+    """Print a leaderboard, given as CSV: numbers to four digits, headings broken into lines. On a terminal it is made
+    to fit: see ``_folded``. Returns whether anything was left out or told otherwise than in the table for that.
+    """
     header, *rows = [list(map(unescaped, row)) for row in csv.reader(io.StringIO(text, newline=""))]
     width = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else sys.maxsize
+    whole = [_Column(name, [_short(row[i]) for row in rows], name) for i, name in enumerate(header)]
+    lines, fits = [], False
     for count in range(len(DISPENSABLE) + 1):
-        shown = [i for i, name in enumerate(header) if name not in DISPENSABLE[:count]]
-        headings = ["\n".join(header[i].split()) for i in shown]
-        cells = [[_short(row[i]) for i in shown] for row in rows]
-        # As a row: tabulate would make a column wider than its heading.
-        table = tabulate([headings, SEPARATING_LINE, *cells], tablefmt="simple", disable_numparse=True)
-        lines = table.splitlines()[1:-1]
-        if max(map(wcswidth, lines)) <= width:
+        columns = [column for column in whole if column.name not in DISPENSABLE[:count]]
+        if fits := _width(columns) <= width:
+            lines = _table(columns)
             break
+    if not fits:
+        lines = list(_folded(columns, header, max(width, NARROWEST)))
     encoding = sys.stdout.encoding or "utf-8"
     print("\n".join(line.rstrip() for line in lines).encode(encoding, "replace").decode(encoding), flush=True)
+    return not fits or len(columns) < len(whole)
+
+
+class _Column:
+    """A column of the table: its ``heading`` is its name, one word to a line."""
+
+    def __init__(self, name: str, cells: Sequence[str], heading: str) -> None:
+        self.name, self.cells = name, list(cells)
+        self.heading = "\n".join(heading.split())
+        lines = [*self.heading.splitlines(), *self.cells]
+        # Control characters have no width of their own; they are counted as characters.
+        self.width = max((max(wcswidth(line), 0) or len(line) for line in lines), default=0)
+
+    def cut(self, most: int) -> _Column:
+        """The same, no wider than this."""
+        if self.width <= most:
+            return self
+        heading = " ".join(_cut(word, most) for word in self.heading.split("\n"))
+        return _Column(self.name, [_cut(cell, most) for cell in self.cells], heading)
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning of a text, so that it takes this many columns of the screen with the sign that it goes on."""
+    if wcswidth(text) <= most:
+        return text
+    kept, used = "", 1
+    for character in text:
+        used += max(wcwidth(character), 0)
+        if used > most:
+            break
+        kept += character
+    return f"{kept}…"
+
+
+def _width(columns: Sequence[_Column]) -> int:
+    return sum(column.width for column in columns) + GAP * (len(columns) - 1)
+
+
+def _table(columns: Sequence[_Column]) -> list[str]:
+    cells = [list(row) for row in zip(*(column.cells for column in columns), strict=True)]
+    # As a row: tabulate would make a column wider than its heading.
+    headings = [column.heading for column in columns]
+    table = tabulate([headings, SEPARATING_LINE, *cells], tablefmt="simple", disable_numparse=True)
+    return table.splitlines()[1:-1]
+
+
+def _folded(columns: Sequence[_Column], header: Sequence[str], width: int) -> Iterator[str]:
+    """The table in parts, one below the other, each with the columns that tell the rows apart, as far as they take no
+    more than half of the width. What is the same in all rows is told once below, and a column that repeats another one
+    in other spelling is left out.
+    """
+    metrics = set(header[: header.index("paradigm")] if "paradigm" in header else header) - {"rank", "algorithm"}
+    several = len(columns[0].cells) > 1 if columns else False
+    alike = [column for column in columns if several and column.name != "rank" and len(set(column.cells)) == 1]
+    shown = [column for column in columns if column not in alike]
+    described: list[_Column] = []
+    for column in shown:
+        if column.name not in metrics and not any(_plain(column) == _plain(other) for other in described):
+            described.append(column)
+    described = [column.cut(width // 3) for column in described]
+    keys: list[_Column] = []
+    for column in described:
+        if _width([*keys, column]) <= width // 2:
+            keys.append(column)
+    rest = [column for column in described if column not in keys]
+    rest += [column.cut(width // 3) for column in shown if column.name in metrics]
+    part = list(keys)
+    for column in rest:
+        if len(part) > len(keys) and _width([*part, column]) > width:
+            yield from [*_table(part), ""]
+            part = list(keys)
+        part.append(column)
+    yield from [*_table(part), ""]
+    for label, found in (
+        ("the same in all rows", [f"{column.name} {column.cells[0]}" for column in alike if column.cells[0]]),
+        ("empty in all rows", [column.name for column in alike if not column.cells[0]]),
+    ):
+        if found:
+            yield from _wrapped(f"{label}: {', '.join(found)}", width)
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    line = ""
+    for word in text.split():
+        longer = f"{line} {word}" if line else _cut(word, width)
+        if line and wcswidth(longer) > width:
+            yield line
+            longer = _cut(word, width)
+        line = longer
+    yield line
+
+
+def _plain(column: _Column) -> list[str]:
+    """The cells without what spelling makes of them: ``edge-only`` is ``EdgeOnly``."""
+    return ["".join(filter(str.isalnum, cell)).casefold() for cell in column.cells]
 
 
 def _short(cell: str) -> str:

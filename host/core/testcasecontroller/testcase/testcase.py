@@ -103,6 +103,7 @@ class TestCase:
             paradigm = JointInference(self.modules, self.env.mining_mode, self.env.dataset.fresh, stage)
             try:
                 labels, results = self._answer(paradigm, story, runner)
+                story.details = paradigm.details()
             except WorkspaceError:
                 raise
             except PLUGIN_ERRORS as error:

@@ -154,6 +154,7 @@ class LlamaCppLLM(EngineLLM):
             "device": f"llama.cpp, {self.gpu_layers} layers on a GPU" if self.gpu_layers else "llama.cpp, cpu",
             "threads": self.threads or usable_processors(),
             "llama_cpp": version("llama-cpp-python"),
+            **({"instructions": self._model.instructions()} if self._model is not None else {}),
         }
 
     def _release(self) -> None:

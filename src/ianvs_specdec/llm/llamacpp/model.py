@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,11 @@ class LlamaCppModel:
         positions = int(self._c.llama_n_ctx(self._context))
         cache = positions * self.layers * key_heads * position * self._cache_value_bytes
         return int(self._c.llama_model_size(self._model)) + cache
+
+    def instructions(self) -> str:
+        """What llama.cpp was compiled to use of the processor, in its words."""
+        told = self._c.llama_print_system_info().decode("utf-8", "replace")
+        return " ".join(dict.fromkeys(re.findall(r"(\w+) = 1\b", told)))
 
     def metadata(self) -> dict[str, str]:
         """The file's own keys and values; lists are left out by llama.cpp."""

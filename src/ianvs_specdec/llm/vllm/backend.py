@@ -220,9 +220,12 @@ class VllmLLM(LLM):
         """Bytes of the weights, a draft model's included, and of the key-value cache, which vLLM reserves at once."""
         return self._engine.ready["memory"] if self._engine is not None else None
 
+    def target(self) -> str:
+        return "vllm"
+
     def hardware(self) -> Mapping[str, Any]:
         ready = self._engine.ready if self._engine is not None else {}
-        told = {name: ready.get(name) for name in ("device", "threads", "vllm", "torch")}
+        told = {name: ready.get(name) for name in ("device", "threads", "instructions", "vllm", "torch")}
         return {**super().hardware(), **told}
 
     def close(self) -> None:

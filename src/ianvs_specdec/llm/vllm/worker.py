@@ -91,6 +91,7 @@ def load(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         "cpu": cpu,
         "device": current_platform.get_device_name(),
         "threads": torch.get_num_threads(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "memory": memory(engine, cpu),
         "max_model_len": engine.model_config.max_model_len,
     }

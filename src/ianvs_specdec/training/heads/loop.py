@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ianvs_specdec.progress import Live
 from ianvs_specdec.training import course
 from ianvs_specdec.training.heads.models import Head
 from ianvs_specdec.training.heads.pool import Batch, Order, Sample, collate
@@ -126,6 +127,7 @@ def train(
 
     order = Order([len(sample.starts) for sample in samples], rows=recipe.rows, parts=PARTS, seed=recipe.seed)
     last_save, smooth = time.monotonic(), 0.0
+    live = Live()
     while (progress := _progress(state, recipe)) < 1:
         started = time.monotonic()
         course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
@@ -142,10 +144,12 @@ def train(
         state["tokens"] += drafts
         state["seconds"] += time.monotonic() - started
         smooth = total / drafts if not smooth else 0.95 * smooth + 0.05 * total / drafts
+        live.at(progress, f"step {state['step']}, {progress:.0%}, loss {smooth:.4f}")
         if time.monotonic() - last_save > course.CHECKPOINT_SECONDS:
             course.save(work, "head", head, optimizers, state)
             report(f"step {state['step']} {state['seconds'] / 60:.1f} min loss {smooth:.4f} | {evaluate(head)}")
             last_save = time.monotonic()
+    live.close()
     course.save(work, "head", head, optimizers, state)
     report(f"done: {state['step']} steps, {state['seconds'] / 60:.1f} min, loss {smooth:.4f} | {evaluate(head)}")
     return int(state["step"])

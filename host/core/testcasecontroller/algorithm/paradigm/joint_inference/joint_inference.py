@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from core.common.constant import MiningMode, ModuleType
-from core.common.errors import PLUGIN_ERRORS
+from core.common.errors import PLUGIN_ERRORS, explain
 from core.testcasecontroller.algorithm.module import Module
 from core.testcasecontroller.algorithm.module.module import INJECTED, ORACLE
 from sedna.core.joint_inference import JointInference as Job
@@ -91,6 +91,19 @@ class JointInference:
             models = {name: self._instances[name] for name in INJECTED} if router.name == ORACLE else {}
             self._router = job.hard_example_mining_algorithm = router.create(**models)
         return job
+
+    def details(self) -> dict[str, Any]:
+        """What the modules tell of themselves for ``environment.json``, by kind: those that have the method
+        ``environment_details``. What goes wrong in it is told in its place.
+        """
+        found: dict[str, Any] = {}
+        for kind, instance in (*self._instances.items(), (ModuleType.HARD_EXAMPLE_MINING.value, self._router)):
+            if callable(tell := getattr(instance, "environment_details", None)):
+                try:
+                    found[kind] = tell()
+                except PLUGIN_ERRORS as error:
+                    found[kind] = {"error": explain(error)}
+        return found
 
     def cleanup(self) -> list[tuple[str, BaseException]]:
         """Call ``cleanup()`` of every module that has one, then of the router. One that raises does not keep the others

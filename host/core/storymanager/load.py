@@ -1,0 +1,133 @@
+"""How busy the machine was while a test case ran: what others took of its processors, and how fast these were.
+
+A time says little about a model where other programs had a part in it. Shares are of the time of all processors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_OTHERS = 0.10
+"""Share of the processors that other programs may take. On an idle machine it is 0.01 to 0.03. What is taken from a
+model's threads makes its times longer by as much, and a tenth is more than the usual interval of a time."""
+MOST_STEAL = 0.05
+"""Share that a hypervisor may give to other guests: all of it is taken from whoever wanted to run."""
+LEAST_FREQUENCY = 0.8
+"""Of the highest frequency that was seen; below that the processor had to slow down. It does so, too, where there is
+nothing to do: this counts only where at least one processor was busy for this run."""
+SHORTEST = 2.0
+"""Seconds that a measurement takes: the system counts in hundredths, and a single background task fills a shorter one.
+"""
+PAUSE = 5.0
+"""Seconds between two readings of the frequency, which takes a while on a machine of many processors."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Seconds of processor time since the system began: of all, in use, stolen, and those of this run's processes."""
+
+    total: float
+    busy: float
+    steal: float
+    own: float
+
+
+@dataclass
+class Watch:
+    """``begin()``, ``look()`` now and then, ``end()``."""
+
+    _begun: float = 0.0
+    _before: Reading | None = None
+    _looked: float = 0.0
+    _frequencies: list[float] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self._before = reading()
+        self._begun = time.monotonic()
+        self._look()
+
+    def look(self) -> None:
+        """Read the frequency, if that is due."""
+        if time.monotonic() - self._looked >= PAUSE:
+            self._look()
+
+    def _look(self) -> None:
+        self._looked = time.monotonic()
+        if (found := frequency()) is not None:
+            self._frequencies.append(found)
+
+    def end(self) -> dict[str, Any]:
+        """``seconds`` of the measurement; ``own``: how many processors this run kept busy; ``others``, ``steal``:
+        shares; ``mhz``: lowest, mean and highest frequency of the fastest processor; ``doubt``: what makes the times
+        doubtful, in words. What the system does not tell is left out.
+        """
+        assert self._before is not None
+        before, after, seconds = self._before, reading(), time.monotonic() - self._begun
+        self._look()
+        found: dict[str, Any] = {"seconds": round(seconds, 3)}
+        if (total := after.total - before.total) > 0 and seconds > 0:
+            own, busy = after.own - before.own, after.busy - before.busy
+            found["own"] = round(own / seconds, 2)
+            found["others"] = round(min(1.0, max(0.0, busy - own) / total), 3)
+            found["steal"] = round(max(0.0, after.steal - before.steal) / total, 3)
+        if seen := self._frequencies:
+            found["mhz"] = [round(min(seen)), round(sum(seen) / len(seen)), round(max(seen))]
+        return {**found, **({"doubt": words} if (words := doubt(found)) else {})}
+
+
+def doubt(load: dict[str, Any]) -> str:
+    """Why times that were taken under this load are doubtful; empty if they are not."""
+    if load["seconds"] < SHORTEST:
+        return ""
+    reasons = []
+    if load.get("others", 0.0) >= MOST_OTHERS:
+        reasons.append(f"other programs took {load['others']:.0%} of the processors")
+    if load.get("steal", 0.0) >= MOST_STEAL:
+        reasons.append(f"the hypervisor gave {load['steal']:.0%} of them to other guests")
+    low, _, high = load.get("mhz") or (1, 1, 1)
+    if low < LEAST_FREQUENCY * high and load.get("own", 0.0) >= 1:
+        reasons.append(f"they slowed down from {high} to {low} MHz")
+    return ", ".join(reasons)
+
+
+def summary(doubts: Sequence[str], cases: int) -> str:
+    """One line on the test cases with a doubt."""
+    return (
+        f"times are doubtful in {len(doubts)} of {cases} test cases: {doubts[0]}"
+        f"{' in the first of them' if len(doubts) > 1 else ''} (limits: {MOST_OTHERS:.0%} for others, {MOST_STEAL:.0%} "
+        "for a hypervisor: more than that is no longer within a time's usual interval; a model server on this machine "
+        "is another program). Where there should be nothing else, run the job again with --fresh"
+    )
+
+
+def reading() -> Reading:
+    """What the system counts."""
+    import psutil
+
+    times = psutil.cpu_times()
+    # Guests' time is in the user's already.
+    idle = sum(getattr(times, name, 0.0) for name in ("idle", "iowait"))
+    busy = sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq"))
+    steal = getattr(times, "steal", 0.0)
+    own, this = 0.0, psutil.Process()
+    for process in (this, *this.children(recursive=True)):
+        with suppress(psutil.Error):
+            spent = process.cpu_times()
+            own += spent.user + spent.system + getattr(spent, "children_user", 0.0)
+            own += getattr(spent, "children_system", 0.0)
+    return Reading(idle + busy + steal, busy, steal, own)
+
+
+def frequency() -> float | None:
+    """MHz of the processor that runs fastest: others may have nothing to do. None where the system does not tell."""
+    import psutil
+
+    with suppress(OSError, NotImplementedError, AttributeError, RuntimeError):
+        # Without any frequency psutil has no such function, or no processors in its answer.
+        found = [one.current for one in psutil.cpu_freq(percpu=True) or () if one and one.current]
+        return max(found) if found else None
+    return None

@@ -1,0 +1,59 @@
+"""What the times of a model's answers were taken with: kept with each answer, and told for the test case."""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ianvs_specdec.answers.journal import Entry, Journal
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.run import current_concurrency
+from ianvs_specdec.types import Trace
+
+TOLD = ("device", "threads", "instructions", "instructions_limit", "processor", "server", "vllm", "llama_cpp")
+"""What is told of the hardware of an answer, as far as its back end knows it."""
+
+
+MONOTONIC_EPOCH = time.time() - time.perf_counter()
+"""The clock time (Unix seconds) at which ``time.perf_counter`` was 0, read once: if the clock is set later, requests
+must not seem to overlap."""
+ALONE = 0.99
+"""A request whose share of its time is at least this had no other one beside it."""
+
+
+def stamp(trace: Trace, llm: LLM, *, issued: float, waited: float, busy: float) -> None:
+    """Complete the trace of a request that ends now: it was ``issued`` at this ``time.perf_counter``, ``waited`` so
+    many seconds for others and had ``busy`` seconds of the time for itself.
+    """
+    trace.busy = round(busy, 6) if busy < ALONE * (time.perf_counter() - issued) else None
+    trace.issued, trace.memory, trace.target = round(MONOTONIC_EPOCH + issued, 6), llm.memory(), llm.target()
+    trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
+
+
+def circumstances(llm: LLM) -> dict[str, Any]:
+    """What the timings depend on. With other rows beside it, an answer takes another time than alone."""
+    concurrency = current_concurrency()
+    return {**llm.hardware(), **({"concurrency": concurrency} if concurrency > 1 else {})}
+
+
+class Timings:
+    """Counts a model's answers by what their times were taken with, be it in an earlier run. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._answers: collections.Counter[tuple[str, str | None]] = collections.Counter()
+
+    def add(self, entry: Entry) -> None:
+        self._answers[entry.hardware, entry.completion.trace.target] += 1
+
+    def told(self, journal: Journal) -> Any:
+        """``target`` (see ``types.Trace``), ``device``, ``threads``, ``instructions`` and so on, with the number of
+        ``answers``; a list of these where there are several, those with most answers first.
+        """
+        found = []
+        for (hardware, target), answers in self._answers.most_common():
+            value: Mapping[str, Any] = (journal.record(hardware) or {}).get("value") or {}
+            known = {name: value[name] for name in TOLD if value.get(name) is not None}
+            found.append({**({"target": target} if target else {}), **known, "answers": answers})
+        return found[0] if len(found) == 1 else found

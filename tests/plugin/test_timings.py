@@ -1,0 +1,71 @@
+"""What the times of answers were taken with, as the test case's environment tells it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ianvs_specdec.types import Trace
+from tests.support.edge import Start, edge, row
+
+
+@pytest.mark.parametrize(
+    ("backend", "target"),
+    [("autoregressive", "fused"), ("PromptLookup", "fused"), ("huggingface", "transformers generate")],
+)
+def test_every_answer_says_what_computed_it(job: Path, tiny_model: Path, backend: str, target: str) -> None:
+    model = edge(tiny_model, backend=backend)
+    answers = [model.predict(row(text)) for text in ("x", "y")]
+    assert [answer["turns"][0]["trace"]["target"] for answer in answers] == [target, target]
+    told = model.environment_details()
+    assert (told["target"], told["answers"]) == (target, 2)
+    assert told["instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert told["threads"] == torch.get_num_threads()
+    assert told["device"] == "cpu"
+    model.cleanup()
+
+
+def test_a_replay_tells_what_the_times_were_taken_with(job: Path, tiny_model: Path, new_run: Start) -> None:
+    first = edge(tiny_model)
+    first.predict(row("x"))
+    before = first.environment_details()
+    new_run(fresh=False)
+    again = edge(tiny_model)
+    assert again.predict(row("x"))["replayed"]
+    assert again.environment_details() == before
+    assert again.predict(row("new"))["replayed"] is False
+    assert again.environment_details()["answers"] == 2
+
+
+def test_another_target_is_told_apart(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ianvs_specdec.decoding import targets
+
+    monkeypatch.setattr(targets, "fits", lambda model: False)
+    model = edge(tiny_model)
+    model.predict(row("x"))
+    assert model.environment_details()["target"] == "transformers"
+    model.cleanup()
+
+
+def test_a_limit_on_the_instructions_is_told(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = edge(tiny_model)
+    model.predict(row("x"))
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    model.predict(row("y"))
+    told = model.environment_details()
+    assert [one.get("instructions_limit") for one in told] == [None, "AVX2"]
+    assert [one["answers"] for one in told] == [1, 1]
+
+
+def test_without_an_answer_there_is_nothing_to_tell(tiny_model: Path) -> None:
+    assert edge(tiny_model).environment_details() == {}
+
+
+def test_old_answers_do_not_say_what_computed_them() -> None:
+    old: dict[str, Any] = json.loads(json.dumps(Trace([(1.0, 1)]).to_json()))
+    assert "target" not in old
+    assert Trace.from_json(old).target is None
