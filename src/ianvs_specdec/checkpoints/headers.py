@@ -76,9 +76,9 @@ def file_headers(path: Path, *, key: str | None = None) -> dict[str, Header]:
         raise UserError(f"{path} is damaged or cut off ({error}): copy or download it again", key=key) from error
 
 
-def counted(names: Iterable[str], one: str, many: str) -> str:
-    """The first few names of tensors, the number of the others, and the verb for as many."""
+def counted(names: Iterable[str], one: str = "", many: str = "") -> str:
+    """The first few names of tensors and the number of the others, with the verb for ``one`` or ``many``, if given."""
     listed = sorted(names)
-    told = ", ".join(listed[:NAMED])
     more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
-    return f"the tensor {told} {one}" if len(listed) == 1 else f"the tensors {told}{more} {many}"
+    told = f"the tensor{'' if len(listed) == 1 else 's'} {', '.join(listed[:NAMED])}{more}"
+    return f"{told} {one if len(listed) == 1 else many}".rstrip()

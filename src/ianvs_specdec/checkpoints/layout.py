@@ -8,7 +8,7 @@ transformers has built the model (``loading``).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,19 @@ def model_sizes(folder: Path) -> ModelSizes | None:
     return ModelSizes(*found) if all(type(value) is int for value in found) else None  # type: ignore[arg-type]
 
 
+def lacking(names: Iterable[str]) -> UserError:
+    """The error for tensors that are not there."""
+    return UserError(f"{counted(names, 'is', 'are')} missing from the weights, which {CONFIG} asks for")
+
+
+def no_place(names: Iterable[str]) -> UserError:
+    """The error for tensors that are there and should not be."""
+    return UserError(
+        f"the weights hold {counted(names)}, for which a model with this {CONFIG} has no place: one of the two files "
+        "is of another model"
+    )
+
+
 def _check_kind(folder: Path, tensors: Mapping[str, Header]) -> None:
     head = None
     if any(EAGLE_NAMES.match(name) for name in tensors):
@@ -86,13 +99,10 @@ def _check_tensors(config: Mapping[str, Any], tensors: Mapping[str, Header]) -> 
         return
     required, optional = expected
     if missing := required.keys() - tensors.keys():
-        raise UserError(f"{counted(missing, 'is', 'are')} missing from the weights, which {CONFIG} asks for")
+        raise lacking(missing)
     known = required | optional
     if extra := [name for name in tensors if name not in known and not IGNORED.search(name)]:
-        raise UserError(
-            f"the weights hold {counted(extra, '', '').strip()}, for which a model with this {CONFIG} has no place: "
-            "one of the two files is of another model"
-        )
+        raise no_place(extra)
     for name, header in sorted(tensors.items()):
         if name in known and header.shape != known[name]:
             raise UserError(

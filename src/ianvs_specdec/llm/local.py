@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ianvs_specdec.checkpoints import loading
 from ianvs_specdec.errors import UserError, not_installed, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
@@ -102,22 +103,18 @@ class LocalLLM(LLM):
         import torch
         import transformers
 
-        transformers.utils.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
+        what = f"the model {self.model}"
+        loading.check_device(self.device_name)
         self._default_threads = self._default_threads or torch.get_num_threads()
         placed = arguments(self.quantization, folder, self._device())
         dtype = self.dtype if self.dtype == "auto" else getattr(torch, self.dtype)
+        model = loading.load(loading.CAUSAL, folder, what=what, key="model", dtype=dtype, **placed)
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-            model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, **placed
-            )
-            (model if placed else model.to(self._device())).eval()
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            if not placed:
+                model.to(self._device())
         except Exception as error:
-            # Damaged files raise whatever their reader has, safetensors' and tokenizers' own exceptions among them.
-            reason = " ".join(str(error).split()) or type(error).__name__
-            told = not_installed(error) or UserError(f"cannot load the model {self.model}: {reason}", key="model")
-            raise told from error
+            raise not_installed(error) or loading.refusal(what, error, "model") from error
         self._chat, self._model = Chat(tokenizer, window_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)
         self._prepare()
