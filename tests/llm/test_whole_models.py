@@ -85,9 +85,10 @@ def test_weights_in_half_precision_are_looked_at_too(tiny_model: Path, tmp_path:
 
 def test_weights_that_are_beyond_the_type_they_are_wanted_in_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = with_weights(tiny_model, tmp_path / "m", _spoilt(1e6))
-    with pytest.raises(UserError, match=re.escape(f"{LAYER}mlp.up_proj.weight")), backend("autoregressive")(
-        str(folder), dtype="float16"
-    ) as llm:
+    with (
+        pytest.raises(UserError, match=re.escape(f"{LAYER}mlp.up_proj.weight")),
+        backend("autoregressive")(str(folder), dtype="float16") as llm,
+    ):
         llm.load()
 
 
@@ -97,7 +98,9 @@ def test_a_tensor_of_another_shape_is_refused(tiny_model: Path, tmp_path: Path, 
     refused(with_weights(tiny_model, tmp_path / "m", lambda tensors: tensors.update({name: torch.zeros(shape)})), name)
 
 
-@pytest.mark.parametrize("extra", ["model.layers.2.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias", "other"])
+@pytest.mark.parametrize(
+    "extra", ["model.layers.2.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias", "other"]
+)
 def test_a_tensor_that_the_model_has_no_place_for_is_refused(tiny_model: Path, tmp_path: Path, extra: str) -> None:
     refused(with_weights(tiny_model, tmp_path / "m", lambda tensors: tensors.update({extra: torch.zeros(48)})), extra)
 

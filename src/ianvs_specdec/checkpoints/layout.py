@@ -45,24 +45,30 @@ def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool
     ``what`` names the model in the message; ``causal``: it is to predict tokens. Reads no weights, builds nothing.
     """
     try:
-        config = read_object(folder / CONFIG)
         tensors = headers(folder)
         _check_kind(folder, tensors)
+        config = read_config(folder, tensors)
         if not tensors:
             raise UserError(
                 "it holds no weights in safetensors format (model.safetensors, or model.safetensors.index.json and "
                 "what that lists); pickled weights run code when they are loaded, so they are not"
             )
-        check_numbers(folder / CONFIG, config, tensors)
         if causal and config.get("model_type") in FAMILIES and not config.get("quantization_config"):
             _check_tensors(config, tensors)
     except UserError as error:
         raise UserError(f"cannot load {what}: {error}", key=key) from error
 
 
-def model_sizes(folder: Path) -> ModelSizes | None:
-    """The sizes that the config.json of a model states; None where it does not state them in the usual words."""
-    config = read_object(folder / CONFIG)
+def read_config(folder: Path, tensors: Mapping[str, Header] | None = None, *, key: str | None = None) -> dict[str, Any]:
+    """What config.json says, of which a configuration can be built: its numbers are possible ones. ``tensors``: those
+    of the folder, where they are known already. Raises UserError with the ``key`` at fault."""
+    config = read_object(folder / CONFIG, key=key)
+    check_numbers(folder / CONFIG, config, headers(folder, key=key) if tensors is None else tensors, key=key)
+    return config
+
+
+def model_sizes(config: Mapping[str, Any]) -> ModelSizes | None:
+    """The sizes that the configuration of a model states; None where it does not state them in the usual words."""
     text = config.get("text_config")
     config = text if isinstance(text, dict) else config
     found = [config.get(name) for name in ("vocab_size", "hidden_size", "num_hidden_layers")]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ianvs_specdec.checkpoints.headers import counted
+from ianvs_specdec.checkpoints.headers import counted, headers
 from ianvs_specdec.checkpoints.layout import check_model, lacking, no_place
 from ianvs_specdec.errors import UserError, not_installed, packages
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CAUSAL, CLASSIFIER = "AutoModelForCausalLM", "AutoModelForSequenceClassification"
-HOSTS = ("auto", "cpu")
-"""Devices that every machine has."""
 
 
 @packages()
@@ -55,7 +53,7 @@ def load(kind: str, folder: Path, *, what: str, key: str | None = None, start: b
     return model.eval()
 
 
-def refusal(what: str, error: Exception, key: str | None) -> UserError:
+def refusal(what: str, error: Exception, key: str | None = None) -> UserError:
     """The error for a model, or its tokenizer, that cannot be loaded, on one line."""
     reason = " ".join(str(error).split()) or type(error).__name__
     return UserError(f"cannot load {what}: {reason}", key=key)
@@ -65,24 +63,37 @@ def check_finite(tensors: Iterable[tuple[str, Tensor]]) -> None:
     """Raise UserError that names the first tensors, given with their names, that hold NaN or infinity."""
     import torch
 
-    looked = [
-        (name, tensor)
-        for name, tensor in tensors
-        if tensor.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16) and not tensor.is_meta
-    ]
+    floats = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+    wrong = []
     with torch.inference_mode():
-        # A sum tells, and takes a thirtieth of the time of a look at every number. It may be beyond the type's range
-        # where no number is; then the extremes tell, which take twice as long.
-        sums = [tensor.sum() for _, tensor in looked]
-        doubted = [pair for pair, total in zip(looked, sums, strict=True) if not bool(total.isfinite())]
-        wrong = [name for name, tensor in doubted if not all(bool(x.isfinite()) for x in torch.aminmax(tensor))]
+        for name, tensor in tensors:
+            # A sum tells, and takes a thirtieth of the time of a look at every number. It may be beyond the type's
+            # range where no number is; then the extremes tell, which take twice as long.
+            if tensor.dtype not in floats or tensor.is_meta or not tensor.numel() or tensor.sum().isfinite():
+                continue
+            if not all(extreme.isfinite() for extreme in torch.aminmax(tensor)):
+                wrong.append(name)
     if wrong:
         raise UserError(f"{counted(wrong, 'holds', 'hold')} numbers that are not finite (NaN or infinity)")
 
 
+def check_stored(folder: Path, *, what: str, key: str | None = None) -> None:
+    """``check_model``, and a look at the weights as they are stored, for engines that load them themselves. One tensor
+    is in memory at a time."""
+    check_model(folder, what=what, key=key)
+    from safetensors import safe_open
+
+    try:
+        for path in dict.fromkeys(header.file for header in headers(folder).values()):
+            with safe_open(path, framework="pt") as file:
+                check_finite((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118 - not a mapping
+    except Exception as error:
+        raise refusal(what, error, key) from error
+
+
 def check_device(name: str, *, key: str = "device") -> None:
     """Raise UserError if torch has no device ``name`` here. Imports torch only for one that a machine may lack."""
-    if name in HOSTS:
+    if name == "cpu":
         return
     with packages():
         import torch

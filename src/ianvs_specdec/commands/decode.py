@@ -208,22 +208,17 @@ def _is_ids_or_text(content: Any) -> bool:
 
 def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
 
+    from ianvs_specdec.checkpoints.loading import CAUSAL, check_device, load
     from ianvs_specdec.decoding import target_of
 
-    logging.disable_progress_bar()
     if options.threads is not None:
         if options.threads < 1:
             raise UserError("--threads must be at least 1")
         torch.set_num_threads(options.threads)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            options.model, dtype=getattr(torch, options.dtype), local_files_only=True
-        ).to(options.device)
-    except (OSError, ValueError, RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot load --model {options.model} on {options.device}: {error}") from error
+    check_device(options.device)
+    what = f"--model {options.model}"
+    model = load(CAUSAL, options.model, what=what, dtype=getattr(torch, options.dtype)).to(options.device)
     eos = model.generation_config.eos_token_id
     return target_of(model, consume=True), [eos] if isinstance(eos, int) else list(eos or [])
 
@@ -233,7 +228,7 @@ def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception:
         # Missing and damaged files raise whatever their reader has.
         return None

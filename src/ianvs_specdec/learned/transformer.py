@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ianvs_specdec.checkpoints.loading import check_device
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.learned.classifier import Classifier
@@ -83,7 +84,8 @@ class TransformerClassifier(Classifier):
             model, tokenizer = _model(given, texts)
             tokens = QueryTokens(tokenizer, window(model, given["max_length"]), model.config.pad_token_id)
             model.config.pad_token_id = tokens.pad
-            model.to(_device(given["device"]))
+            check_device(given["device"])
+            model.to(given["device"])
             inputs = [tokens(text) for text in texts]
             defaults = FINE_TUNING if given["model"] else FROM_NOTHING
             schedule = Schedule(
@@ -123,18 +125,10 @@ class TransformerClassifier(Classifier):
 
 def _model(given: dict[str, Any], texts: Sequence[str]) -> tuple[Any, Any]:
     if given["model"]:
-        return pretrained(given["model"], given["layers"])
+        return pretrained(given["model"], given["layers"], start=True)
     tokenizer = tokenizer_of(given["tokenizer"]) if given["tokenizer"] else word_tokenizer(texts)
     shape = {"layers": given["layers"] or LAYERS, "width": given["width"] or WIDTH}
     return untrained(tokenizer, **shape, positions=given["max_length"] + 2, dropout=given["dropout"]), tokenizer
-
-
-def _device(name: str) -> torch.device:
-    try:
-        torch.empty(0, device=name)
-        return torch.device(name)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {name!r} is not there: {error}", key="device") from error
 
 
 def _number(value: Any) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ianvs_specdec.checkpoints import loading
+from ianvs_specdec.checkpoints.layout import check_model
 from ianvs_specdec.errors import UserError, not_installed, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
@@ -87,6 +88,12 @@ class LocalLLM(LLM):
         options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
         return {**self.identity(digests), **AUTOREGRESSIVE, "options": options}
 
+    def check_files(self) -> None:
+        self._check_device()
+        folder = Path(self.model)
+        if folder.is_dir():
+            check_model(folder, what=f"the model {self.model}", key="model")
+
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
         """The options as the journal's key has them: with contents in place of paths."""
         return self.options
@@ -104,7 +111,7 @@ class LocalLLM(LLM):
         import transformers
 
         what = f"the model {self.model}"
-        loading.check_device(self.device_name)
+        self._check_device()
         self._default_threads = self._default_threads or torch.get_num_threads()
         placed = arguments(self.quantization, folder, self._device())
         dtype = self.dtype if self.dtype == "auto" else getattr(torch, self.dtype)
@@ -119,6 +126,10 @@ class LocalLLM(LLM):
         self._eos_ids = end_ids(model.generation_config, tokenizer)
         self._prepare()
         self.generate([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP)
+
+    def _check_device(self) -> None:
+        if self.device_name != "auto":
+            loading.check_device(self.device_name)
 
     def _device(self) -> str:
         import torch

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec import drafters, lengths
+from ianvs_specdec.checkpoints.layout import model_sizes, read_config
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM
@@ -34,6 +35,12 @@ class EngineLLM(LocalLLM):
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         return {**super().identity(digests), **(AUTOREGRESSIVE if self.method == "autoregressive" else {})}
+
+    def check_files(self) -> None:
+        super().check_files()
+        folder = Path(self.model)
+        target = model_sizes(read_config(folder, key="model")) if folder.is_dir() else None
+        drafters.check_files(self.method, self.options, target)
 
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
         def contents(path: Path) -> str:

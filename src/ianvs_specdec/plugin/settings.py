@@ -103,6 +103,24 @@ class Settings:
             llm.check(replace(self.sampling, temperature=float(self.samples_temperature)))
         return llm
 
+    def check_files(self) -> None:
+        """``LLM.check_files`` of the back end. For one that follows the edge's, of those that the options name."""
+        names = [self.backend]
+        if self.backend == SAME_AS_EDGE:
+            mappings = [value for key, value in self.options.items() if isinstance(value, Mapping)]
+            names = list(
+                dict.fromkeys(resolve(name) for value in mappings for name in value if resolve(name) in BACKENDS)
+            )
+        for name in names:
+            try:
+                llm = self.checked(name)
+            except UserError:
+                # A back end that the edge may never have lacks what only it needs.
+                if self.backend == SAME_AS_EDGE:
+                    continue
+                raise
+            llm.check_files()
+
     def llm(self, name: str) -> LLM:
         """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
         chosen = backend(name, key="backend")

@@ -16,9 +16,10 @@ from torch import Tensor
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.drafters.eagle import static as eagle_static
 from ianvs_specdec.drafters.eagle import trees as eagle_trees
-from ianvs_specdec.drafters.eagle.checkpoint import FILES, WHAT, EagleCheckpoint
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
+from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
 from ianvs_specdec.drafters.eagle.sequence import HeadSequence
 from ianvs_specdec.drafters.tensors import find
 

@@ -69,6 +69,8 @@ class LlamaCppModel:
         _complaints.clear()
         settings = self._c.llama_model_default_params()
         settings.n_gpu_layers = gpu_layers
+        # It refuses weights that are not finite.
+        settings.check_tensors = True
         self._model = self._c.llama_model_load_from_file(str(path).encode(), settings)
         if not self._model:
             raise UserError(f"llama.cpp cannot load {path}: {_complaint()}", key="model")

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ianvs_specdec.checkpoints.layout import check_model
+from ianvs_specdec.checkpoints.loading import check_stored, refusal
 from ianvs_specdec.errors import AnswerError, UserError, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
@@ -122,6 +124,11 @@ class VllmLLM(LLM):
         if self.speculative and not sampling.greedy and self._vllm()[1]:
             raise UserError(SAMPLED_DRAFTS, key="temperature")
 
+    def check_files(self) -> None:
+        folder = Path(self.model)
+        if folder.is_dir() and "load_format" not in self.engine_args:
+            check_model(folder, what=f"the model {self.model}", key="model")
+
     def lossy(self, sampling: Sampling) -> bool:
         return self.speculative.get("rejection_sample_method") == "synthetic"
 
@@ -153,6 +160,8 @@ class VllmLLM(LLM):
             if self._engine is not None:
                 return
             folder = model_folder(self.model)
+            if "load_format" not in self.engine_args:
+                check_stored(folder, what=f"the model {self.model}", key="model")
             version, _ = self._vllm()
             engine = VllmProcess(self.python(), self._arguments(folder), self.threads)
             # What it runs on, rather than what the package's name says.
@@ -305,14 +314,13 @@ def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[in
 
     transformers.utils.logging.set_verbosity_error()
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        config = transformers.AutoConfig.from_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         try:
             generation = transformers.GenerationConfig.from_pretrained(folder)
         except OSError:
             generation = transformers.GenerationConfig.from_model_config(config)
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"cannot load the tokenizer of {model}: {reason}", key="model") from error
+        raise refusal(f"the tokenizer of {model}", error, "model") from error
     window = min(window_of(config) or max_model_len, max_model_len)
     return Chat(tokenizer, window), sorted(end_ids(generation, tokenizer))
