@@ -235,6 +235,8 @@ def _tokenizer(folder: Path) -> Any:
 
 
 def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Target, tokenizer: Any) -> list[_Request]:
+    from ianvs_specdec.checkpoints.templates import render
+
     def ids_of(text: list[int] | str, encode: Callable[[str], list[int]]) -> list[int]:
         if isinstance(text, str) and tokenizer is None:
             raise UserError(f"the prompts are text and {options.model} has no tokenizer: give token ids")
@@ -246,8 +248,7 @@ def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Targe
     def chat(text: str) -> list[int]:
         if not tokenizer.chat_template:
             raise UserError(f"--chat: the tokenizer in {options.model} has no chat template")
-        message = [{"role": "user", "content": text}]
-        return plain(str(tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)))
+        return plain(render(tokenizer, [{"role": "user", "content": text}]))
 
     vocabulary = len(target.embedding)
     requests = []

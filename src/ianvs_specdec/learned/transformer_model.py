@@ -11,6 +11,7 @@ import torch
 
 from ianvs_specdec.checkpoints.layout import check_model
 from ianvs_specdec.checkpoints.loading import CLASSIFIER, load, refusal
+from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import UserError, not_installed, packages
 from ianvs_specdec.llm.prompts import model_folder
 
@@ -69,8 +70,7 @@ class QueryTokens:
         """The ids before and after a text."""
         if self.tokenizer.chat_template:
             chat = [{"role": "user", "content": MARK}]
-            whole = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-            before, mark, after = str(whole).partition(MARK)
+            before, mark, after = render(self.tokenizer, chat).partition(MARK)
             if mark:
                 return self._ids(before), self._ids(after)
         encoded = self.tokenizer("a", return_special_tokens_mask=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.types import Message, Sampling
@@ -72,12 +73,13 @@ class Chat:
     def prompt(self, messages: list[Message], sampling: Sampling) -> tuple[list[int], int]:
         """The prompt's ids, and how many were left out at its front."""
         if self.tokenizer.chat_template:
-            text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-            ids = self.ids(text)
+            ids = self.ids(render(self.tokenizer, messages))
         else:
             transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in messages)
             with self._encoding:
                 ids = list(self.tokenizer(f"{transcript}Assistant:")["input_ids"])
+        if not ids:
+            raise UserError("the model's chat template and tokenizer make no token of this chat", key="model")
         truncated = max(0, len(ids) - (self.window - min(sampling.max_tokens, self.window // 2))) if self.window else 0
         return ids[truncated:], truncated
 

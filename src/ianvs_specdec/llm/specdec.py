@@ -13,7 +13,6 @@ from typing import Any
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.checkpoints.layout import model_sizes, read_config
-from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM
 from ianvs_specdec.types import Sampling, Trace
@@ -73,7 +72,7 @@ class EngineLLM(LocalLLM):
         prediction: list[int],
         task: str,
     ) -> tuple[list[int], str, Trace]:
-        from ianvs_specdec.decoding import decode
+        from ianvs_specdec.decoding import ContextWindowError, decode
 
         try:
             decoded = decode(
@@ -89,8 +88,8 @@ class EngineLLM(LocalLLM):
                 prediction=prediction,
                 task=task,
             )
-        except ValueError as error:
-            raise UserError(f"model {self.model}: {error}") from error
+        except ContextWindowError as error:
+            raise ContextWindowError(f"model {self.model}: {error}") from error
         return decoded.token_ids, decoded.finish_reason, decoded.trace
 
     def _weights_memory(self) -> int:

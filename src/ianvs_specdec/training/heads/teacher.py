@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ianvs_specdec.checkpoints.loading import CAUSAL, load, refusal
+from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.pool import Sample, runs_of
@@ -120,8 +121,7 @@ class Teacher:
             )
         else:
             messages = messages_of(Query(conversation.turns), answers)
-            text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            ids = self.tokenizer(render(self.tokenizer, messages), add_special_tokens=False)["input_ids"]
         if max(ids, default=0) >= self.config.vocab_size:
             raise UserError(
                 f"a prompt has token id {max(ids)}, the model's vocabulary ends at {self.config.vocab_size - 1}"
