@@ -41,8 +41,8 @@ CHAT: list[Message] = [
 LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% for k in range(99999) %}{% endfor %}{% endfor %}"
 HOSTILE = {
     "loops": LOOPS + "{% endfor %}",
-    "a large number": "{{ 9 ** 9 ** 9 }}",
-    "a large number of a variable": "{% set n = messages | length + 8 %}{{ n ** n ** n }}",
+    "a large number": "{{ 9 ** (9 ** 9) }}",
+    "a large number of a variable": "{% set n = messages | length + 8 %}{{ n ** (n ** n) }}",
     "a large text": "{{ 'a' * 10 ** 11 }}",
     "a wide format": "{{ '%99999999999d' % 1 }}",
     "a wide field": "{{ 'a' | center(99999999999) }}",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.checkpoints.loading import check_device
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import write_atomically
@@ -113,9 +114,9 @@ class TransformerClassifier(Classifier):
     def load(cls, folder: Path) -> TransformerClassifier:
         path = folder / SETTINGS
         try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
+            settings = read_object(path, key="path")
             max_length, dtype = int(settings["max_length"]), str(settings["dtype"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise UserError(f"{path}: cannot be read ({error}); train the router anew", key="path") from error
         if dtype not in DTYPES:
             raise unknown(f"dtype in {path}", dtype, DTYPES, key="path")

@@ -66,6 +66,7 @@ class LocalLLM(LLM):
         self._chat: Chat | None = None
         self._eos_ids: frozenset[int] = frozenset()
         self._default_threads = 0
+        self._held = 0
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
@@ -98,10 +99,6 @@ class LocalLLM(LLM):
         """The options as the journal's key has them: with contents in place of paths."""
         return self.options
 
-    def _files(self) -> list[Path]:
-        """The files and folders that options name."""
-        return []
-
     @packages()
     def load(self) -> None:
         if self._model is not None:
@@ -126,6 +123,7 @@ class LocalLLM(LLM):
         self._eos_ids = end_ids(model.generation_config, tokenizer)
         self._prepare()
         self.generate([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP)
+        self._held = self._weights_memory()
 
     def _check_device(self) -> None:
         if self.device_name != "auto":
@@ -189,15 +187,12 @@ class LocalLLM(LLM):
         return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
 
     def memory(self) -> int | None:
-        """Bytes of the weights as they lie in memory, and of the files that options name."""
-        if self._model is None:
-            return None
-        parts = [part for path in self._files() for part in (path.rglob("*") if path.is_dir() else [path])]
-        return self._weights_memory() + sum(part.stat().st_size for part in parts if part.is_file())
+        """Bytes of the weights as they lie in memory, each once, packed copies and what drafts included."""
+        return None if self._model is None else self._held
 
     @abstractmethod
     def _weights_memory(self) -> int:
-        """Bytes of the target's weights."""
+        """Bytes of the weights of the model and of what drafts for it, once something was generated."""
 
     def hardware(self) -> Mapping[str, Any]:
         import torch

@@ -49,11 +49,6 @@ class EngineLLM(LocalLLM):
         options = drafters.replace_files(self.method, self.options, contents)
         return {names.get(key, key): value for key, value in options.items()}
 
-    def _files(self) -> list[Path]:
-        found: list[Path] = []
-        drafters.replace_files(self.method, self.options, found.append)
-        return found
-
     def lossy(self, sampling: Sampling) -> bool:
         return self.options.get("acceptance") == "typical" and not sampling.greedy
 
@@ -93,7 +88,9 @@ class EngineLLM(LocalLLM):
         return decoded.token_ids, decoded.finish_reason, decoded.trace
 
     def _weights_memory(self) -> int:
-        return int(self._target.memory)
+        from ianvs_specdec.decoding.memory import held
+
+        return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
 
     def _release(self) -> None:
         self._target = self._drafter = None

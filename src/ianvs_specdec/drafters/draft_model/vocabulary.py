@@ -23,7 +23,7 @@ def load_draft(folder: Path, target: Target) -> Target:
     if ours and theirs:
         _check_tokens(folder, ours, theirs)
     what = f"the draft model {folder}"
-    draft = target_of(load(CAUSAL, folder, what=what, key="draft", dtype=target.dtype).to(target.device))
+    draft = target_of(load(CAUSAL, folder, what=what, key="draft", dtype=target.dtype).to(target.device), consume=True)
     if not (ours and theirs) and len(draft.embedding) != len(target.embedding):
         raise UserError(
             f"the draft model {folder} has a vocabulary of {len(draft.embedding)} tokens, the target one of "

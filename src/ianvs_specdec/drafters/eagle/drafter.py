@@ -9,6 +9,7 @@ import math
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,6 +64,9 @@ class Eagle(Drafter):
             self._sequence = HeadSequence(self._head)
             self._target = target
         return self._head.features
+
+    def weights(self) -> Sequence[Any]:
+        return (self._head,)
 
     @torch.inference_mode()
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
