@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from ianvs_specdec.decoding import ContextWindowError
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import backend
+from ianvs_specdec.types import Sampling
 from tests.support.damage import Raw, Tensors, copy_of, with_config, with_weights
 
 BACKENDS = ("autoregressive", "huggingface")
@@ -157,3 +160,25 @@ def test_an_output_matrix_that_is_the_embedding_is_not_missed(tiny_model: Path, 
     for name in BACKENDS:
         with backend(name)(str(tied)) as llm:
             llm.load()
+
+
+def test_a_prompt_that_fills_the_window_is_the_users_error(tiny_model: Path) -> None:
+    with backend("autoregressive")(str(tiny_model)) as llm:
+        llm.load()
+        with pytest.raises(ContextWindowError, match=str(tiny_model)):
+            llm._decode([3] * 512, Sampling(max_tokens=4), None, None, [], "")
+
+
+@pytest.mark.parametrize("fault", [ValueError("zip() argument 2 is shorter"), KeyError("x"), IndexError("y")])
+def test_a_fault_of_ours_is_not_told_as_the_users(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    from ianvs_specdec.drafters.prompt_lookup import PromptLookup
+
+    def fail(*_: Any) -> None:
+        raise fault
+
+    monkeypatch.setattr(PromptLookup, "propose", fail)
+    with backend("PromptLookup")(str(tiny_model)) as llm, pytest.raises(type(fault)) as caught:
+        llm.load()
+    assert not isinstance(caught.value, UserError)

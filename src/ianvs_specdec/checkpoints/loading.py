@@ -41,7 +41,8 @@ def load(kind: str, folder: Path, *, what: str, key: str | None = None, start: b
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
-            ignore_mismatched_sizes=start,
+            # They are told below, by name.
+            ignore_mismatched_sizes=True,
             output_loading_info=True,
             **settings,
         )

@@ -175,7 +175,8 @@ class VllmLLM(LLM):
             self._engine = engine
 
     def _arguments(self, folder: Path) -> dict[str, Any]:
-        arguments = {"model": str(folder.absolute()), "dtype": self.dtype, **self.options, **self.engine_args}
+        safe = {"trust_remote_code": False}
+        arguments = {"model": str(folder.absolute()), "dtype": self.dtype, **safe, **self.options, **self.engine_args}
         if self.speculative:
             draft = self._draft()
             place = {} if draft is None else {"model": str(model_folder(draft, key="speculative").absolute())}
