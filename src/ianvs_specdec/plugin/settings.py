@@ -105,20 +105,18 @@ class Settings:
 
     def check_files(self) -> None:
         """``LLM.check_files`` of the back end. For one that follows the edge's, of those that the options name."""
-        names = [self.backend]
-        if self.backend == SAME_AS_EDGE:
-            mappings = [value for key, value in self.options.items() if isinstance(value, Mapping)]
-            names = list(
-                dict.fromkeys(resolve(name) for value in mappings for name in value if resolve(name) in BACKENDS)
-            )
-        for name in names:
+        if self.backend != SAME_AS_EDGE:
+            self.checked(self.backend).check_files()
+            return
+        keys = [name for value in self.options.values() if isinstance(value, Mapping) for name in value]
+        for name in dict.fromkeys(map(resolve, filter(lambda key: isinstance(key, str), keys))):
+            if name not in BACKENDS:
+                continue
             try:
                 llm = self.checked(name)
             except UserError:
-                # A back end that the edge may never have lacks what only it needs.
-                if self.backend == SAME_AS_EDGE:
-                    continue
-                raise
+                # What only this back end needs is not there, and the edge may never have it.
+                continue
             llm.check_files()
 
     def llm(self, name: str) -> LLM:
