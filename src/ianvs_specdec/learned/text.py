@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.checkpoints.documents import read_object
-from ianvs_specdec.errors import packages
+from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.learned.arrays import read_arrays
 from ianvs_specdec.learned.classifier import Classifier
@@ -134,7 +134,10 @@ def _within(queries: Sequence[Query], labels: Floats) -> Floats:
 
 def _read(folder: Path) -> tuple[Reader, Mapping[str, NDArray[Any]]]:
     """The reader and all arrays. Raises ValueError, KeyError or OSError if they are not what ``save`` writes."""
-    settings = read_object(folder / SETTINGS, key="path")
+    try:
+        settings = read_object(folder / SETTINGS)
+    except UserError as error:
+        raise ValueError(str(error)) from error
     if settings.get("format") != FORMAT:
         raise ValueError(f"{SETTINGS} is not of a format this version reads ({FORMAT})")
     arrays = read_arrays(folder / ARRAYS)
