@@ -130,26 +130,22 @@ def _of_task(runs: list[Any], requests: list[Any], task: str) -> list[Any]:
 
 def _load(options: argparse.Namespace) -> tuple[Any, Any]:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
+    from transformers import AutoTokenizer
 
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
+    from ianvs_specdec.checkpoints.loading import CAUSAL, check_device, load
+
     if options.threads:
         torch.set_num_threads(options.threads)
     if not options.model.is_dir():
         raise UserError(f"--model {options.model} is not a folder: give the folder of a Hugging Face model")
+    check_device(options.device)
+    what = f"--model {options.model}"
+    model = load(CAUSAL, options.model, what=what, dtype=getattr(torch, options.dtype)).to(options.device)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            options.model, dtype=getattr(torch, options.dtype), local_files_only=True
-        ).to(options.device)
-    except (OSError, ValueError, RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot load --model {options.model} on {options.device}: {error}") from error
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(options.model, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(options.model, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError):
         tokenizer = None
-    return model.eval(), tokenizer
+    return model, tokenizer
 
 
 if __name__ == "__main__":

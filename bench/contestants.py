@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from bench.command import interleaved
-from bench.memory import held
 from bench.prompts import Request
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Target, decode
+from ianvs_specdec.decoding.memory import held
 from ianvs_specdec.types import Sampling
 
 GENERATE = "transformers generate"

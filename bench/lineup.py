@@ -151,6 +151,6 @@ def _override(item: str) -> tuple[str, str, Any]:
 
 
 def _assistant(folder: Path, model: Any) -> Any:
-    from transformers import AutoModelForCausalLM
+    from ianvs_specdec.checkpoints.loading import CAUSAL, load
 
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=model.dtype, local_files_only=True).to(model.device)
+    return load(CAUSAL, folder, what=f"the draft model {folder}", dtype=model.dtype).to(model.device)

@@ -95,7 +95,7 @@ def _read_model(folder: Path) -> tuple[Any, list[int], int]:
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read --model {folder}: {error}") from error
     try:
@@ -103,7 +103,7 @@ def _read_model(folder: Path) -> tuple[Any, list[int], int]:
     except OSError:
         eos = config.eos_token_id
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError):
         tokenizer = None
     return tokenizer, [eos] if isinstance(eos, int) else list(eos or []), config.max_position_embeddings

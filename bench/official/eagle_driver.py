@@ -31,7 +31,8 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
 
     @cache
     def plain() -> Any:
-        return transformers.AutoModelForCausalLM.from_pretrained(options.model, torch_dtype=dtype).eval()
+        auto = transformers.AutoModelForCausalLM
+        return auto.from_pretrained(options.model, torch_dtype=dtype, trust_remote_code=False).eval()
 
     @cache
     def tree_of(shape: str, depth: int) -> tuple[Any, Any]:

@@ -22,7 +22,8 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
     from transformers import AutoModelForCausalLM
 
     lade.augment_all()
-    model = AutoModelForCausalLM.from_pretrained(options.model, torch_dtype=getattr(torch, options.dtype)).eval()
+    dtype = getattr(torch, options.dtype)
+    model = AutoModelForCausalLM.from_pretrained(options.model, torch_dtype=dtype, trust_remote_code=False).eval()
     contexts = _note_contexts(model)
 
     def speculate(request: dict[str, Any], row: dict[str, int]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 from serve import Decode, serve, versions
@@ -11,13 +12,15 @@ from serve import Decode, serve, versions
 
 def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
     import torch
-    from transformers import AutoModelForCausalLM
 
     from ianvs_specdec import drafters, lengths
+    from ianvs_specdec.checkpoints.loading import CAUSAL
+    from ianvs_specdec.checkpoints.loading import load as load_model
     from ianvs_specdec.decoding import decode, target_of
     from ianvs_specdec.types import Sampling
 
-    target = target_of(AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, options.dtype)).eval())
+    what = f"the model {options.model}"
+    target = target_of(load_model(CAUSAL, Path(options.model), what=what, dtype=getattr(torch, options.dtype)))
     methods: dict[str, Any] = {}
 
     def method_of(row: dict[str, Any]) -> Any:

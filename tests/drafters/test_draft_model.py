@@ -269,4 +269,4 @@ def test_the_draft_model_has_the_targets_dtype(target, twin):
     drafter = DraftModel(twin)
     for wanted in (target, half):
         drafter.prepare(wanted)
-        assert drafter._sequence._model.dtype == wanted.dtype
+        assert drafter._sequence.model.dtype == wanted.dtype

@@ -68,13 +68,19 @@ def _load(folder: Path) -> tuple[Any, int]:
     """The model's tokenizer, None if it has none, and the size of its vocabulary."""
     from transformers import AutoConfig, AutoTokenizer
 
+    from ianvs_specdec.checkpoints.layout import read_config
+    from ianvs_specdec.checkpoints.loading import refusal
     from ianvs_specdec.drafters.datastore import fingerprint
 
     if not folder.is_dir():
         raise UserError(f"--model {folder} is not a folder: give the folder of a Hugging Face model")
     try:
-        vocabulary = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().vocab_size
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True) if fingerprint(folder) else None
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot load the tokenizer of --model {folder}: {error}") from error
-    return tokenizer, int(vocabulary)
+        read_config(folder)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = None
+        if fingerprint(folder):
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        # Damaged files raise whatever their reader has.
+        raise refusal(f"the tokenizer of --model {folder}", error) from error
+    return tokenizer, int(config.get_text_config().vocab_size)

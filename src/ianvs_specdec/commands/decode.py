@@ -208,22 +208,17 @@ def _is_ids_or_text(content: Any) -> bool:
 
 def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
 
+    from ianvs_specdec.checkpoints.loading import CAUSAL, check_device, load
     from ianvs_specdec.decoding import target_of
 
-    logging.disable_progress_bar()
     if options.threads is not None:
         if options.threads < 1:
             raise UserError("--threads must be at least 1")
         torch.set_num_threads(options.threads)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            options.model, dtype=getattr(torch, options.dtype), local_files_only=True
-        ).to(options.device)
-    except (OSError, ValueError, RuntimeError, AssertionError) as error:
-        raise UserError(f"cannot load --model {options.model} on {options.device}: {error}") from error
+    check_device(options.device)
+    what = f"--model {options.model}"
+    model = load(CAUSAL, options.model, what=what, dtype=getattr(torch, options.dtype)).to(options.device)
     eos = model.generation_config.eos_token_id
     return target_of(model, consume=True), [eos] if isinstance(eos, int) else list(eos or [])
 
@@ -233,13 +228,15 @@ def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception:
         # Missing and damaged files raise whatever their reader has.
         return None
 
 
 def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Target, tokenizer: Any) -> list[_Request]:
+    from ianvs_specdec.checkpoints.templates import render
+
     def ids_of(text: list[int] | str, encode: Callable[[str], list[int]]) -> list[int]:
         if isinstance(text, str) and tokenizer is None:
             raise UserError(f"the prompts are text and {options.model} has no tokenizer: give token ids")
@@ -251,8 +248,7 @@ def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Targe
     def chat(text: str) -> list[int]:
         if not tokenizer.chat_template:
             raise UserError(f"--chat: the tokenizer in {options.model} has no chat template")
-        message = [{"role": "user", "content": text}]
-        return plain(str(tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)))
+        return plain(render(tokenizer, [{"role": "user", "content": text}]))
 
     vocabulary = len(target.embedding)
     requests = []

@@ -59,8 +59,8 @@ class Target(Protocol):
         """How many layers the model has."""
 
     @property
-    def memory(self) -> int:
-        """Bytes of the weights."""
+    def weights(self) -> Sequence[Any]:
+        """The objects that hold the weights, without those of a sequence's state: see ``memory.held``."""
 
     @property
     def embedding(self) -> Tensor:
@@ -149,6 +149,11 @@ class Drafter:
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         """A new request: the prompt is in the target, ``context.tokens`` already ends with the root of the first
         tree."""
+
+    def weights(self) -> Sequence[Any]:
+        """The objects that hold what the drafter was prepared with, a head's weights or a datastore, without the state
+        of a request: see ``memory.held``. All that it has, unless it says otherwise."""
+        return (self,)
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         """A tree rooted at ``context.tokens[-1]`` with at most ``budget`` (>= 1) further nodes that can be accepted;

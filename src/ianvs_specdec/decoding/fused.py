@@ -82,6 +82,8 @@ class FusedTarget:
         self._norm: Tensor = model.model.norm.weight.detach()
         head = model.get_output_embeddings()
         self.unembed = product(head.weight.detach(), head.bias)
+        if consume and head.weight is not model.get_input_embeddings().weight:
+            head.weight.data = head.weight.data.new_empty(0)
         self._features: tuple[int, ...] = ()
         self._length = 0
         shape = (self.layers, 2 * self._keys, 0, self._width)
@@ -96,13 +98,9 @@ class FusedTarget:
         return self.window
 
     @property
-    def memory(self) -> int:
-        """Bytes of the weights."""
-        products = [
-            product for layer in self._stack for product in (layer.qkv, layer.output, layer.gate_up, layer.down)
-        ]
-        embedded = self.embedding.numel() * self.embedding.element_size()
-        return embedded + sum(product.memory for product in [*products, self.unembed])
+    def weights(self) -> Sequence[Any]:
+        # What the model gave up it holds no more; the rest of it is held beside what was copied.
+        return self.embedding, self._stack, self._norm, self.unembed, list(self.model.parameters())
 
     @torch.inference_mode()
     def warm(self, tokens: int) -> None:

@@ -37,12 +37,6 @@ class Int8Linear:
         self._packed = _packed(whole, self._scale) if whole.numel() >= _PACKED_FROM else None
         self._weight = whole.t() if self._packed is None else whole.new_empty(0)
 
-    @property
-    def memory(self) -> int:
-        """Bytes held."""
-        held = [self._scale, self._weight, self._packed, self._bias]
-        return sum(part.numel() * part.element_size() for part in held if part is not None)
-
     def __call__(self, x: Tensor) -> Tensor:
         return self._product(x).to(x.dtype)
 

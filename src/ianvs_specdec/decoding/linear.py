@@ -25,12 +25,6 @@ class Linear:
         self._plain_rows = 0 if replaces else _PLAIN_ROWS
         self._weight = weight.new_empty(0) if replaces else weight.detach()
 
-    @property
-    def memory(self) -> int:
-        """Bytes held, a packed copy included."""
-        held = (self._weight, self._packed, self._bias)
-        return sum(part.numel() * part.element_size() for part in held if part is not None)
-
     def __call__(self, x: Tensor) -> Tensor:
         if self._packed is None or x.shape[0] <= self._plain_rows:
             return functional.linear(x, self._weight, self._bias)

@@ -84,9 +84,8 @@ class HuggingFaceTarget:
         return self.model.get_input_embeddings().weight
 
     @property
-    def memory(self) -> int:
-        """Bytes of the weights."""
-        return weights_memory(self.model)
+    def weights(self) -> Sequence[Any]:
+        return weights_of(self.model)
 
     def unembed(self, hidden: Tensor) -> Tensor:
         return self.model.get_output_embeddings()(hidden)
@@ -271,11 +270,10 @@ def _turning_point(config: Any) -> int | None:
     return int(stated or getattr(config, "original_max_position_embeddings", config.max_position_embeddings))
 
 
-def weights_memory(model: Any) -> int:
-    """Bytes of a model's weights and buffers."""
-    parts = [*model.parameters(), *model.buffers()]
+def weights_of(model: Any) -> list[Any]:
+    """The weights and buffers of a model of transformers, those in 8-bit integers included."""
     products = [module.product for module in model.modules() if isinstance(module, Int8Module)]
-    return sum(part.numel() * part.element_size() for part in parts) + sum(product.memory for product in products)
+    return [*model.parameters(), *model.buffers(), *products]
 
 
 def _children(tree: TokenTree) -> list[list[int]]:

@@ -14,11 +14,12 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy
 from numpy.typing import NDArray
 
+from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.storage.replacing import replacing
 
@@ -199,10 +200,11 @@ def fingerprint(folder: Path) -> str:
     file = next((folder / name for name in TOKENIZER_FILES if (folder / name).is_file()), None)
     if file is None:
         return ""
-    content = file.read_bytes()
-    if file.name == "tokenizer.json":
+    if file.name != "tokenizer.json":
+        content = file.read_bytes()
+    else:
         # The rest of the file is written differently by different versions of the same tokenizer.
-        parsed: dict[str, Any] = json.loads(content)
+        parsed = read_object(file)
         added = [[token["id"], token["content"]] for token in parsed.get("added_tokens", ())]
         content = json.dumps([parsed.get("model", {}).get("vocab"), added], sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()

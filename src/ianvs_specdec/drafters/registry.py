@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ianvs_specdec.errors import UserError, unknown
 
 if TYPE_CHECKING:
+    from ianvs_specdec.checkpoints.layout import ModelSizes
     from ianvs_specdec.decoding.contracts import Drafter
 
 
@@ -30,7 +31,8 @@ class Method:
     """``drafter`` is "module:Class"; ``backend`` is the method's name as a back end in Ianvs; ``length`` is the default
     speculation length; ``options`` are the constructor's keyword arguments, those in ``required`` without a default.
     ``about`` says in a line where the drafts come from. ``recorded``: option -> its name in the journal's key, where
-    that is another.
+    that is another. ``looks``: option -> "module:function", which looks at the file or folder that it names, for a
+    target of given sizes, and imports nothing heavy.
     """
 
     drafter: str
@@ -40,12 +42,15 @@ class Method:
     required: tuple[str, ...] = ()
     about: str = ""
     recorded: Mapping[str, str] = field(default_factory=dict)
+    looks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def class_name(self) -> str:
         """The name of the back end's class."""
         return f"{self.backend[0].upper()}{self.backend[1:]}LLM"
 
+
+_EAGLE = {"head": "ianvs_specdec.drafters.eagle.layout:check_files"}
 
 METHODS: dict[str, Method] = {
     "autoregressive": Method(
@@ -89,6 +94,7 @@ METHODS: dict[str, Method] = {
         "full",
         {"datastore": Path, "head": Path, "min_match": int},
         about="drafts from the longest match in context and corpus, or of a head where the match is short (SAMD)",
+        looks=_EAGLE,
     ),
     "recycling": Method(
         "ianvs_specdec.drafters.recycling:Recycling",
@@ -104,6 +110,7 @@ METHODS: dict[str, Method] = {
         {"draft": Path, "branches": int},
         ("draft",),
         about="drafts of a smaller language model",
+        looks={"draft": "ianvs_specdec.drafters.draft_model.files:check_files"},
     ),
     "medusa": Method(
         "ianvs_specdec.drafters.medusa.drafter:Medusa",
@@ -112,6 +119,7 @@ METHODS: dict[str, Method] = {
         {"head": Path, "tree": ("static", "dynamic", "chain"), "nodes": int},
         ("head",),
         about="drafts of extra output heads, one for each position ahead (Medusa)",
+        looks={"head": "ianvs_specdec.drafters.medusa.layout:check_files"},
     ),
     "eagle": Method(
         "ianvs_specdec.drafters.eagle.drafter:Eagle",
@@ -122,6 +130,7 @@ METHODS: dict[str, Method] = {
         about="drafts of a one-layer head on the target's hidden states (EAGLE-1, -2 and -3)",
         # Journals hold answers under the option's old name.
         recorded={"eagle_topk": "top_k"},
+        looks=_EAGLE,
     ),
     "own": Method(
         "ianvs_specdec.drafters.own:own",
@@ -169,6 +178,18 @@ def check(name: str, settings: Mapping[str, Any]) -> None:
             raise UserError(f"method {name} needs {key}: {_wanted(method.options[key])}", key=key)
     if Code in method.options.values():
         importlib.import_module(method.drafter.partition(":")[0]).check(**_own(method, settings))
+
+
+def check_files(name: str, settings: Mapping[str, Any], target: ModelSizes | None) -> None:
+    """Look at the files and folders among the options. Reads headers, imports no torch.
+
+    Raises ``UserError``, with the ``key`` at fault, for one that is not what the method reads, or not for a ``target``
+    of these sizes, None where they are not known.
+    """
+    for key, place in _method(name).looks.items():
+        if settings.get(key) is not None:
+            module, _, function = place.partition(":")
+            getattr(importlib.import_module(module), function)(settings[key], target)
 
 
 def _check_value(name: str, key: str, value: Any, option: Option) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy
 from numpy.typing import NDArray
@@ -40,6 +41,9 @@ class Rest(Drafter):
             self._store.check_fits(self._path, target)
             self._target = target
         return ()
+
+    def weights(self) -> Sequence[Any]:
+        return (self._store,)
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         depth = min(CONTINUATION, context.remaining - 1)

@@ -1,15 +1,24 @@
-"""The files of a draft head: its configuration and its tensors, read without running code from them."""
+"""The files of a draft head: its configuration and its tensors, read without running code from them.
+
+torch is imported when tensors are read, and not to look at a head.
+"""
 
 from __future__ import annotations
 
-import json
 import pickle
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
+from ianvs_specdec.checkpoints.documents import read_object
+from ianvs_specdec.checkpoints.headers import file_headers
+from ianvs_specdec.checkpoints.numbers import check_numbers
 from ianvs_specdec.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Shapes = dict[str, tuple[int, ...]]
 
 
 def find(folder: Path, files: tuple[str, ...], what: str) -> Path:
@@ -21,36 +30,65 @@ def find(folder: Path, files: tuple[str, ...], what: str) -> Path:
 
 
 def read_config(folder: Path, what: str) -> dict[str, Any]:
-    """``config.json``. Raises ``UserError`` naming the file."""
+    """``config.json``, its numbers finite and of a possible size. Raises ``UserError`` naming the file."""
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"the {what} in {folder} cannot be read: there is no config.json", key="head")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}", key="head") from error
-    if not isinstance(config, dict):
-        raise UserError(f"{path} must hold a JSON object", key="head")
+    config = read_object(path, key="head")
+    check_numbers(path, config, {}, key="head")
     return config
 
 
+def read_shapes(path: Path, what: str) -> Shapes | None:
+    """Shapes by name, from the header of a safetensors file. None for PyTorch's format, which has no header: of that it
+    only looks whether the file is whole. Raises ``UserError`` naming the file."""
+    if path.suffix == ".safetensors":
+        try:
+            return {name: header.shape for name, header in file_headers(path).items()}
+        except UserError as error:
+            raise UserError(f"cannot read the {what} in {path}: {error}", key="head") from error
+    with path.open("rb") as file:
+        archive = file.read(2) == b"PK"
+    if archive and not zipfile.is_zipfile(path):
+        raise UserError(f"cannot read the {what} in {path}: the file is damaged or cut off", key="head")
+    return None
+
+
 def read_tensors(path: Path, what: str) -> dict[str, Tensor]:
-    """Tensors by name, of safetensors or of PyTorch's format. Raises ``UserError`` naming the file."""
-    from safetensors import SafetensorError
+    """Tensors by name, of safetensors or of PyTorch's format. Raises ``UserError`` naming the file, and the tensor that
+    holds NaN or infinity."""
+    from torch import Tensor
 
-    tensors: Any
+    from ianvs_specdec.checkpoints.loading import check_finite
+
+    read_shapes(path, what)
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            tensors = load_file(path)
-        else:
-            import torch
-
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, OSError, ValueError, EOFError) as error:
+        tensors = _read(path)
+    except pickle.UnpicklingError as error:
+        # PyTorch's own message tells how to run the file's code all the same.
+        raise UserError(
+            f"cannot read the {what} in {path}: the file is damaged, or its pickle holds more than tensors, which "
+            "could run code and is not loaded; get the head in the format safetensors, or from whom you trust",
+            key="head",
+        ) from error
+    except Exception as error:
+        # Damaged files raise whatever their reader has.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"cannot read the {what} in {path}: {reason}", key="head") from error
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
+    try:
+        check_finite(tensors.items())
+    except UserError as error:
+        raise UserError(f"{path}: {error}", key="head") from error
     return tensors
+
+
+def _read(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    import torch
+
+    return torch.load(path, map_location="cpu", weights_only=True)

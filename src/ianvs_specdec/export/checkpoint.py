@@ -11,24 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.errors import UserError
 
 HEADER_LIMIT = 100 << 20
 DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 """NumPy's types; bfloat16, which NumPy does not have, is mapped as the upper halves of float32."""
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises UserError where there is none."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path} holds no JSON object")
-    return value
 
 
 class Checkpoint:
@@ -43,7 +31,7 @@ class Checkpoint:
         files = sorted(folder.glob("model*.safetensors"))
         index = folder / "model.safetensors.index.json"
         if index.is_file():
-            files = [folder / name for name in sorted(set(read_json(index).get("weight_map", {}).values()))]
+            files = [folder / name for name in sorted(set(read_object(index).get("weight_map", {}).values()))]
         if not files:
             raise UserError(f"the folder {folder} has no weights in safetensors format (model*.safetensors)")
         for file in files:

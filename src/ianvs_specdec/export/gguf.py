@@ -9,9 +9,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from ianvs_specdec.checkpoints.layout import check_model, read_config
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.export.architecture import ROPE_FACTORS, Architecture, architecture
-from ianvs_specdec.export.checkpoint import Checkpoint, read_json
+from ianvs_specdec.export.checkpoint import Checkpoint
 from ianvs_specdec.export.vocabulary import Vocabulary, vocabulary
 from ianvs_specdec.storage.replacing import replacing
 
@@ -38,9 +39,10 @@ def export_gguf(folder: Path, out: Path, kind: str) -> int:
         raise UserError("writing GGUF needs the package gguf: pip install 'ianvs-specdec[gguf]'") from error
     # It announces the byte order of every file on standard error.
     logging.getLogger("gguf.gguf_writer").setLevel(logging.WARNING)
-    config = read_json(folder / "config.json")
+    config = read_config(folder)
     checkpoint = Checkpoint(folder)
     model = architecture(config, checkpoint.shapes)
+    check_model(folder, what=f"the model {folder}")
     words = vocabulary(folder, config, int(model.metadata["vocab_size"]))
     with replacing(out) as temporary:
         writer: Any = gguf.GGUFWriter(str(temporary), model.name)
@@ -125,7 +127,9 @@ class _Tensor:
         for start in range(0, self._shape[0], rows):
             wanted = slice(start, start + rows) if self._order is None else self._order[start : start + rows]
             block = self._checkpoint.rows(self._name, wanted)
+            if not np.isfinite(block).all():
+                raise UserError(f"the tensor {self._name} holds numbers that are not finite (NaN or infinity)")
             half = self._type in (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.Q8_0)
-            if half and not np.abs(block).max(initial=0.0) <= _LARGEST_F16:
+            if half and np.abs(block).max(initial=0.0) > _LARGEST_F16:
                 raise UserError(f"the tensor {self._name} has weights beyond float16's range: export as bf16 or f32")
             yield gguf.quants.quantize(block, self._type)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.export.checkpoint import read_json
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """GGUF's token types."""
@@ -63,7 +63,7 @@ def vocabulary(folder: Path, config: Mapping[str, Any], rows: int) -> Vocabulary
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise UserError(f"the folder {folder} has no tokenizer.json: only fast tokenizers can be exported")
-    data = read_json(path)
+    data = read_object(path)
     model = data.get("model") or {}
     if model.get("type") != "BPE" or not isinstance(model.get("vocab"), dict):
         raise UserError(f"{path}: a tokenizer of type {model.get('type')!r} cannot be exported, only BPE")
@@ -78,7 +78,7 @@ def vocabulary(folder: Path, config: Mapping[str, Any], rows: int) -> Vocabulary
 
 
 def _optional(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
+    return read_object(path) if path.is_file() else {}
 
 
 def _byte_level(data: Mapping[str, Any], path: Path) -> Vocabulary:

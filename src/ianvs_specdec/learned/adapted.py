@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.learned.arrays import read_arrays
 from ianvs_specdec.learned.classifier import Classifier
 from ianvs_specdec.learned.folder import TrainedRouter
 from ianvs_specdec.learned.grams import grams_of
@@ -41,6 +42,4 @@ class AdaptedClassifier(Classifier):
 
     @classmethod
     def load(cls, folder: Path) -> AdaptedClassifier:
-        # By its path numpy would leave a file open that is no archive.
-        with (folder / LEARNED).open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            return cls(TrainedRouter.load(folder / BASE), OnlineLearner.of_arrays(arrays))
+        return cls(TrainedRouter.load(folder / BASE), OnlineLearner.of_arrays(read_arrays(folder / LEARNED)))

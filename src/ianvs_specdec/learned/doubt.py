@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
 
@@ -53,12 +54,9 @@ class Doubt:
     def load(cls, path: Path) -> Doubt:
         """Raises UserError that names the file."""
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else f"not JSON: {error}"
-            raise UserError(
-                f"calibration {path}: {reason}; specdec route calibrate makes one", key="calibration"
-            ) from None
+            told = read_object(path)
+        except UserError as error:
+            raise UserError(f"calibration {error}; specdec route calibrate makes one", key="calibration") from None
         if not _whole(told):
             raise UserError(f"calibration {path}: not a file that specdec route calibrate made", key="calibration")
         slopes, report = told["slopes"], told.get("report")

@@ -9,7 +9,6 @@ folder is code.
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,8 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.learned.arrays import read_array
 from ianvs_specdec.learned.calibration import Calibration
 from ianvs_specdec.learned.classifier import Classifier, classifier
 from ianvs_specdec.outcomes.recorded import Floats
@@ -29,6 +30,8 @@ from ianvs_specdec.types import Query
 FORMAT = 1
 FILE = "router.json"
 SEEN = "training_queries.npy"
+LARGEST = 1e100
+"""No number of a router is beyond it; NaN and infinity are not within."""
 
 
 @dataclass
@@ -77,7 +80,7 @@ class TrainedRouter:
         settings = read_settings(folder)
         try:
             found = classifier(settings["kind"]).load(folder)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _unreadable(folder, error) from error
         return cls(
             kind=settings["kind"],
@@ -102,8 +105,8 @@ def check_folder(folder: Path) -> None:
 def read_seen(folder: Path) -> NDArray[np.uint64]:
     """Digests of the queries that the router was trained with. Raises UserError; loads no classifier."""
     try:
-        seen: NDArray[np.uint64] = np.load(folder / SEEN, allow_pickle=False).astype(np.uint64)
-    except (OSError, ValueError, EOFError) as error:
+        seen: NDArray[np.uint64] = read_array(folder / SEEN).astype(np.uint64)
+    except (OSError, ValueError) as error:
         raise _unreadable(folder, error) from error
     return seen
 
@@ -119,18 +122,19 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{folder} is no router's folder: there is no {FILE}; specdec route train makes one", key="path"
         )
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not JSON: {error}", key="path") from error
-    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
+    settings = read_object(path, key="path")
+    if settings.get("format") != FORMAT:
         raise UserError(f"{path}: not of a format this version reads ({FORMAT})", key="path")
     calibration = settings.get("calibration")
     calibration = calibration if isinstance(calibration, dict) else {}
     texts = [settings.get(name) for name in ("kind", "label")]
     numbers = [settings.get(name) for name in ("threshold", "epsilon")]
     numbers += [calibration.get(name) for name in ("slope", "offset")]
-    if not all(isinstance(text, str) for text in texts) or not all(isinstance(n, (int, float)) for n in numbers):
-        needed = "kind, label, threshold, epsilon, and slope and offset of the calibration"
+    if not all(isinstance(text, str) for text in texts) or not all(_is_number(number) for number in numbers):
+        needed = "kind and label, and as finite numbers threshold, epsilon, and slope and offset of the calibration"
         raise UserError(f"{path}: {needed} are not all there", key="path")
     return settings
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST < value < LARGEST

@@ -23,8 +23,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.errors import packages
+from ianvs_specdec.checkpoints.documents import read_object
+from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.learned.arrays import read_arrays
 from ianvs_specdec.learned.classifier import Classifier
 from ianvs_specdec.learned.features import Reader
 from ianvs_specdec.learned.linear import LinearScore
@@ -132,10 +134,11 @@ def _within(queries: Sequence[Query], labels: Floats) -> Floats:
 
 def _read(folder: Path) -> tuple[Reader, Mapping[str, NDArray[Any]]]:
     """The reader and all arrays. Raises ValueError, KeyError or OSError if they are not what ``save`` writes."""
-    settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
+    try:
+        settings = read_object(folder / SETTINGS)
+    except UserError as error:
+        raise ValueError(str(error)) from error
+    if settings.get("format") != FORMAT:
         raise ValueError(f"{SETTINGS} is not of a format this version reads ({FORMAT})")
-    # By its path numpy would leave a file open that is no archive.
-    with (folder / ARRAYS).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = read_arrays(folder / ARRAYS)
     return Reader.of(settings, arrays), arrays

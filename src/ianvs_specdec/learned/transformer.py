@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from ianvs_specdec.checkpoints.documents import read_object
+from ianvs_specdec.checkpoints.loading import check_device
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.learned.classifier import Classifier
@@ -83,7 +85,8 @@ class TransformerClassifier(Classifier):
             model, tokenizer = _model(given, texts)
             tokens = QueryTokens(tokenizer, window(model, given["max_length"]), model.config.pad_token_id)
             model.config.pad_token_id = tokens.pad
-            model.to(_device(given["device"]))
+            check_device(given["device"])
+            model.to(given["device"])
             inputs = [tokens(text) for text in texts]
             defaults = FINE_TUNING if given["model"] else FROM_NOTHING
             schedule = Schedule(
@@ -111,9 +114,9 @@ class TransformerClassifier(Classifier):
     def load(cls, folder: Path) -> TransformerClassifier:
         path = folder / SETTINGS
         try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
+            settings = read_object(path, key="path")
             max_length, dtype = int(settings["max_length"]), str(settings["dtype"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise UserError(f"{path}: cannot be read ({error}); train the router anew", key="path") from error
         if dtype not in DTYPES:
             raise unknown(f"dtype in {path}", dtype, DTYPES, key="path")
@@ -123,18 +126,10 @@ class TransformerClassifier(Classifier):
 
 def _model(given: dict[str, Any], texts: Sequence[str]) -> tuple[Any, Any]:
     if given["model"]:
-        return pretrained(given["model"], given["layers"])
+        return pretrained(given["model"], given["layers"], start=True)
     tokenizer = tokenizer_of(given["tokenizer"]) if given["tokenizer"] else word_tokenizer(texts)
     shape = {"layers": given["layers"] or LAYERS, "width": given["width"] or WIDTH}
     return untrained(tokenizer, **shape, positions=given["max_length"] + 2, dropout=given["dropout"]), tokenizer
-
-
-def _device(name: str) -> torch.device:
-    try:
-        torch.empty(0, device=name)
-        return torch.device(name)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {name!r} is not there: {error}", key="device") from error
 
 
 def _number(value: Any) -> Any:

@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+from ianvs_specdec.checkpoints.layout import check_model
+from ianvs_specdec.checkpoints.loading import CLASSIFIER, load, refusal
+from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import UserError, not_installed, packages
 from ianvs_specdec.llm.prompts import model_folder
 
@@ -67,8 +70,7 @@ class QueryTokens:
         """The ids before and after a text."""
         if self.tokenizer.chat_template:
             chat = [{"role": "user", "content": MARK}]
-            whole = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-            before, mark, after = str(whole).partition(MARK)
+            before, mark, after = render(self.tokenizer, chat).partition(MARK)
             if mark:
                 return self._ids(before), self._ids(after)
         encoded = self.tokenizer("a", return_special_tokens_mask=True)
@@ -78,12 +80,14 @@ class QueryTokens:
         return ids[:start], ids[end:]
 
 
-def pretrained(name: str, layers: int | None = None) -> tuple[Any, Any]:
-    """A model with one output and its tokenizer, float32, from a folder or the hub; of its layers the first few.
+def pretrained(name: str, layers: int | None = None, *, start: bool = False) -> tuple[Any, Any]:
+    """A model with one output and its tokenizer, float32, from a folder or the hub; of its layers the first few. With
+    ``start``, to begin training with, the output may be new.
 
     Raises UserError. Runs no code of the model's own.
     """
-    folder = model_folder(name)
+    folder, what = model_folder(name), f"the model {name}"
+    check_model(folder, what=what, key="model", causal=False)
     transformers = _transformers()
     try:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -93,20 +97,12 @@ def pretrained(name: str, layers: int | None = None) -> tuple[Any, Any]:
         if layers is not None:
             _keep_layers(config, layers)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        model = transformers.AutoModelForSequenceClassification.from_pretrained(
-            folder,
-            config=config,
-            dtype="float32",
-            use_safetensors=True,
-            trust_remote_code=False,
-            ignore_mismatched_sizes=True,
-        )
     except UserError:
         raise
     except Exception as error:
         # Damaged files raise whatever their reader has.
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise not_installed(error) or UserError(f"cannot load the model {name}: {reason}", key="model") from error
+        raise not_installed(error) or refusal(what, error, "model") from error
+    model = load(CLASSIFIER, folder, what=what, key="model", start=start, config=config, dtype="float32")
     return model, tokenizer
 
 

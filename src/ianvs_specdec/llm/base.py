@@ -44,6 +44,11 @@ class LLM(ABC):
     def check(self, sampling: Sampling) -> None:  # noqa: B027 - most back ends can do all of it
         """Raise UserError if the back end cannot sample like this. Does not load the model."""
 
+    def check_files(self) -> None:  # noqa: B027 - most back ends read none
+        """Raise UserError, with the ``key`` at fault, for what the headers of model files and the machine's devices
+        tell: a model, head or draft model that is damaged or another than its place asks for, a device that is not
+        there. Loads no model."""
+
     @abstractmethod
     def load(self) -> None:
         """Load and warm up. Does nothing when loaded. Raises UserError where the user can help."""

@@ -74,9 +74,10 @@ class HuggingfaceLLM(LocalLLM):
         return "transformers generate"
 
     def _weights_memory(self) -> int:
-        from ianvs_specdec.decoding.target import weights_memory
+        from ianvs_specdec.decoding.memory import held
+        from ianvs_specdec.decoding.target import weights_of
 
-        return weights_memory(self._model)
+        return held(weights_of(self._model))
 
     def _room(self, prompt_ids: list[int], sampling: Sampling) -> int:
         window = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)

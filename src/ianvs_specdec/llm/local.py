@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ianvs_specdec.checkpoints import loading
+from ianvs_specdec.checkpoints.layout import check_model
 from ianvs_specdec.errors import UserError, not_installed, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
@@ -76,6 +78,7 @@ class LocalLLM(LLM):
         self._chat: Chat | None = None
         self._eos_ids: frozenset[int] = frozenset()
         self._default_threads = 0
+        self._held = 0
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
@@ -98,13 +101,15 @@ class LocalLLM(LLM):
         options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
         return {**self.identity(digests), **AUTOREGRESSIVE, "options": options}
 
+    def check_files(self) -> None:
+        self._check_device()
+        folder = Path(self.model)
+        if folder.is_dir():
+            check_model(folder, what=f"the model {self.model}", key="model")
+
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
         """The options as the journal's key has them: with contents in place of paths."""
         return self.options
-
-    def _files(self) -> list[Path]:
-        """The files and folders that options name."""
-        return []
 
     @packages()
     def load(self) -> None:
@@ -114,30 +119,31 @@ class LocalLLM(LLM):
         import torch
         import transformers
 
-        transformers.utils.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
+        what = f"the model {self.model}"
+        self._check_device()
         self._default_threads = self._default_threads or torch.get_num_threads()
         placed = arguments(self.quantization, folder, self._device())
         dtype = self.dtype if self.dtype == "auto" else getattr(torch, self.dtype)
+        model = loading.load(loading.CAUSAL, folder, what=what, key="model", dtype=dtype, **placed)
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-            model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, **placed
-            )
-            (model if placed else model.to(self._device())).eval()
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            if not placed:
+                model.to(self._device())
         except Exception as error:
-            # Damaged files raise whatever their reader has, safetensors' and tokenizers' own exceptions among them.
-            reason = " ".join(str(error).split()) or type(error).__name__
-            told = not_installed(error) or UserError(f"cannot load the model {self.model}: {reason}", key="model")
-            raise told from error
+            raise not_installed(error) or loading.refusal(what, error, "model") from error
         self._chat, self._model = Chat(tokenizer, window_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)
         self._prepare()
         self._warm_up()
+        self._held = self._weights_memory()
 
     def _warm_up(self) -> None:
         # Into whatever window.
         self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+
+    def _check_device(self) -> None:
+        if self.device_name != "auto":
+            loading.check_device(self.device_name)
 
     def _device(self) -> str:
         import torch
@@ -202,15 +208,12 @@ class LocalLLM(LLM):
         return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
 
     def memory(self) -> int | None:
-        """Bytes of the weights as they lie in memory, and of the files that options name."""
-        if self._model is None:
-            return None
-        parts = [part for path in self._files() for part in (path.rglob("*") if path.is_dir() else [path])]
-        return self._weights_memory() + sum(part.stat().st_size for part in parts if part.is_file())
+        """Bytes of the weights as they lie in memory, each once, packed copies and what drafts included."""
+        return None if self._model is None else self._held
 
     @abstractmethod
     def _weights_memory(self) -> int:
-        """Bytes of the target's weights."""
+        """Bytes of the weights of the model and of what drafts for it, once something was generated."""
 
     def hardware(self) -> Mapping[str, Any]:
         import torch

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import ContextWindowError, UserError, packages
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.types import Message, Sampling
@@ -77,12 +78,13 @@ class Chat:
         fit, unless ``truncate`` permits to cut it.
         """
         if self.tokenizer.chat_template:
-            text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-            ids = self.ids(text)
+            ids = self.ids(render(self.tokenizer, messages))
         else:
             transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in messages)
             with self._encoding:
                 ids = list(self.tokenizer(f"{transcript}Assistant:")["input_ids"])
+        if not ids:
+            raise UserError("the model's chat template and tokenizer make no token of this chat", key="model")
         if self.window is None or len(ids) < self.window:
             return ids, 0
         if not truncate:

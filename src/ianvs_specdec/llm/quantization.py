@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import logging
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.errors import UserError, unknown
 
 QUANTIZATIONS = {
@@ -63,6 +63,6 @@ def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
 
 
 def _stored(folder: Path) -> str | None:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_object(folder / "config.json", key="model")
     kind = (config.get("quantization_config") or {}).get("quant_method")
     return None if kind is None else str(kind)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.checkpoints.layout import model_sizes, read_config
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM
 from ianvs_specdec.types import Sampling, Trace
@@ -35,6 +35,12 @@ class EngineLLM(LocalLLM):
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         return {**super().identity(digests), **(AUTOREGRESSIVE if self.method == "autoregressive" else {})}
 
+    def check_files(self) -> None:
+        super().check_files()
+        folder = Path(self.model)
+        target = model_sizes(read_config(folder, key="model")) if folder.is_dir() else None
+        drafters.check_files(self.method, self.options, target)
+
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
         def contents(path: Path) -> str:
             return digests.folder(path) if path.is_dir() else digests.file(path)
@@ -42,11 +48,6 @@ class EngineLLM(LocalLLM):
         names = drafters.METHODS[self.method].recorded
         options = drafters.replace_files(self.method, self.options, contents)
         return {names.get(key, key): value for key, value in options.items()}
-
-    def _files(self) -> list[Path]:
-        found: list[Path] = []
-        drafters.replace_files(self.method, self.options, found.append)
-        return found
 
     def lossy(self, sampling: Sampling) -> bool:
         return self.options.get("acceptance") == "typical" and not sampling.greedy
@@ -66,7 +67,7 @@ class EngineLLM(LocalLLM):
         prediction: list[int],
         task: str,
     ) -> tuple[list[int], str, Trace]:
-        from ianvs_specdec.decoding import decode
+        from ianvs_specdec.decoding import ContextWindowError, decode
 
         self._target.warm(len(prompt_ids))
         try:
@@ -83,15 +84,17 @@ class EngineLLM(LocalLLM):
                 prediction=prediction,
                 task=task,
             )
-        except ValueError as error:
-            raise UserError(f"model {self.model}: {error}") from error
+        except ContextWindowError as error:
+            raise ContextWindowError(f"model {self.model}: {error}") from error
         return decoded.token_ids, decoded.finish_reason, decoded.trace
 
     def target(self) -> str | None:
         return str(self._target.kind) if self._target is not None else None
 
     def _weights_memory(self) -> int:
-        return int(self._target.memory)
+        from ianvs_specdec.decoding.memory import held
+
+        return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
 
     def _release(self) -> None:
         self._target = self._drafter = None

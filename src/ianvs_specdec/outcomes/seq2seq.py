@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.loading import load, refusal
 from ianvs_specdec.errors import UserError, packages
 
 BATCH = 8
@@ -51,18 +52,16 @@ class Seq2SeqLikelihood:
             return
         import transformers
 
-        transformers.utils.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
-        own = {"local_files_only": True, "trust_remote_code": False}
+        what = f"the sequence-to-sequence model {self._folder}"
+        model = load("AutoModelForSeq2SeqLM", self._folder, what=what, dtype="float32")
         try:
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(self._folder, **own)
-            self._model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-                self._folder, use_safetensors=True, dtype="float32", **own
-            ).eval()
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                self._folder, local_files_only=True, trust_remote_code=False
+            )
         except Exception as error:
             # Damaged files raise whatever their reader has.
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"cannot load the sequence-to-sequence model {self._folder}: {reason}") from error
+            raise refusal(what, error) from error
+        self._model = model
 
     def _batch(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         import torch

@@ -92,8 +92,9 @@ class RoutedModel:
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Loads nothing."""
-        cls._parse(hyperparameters)
+        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work, and for model files whose
+        headers tell that they cannot. Loads nothing."""
+        cls._parse(hyperparameters).check_files()
 
     @classmethod
     def _parse(cls, hyperparameters: dict[str, Any]) -> Settings:

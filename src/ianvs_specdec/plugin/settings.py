@@ -104,6 +104,22 @@ class Settings:
             llm.check(replace(self.sampling, temperature=float(self.samples_temperature)))
         return llm
 
+    def check_files(self) -> None:
+        """``LLM.check_files`` of the back end. For one that follows the edge's, of those that the options name."""
+        if self.backend != SAME_AS_EDGE:
+            self.checked(self.backend).check_files()
+            return
+        keys = [name for value in self.options.values() if isinstance(value, Mapping) for name in value]
+        for name in dict.fromkeys(map(resolve, filter(lambda key: isinstance(key, str), keys))):
+            if name not in BACKENDS:
+                continue
+            try:
+                llm = self.checked(name)
+            except UserError:
+                # What only this back end needs is not there, and the edge may never have it.
+                continue
+            llm.check_files()
+
     def llm(self, name: str) -> LLM:
         """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
         chosen = backend(name, key="backend")

@@ -17,6 +17,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.files import guarded, open_text, read_json_lines
 from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Message
 
@@ -137,8 +138,7 @@ class Sequences:
     def _chat(self, messages: list[Message], *, asking: bool) -> str:
         """As the model is prompted: with its chat template, or as a plain transcript if it has none."""
         if self._tokenizer is not None and self._tokenizer.chat_template:
-            text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=asking, tokenize=False)
-            return str(text)
+            return render(self._tokenizer, messages, add_generation_prompt=asking)
         turns = (f"{message['role'].capitalize()}: {message['content']}" for message in messages)
         return "\n\n".join([*turns, "Assistant:"] if asking else turns)
 

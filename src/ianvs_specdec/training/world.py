@@ -13,6 +13,7 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions
+from ianvs_specdec.checkpoints.loading import CAUSAL, load
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.training import lm
 from ianvs_specdec.training.corpus import ASSISTANT, END, USER, train_tokenizer
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace, sizes: tuple[str, ...]) -> None:
     folder = work / "tokenizer"
     if not (folder / "tokenizer.json").exists():
         train_tokenizer(folder, vocabulary=VOCABULARY, seed=options.seed)
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
     def evaluate(model: LlamaForCausalLM) -> str:
         return _by_subject(model, tokenizer, options.device, options.seed)
@@ -58,7 +59,8 @@ def run(options: argparse.Namespace, sizes: tuple[str, ...]) -> None:
 def _cloud(folder: Path) -> LlamaForCausalLM:
     if not (folder / "config.json").is_file():
         raise UserError(f"the edge model is cut out of the cloud model, and {folder} holds none: train it first")
-    return LlamaForCausalLM.from_pretrained(folder, dtype="float32")
+    model: LlamaForCausalLM = load(CAUSAL, folder, what=f"the cloud model {folder}", dtype="float32")
+    return model
 
 
 def _by_subject(model: LlamaForCausalLM, tokenizer: Any, device: str, seed: int) -> str:

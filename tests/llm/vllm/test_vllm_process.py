@@ -86,6 +86,7 @@ def test_the_engine_gets_the_options_and_absolute_folders(
     assert llm._engine.ready["engine"] == {
         "model": str(MODELS / "edge"),
         "dtype": "float32",
+        "trust_remote_code": False,
         "max_model_len": 300,
         "enforce_eager": False,
         "block_size": 32,

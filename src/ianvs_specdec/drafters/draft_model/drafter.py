@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,6 +42,9 @@ class DraftModel(Drafter):
             self._sequence = DraftSequence(load_draft(self._folder, target))
             self._target = target
         return ()
+
+    def weights(self) -> Sequence[Any]:
+        return self._sequence.model.weights
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._vocabulary = prefill.logits.shape[-1]

@@ -21,7 +21,7 @@ class DraftSequence:
     """
 
     def __init__(self, model: Target) -> None:
-        self._model = model
+        self.model = model
         self.clear()
 
     def clear(self) -> None:
@@ -34,26 +34,26 @@ class DraftSequence:
 
         The context has at least two tokens and begins as it did before.
         """
-        if max(context[self._kept :]) >= len(self._model.embedding):
+        if max(context[self._kept :]) >= len(self.model.embedding):
             return 0
-        return sys.maxsize if self._model.window is None else self._model.window - len(context) + 1
+        return sys.maxsize if self.model.window is None else self.model.window - len(context) + 1
 
     def follow(self, context: Sequence[int]) -> None:
         """Keep of the drafts what the context has become, and make up for what is missing. The last token of the
         context is node 0 of the tree to come."""
         if self._kept == 0:
-            self._model.prefill(context[:-1])
+            self.model.prefill(context[:-1])
             self._kept = len(context) - 1
         elif self._fed is not None:
             self._kept += self._keep(self._fed, context[self._kept : -1])
         if len(context) - self._kept > 2:
             behind = context[self._kept : -1]
-            self._model.verify(TokenTree.chain(behind[0], behind[1:]))
-            self._model.commit(range(len(behind)))
+            self.model.verify(TokenTree.chain(behind[0], behind[1:]))
+            self.model.commit(range(len(behind)))
             self._kept += len(behind)
         # Drafts that are in the model already, and the states to go back to, each after so many of them.
         self._ahead: list[int] = []
-        self._states: list[tuple[int, Any]] = [(0, self._model.snapshot())]
+        self._states: list[tuple[int, Any]] = [(0, self.model.snapshot())]
         self._fed = None
         missing = context[self._kept :]
         self._tokens, self._parents = list(missing), list(range(-1, len(missing) - 1))
@@ -68,18 +68,18 @@ class DraftSequence:
             if len(nodes) == 1 and self._fed.is_chain:
                 self._commit_chain(self._fed)
             else:
-                self._model.restore(self._states[-1][1])
+                self.model.restore(self._states[-1][1])
             for node in nodes:
                 self._numbers[node] = len(self._tokens)
                 self._parents.append(self._numbers.get(tree[1][node], -1))
                 self._tokens.append(tree[0][node])
         self._fed = TokenTree(self._tokens[:], self._parents[:])
-        return self._model.verify(self._fed).logits[-len(nodes) :]
+        return self.model.verify(self._fed).logits[-len(nodes) :]
 
     def _commit_chain(self, chain: TokenTree) -> None:
-        self._model.commit(range(len(chain)))
+        self.model.commit(range(len(chain)))
         self._ahead += chain.tokens
-        self._states.append((len(self._ahead), self._model.snapshot()))
+        self._states.append((len(self._ahead), self.model.snapshot()))
         self._tokens, self._parents, self._numbers = [], [], {}
 
     def _keep(self, fed: TokenTree, tokens: Sequence[int]) -> int:
@@ -87,10 +87,10 @@ class DraftSequence:
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(self._ahead, tokens, strict=False))
         same = sum(1 for _ in alike)
         if same == len(self._ahead) and (path := _path(fed, tokens[same:])):
-            self._model.commit(path)
+            self.model.commit(path)
             return same + len(path)
         count, state = next(state for state in reversed(self._states) if state[0] <= same)
-        self._model.restore(state)
+        self.model.restore(state)
         return count
 
 

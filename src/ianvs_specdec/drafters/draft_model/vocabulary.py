@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from ianvs_specdec.checkpoints.loading import CAUSAL, load
 from ianvs_specdec.decoding import Target, target_of
 from ianvs_specdec.errors import UserError
 
@@ -18,22 +18,12 @@ def load_draft(folder: Path, target: Target) -> Target:
     Raises ``UserError`` where it cannot be loaded or has another tokenizer. Vocabularies may be padded to different
     sizes if the tokenizers agree; where one of the models comes without a tokenizer, the sizes must be equal.
     """
-    import transformers
-
     source = getattr(getattr(target, "model", None), "name_or_path", "")
     ours, theirs = _tokens(source), _tokens(str(folder))
     if ours and theirs:
         _check_tokens(folder, ours, theirs)
-    try:
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=target.dtype, local_files_only=True, use_safetensors=True
-        )
-        model.to(target.device)
-    except Exception as error:
-        # Damaged files raise whatever their reader has, safetensors' own exceptions among them.
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"cannot load the draft model {folder}: {reason}", key="draft") from error
-    draft = target_of(model)
+    what = f"the draft model {folder}"
+    draft = target_of(load(CAUSAL, folder, what=what, key="draft", dtype=target.dtype).to(target.device), consume=True)
     if not (ours and theirs) and len(draft.embedding) != len(target.embedding):
         raise UserError(
             f"the draft model {folder} has a vocabulary of {len(draft.embedding)} tokens, the target one of "
@@ -63,7 +53,7 @@ def _tokens(folder: str) -> dict[int, str]:
     if not Path(folder).is_dir() or not any(Path(folder).glob("tokenizer*")):
         return {}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception:
         return {}
     return {number: token for token, number in tokenizer.get_vocab().items()}

@@ -9,6 +9,7 @@ import math
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,9 +17,10 @@ from torch import Tensor
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.drafters.eagle import static as eagle_static
 from ianvs_specdec.drafters.eagle import trees as eagle_trees
-from ianvs_specdec.drafters.eagle.checkpoint import FILES, WHAT, EagleCheckpoint
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
+from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
 from ianvs_specdec.drafters.eagle.sequence import HeadSequence
 from ianvs_specdec.drafters.tensors import find
 
@@ -62,6 +64,9 @@ class Eagle(Drafter):
             self._sequence = HeadSequence(self._head)
             self._target = target
         return self._head.features
+
+    def weights(self) -> Sequence[Any]:
+        return (self._head,)
 
     @torch.inference_mode()
     def begin(self, target: Target, context: Context, prefill: Output) -> None:

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ianvs_specdec.checkpoints.layout import ModelSizes
 from ianvs_specdec.decoding.contracts import Target
 from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
+from ianvs_specdec.drafters.eagle.layout import check_fit
 from ianvs_specdec.drafters.eagle.weights import FoldedWeights
-from ianvs_specdec.errors import UserError
 
 _CACHED_WEIGHT = 1 << 20
 _FOLDED_TABLE = 1 << 25
@@ -60,7 +61,10 @@ class EagleHead:
 
     @torch.inference_mode()
     def __init__(self, checkpoint: EagleCheckpoint, target: Target) -> None:
-        _check_fit(checkpoint, target)
+        vocabulary, hidden = target.embedding.shape
+        sizes = ModelSizes(vocabulary, hidden, target.layers)
+        embedded = "embed_tokens.weight" in checkpoint.tensors
+        check_fit(checkpoint.folder, checkpoint.config, sizes, eagle3=checkpoint.eagle3, embedded=embedded)
         self.config = config = checkpoint.config
         self.device = target.device
         self.work = torch.float64 if target.dtype == torch.float64 else torch.float32
@@ -179,26 +183,3 @@ class EagleHead:
 def _features(layers: int) -> tuple[int, ...]:
     """The layer inputs that EAGLE-3 reads."""
     return 2, layers // 2, layers - 3
-
-
-def _check_fit(checkpoint: EagleCheckpoint, target: Target) -> None:
-    config = checkpoint.config
-    vocabulary, hidden = target.embedding.shape
-    wanted = config.target_hidden if checkpoint.eagle3 else config.hidden
-    for what, own, others in (("hidden size", wanted, hidden), ("vocabulary", config.vocabulary, vocabulary)):
-        if own != others:
-            raise UserError(
-                f"the EAGLE head in {checkpoint.folder} is for a {what} of {own}, the target has {others}: "
-                "use the head that was trained for this target",
-                key="head",
-            )
-    if checkpoint.eagle3 and "embed_tokens.weight" not in checkpoint.tensors and config.hidden != hidden:
-        raise UserError(
-            f"the EAGLE-3 head in {checkpoint.folder} has a hidden size of {config.hidden} and no embed_tokens.weight, "
-            f"so it needs the target's embeddings, which have {hidden}",
-            key="head",
-        )
-    if checkpoint.eagle3 and target.layers < 7:
-        raise UserError(
-            f"EAGLE-3 reads three inner layers of a target of at least 7; this one has {target.layers}", key="head"
-        )

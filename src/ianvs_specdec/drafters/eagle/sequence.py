@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ianvs_specdec.drafters.eagle.checkpoint import HeadConfig
 from ianvs_specdec.drafters.eagle.head import EagleHead
+from ianvs_specdec.drafters.eagle.layout import HeadConfig
 
 _FIRST_CAPACITY = 512
 _KEPT_ROWS = 32

@@ -6,6 +6,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,6 +48,9 @@ class Medusa(Drafter):
             self._paths = _static_paths(self._shape, len(self._heads))
             self._target = target
         return (-1,)
+
+    def weights(self) -> Sequence[Any]:
+        return (self._heads,)
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._hidden = prefill.hidden[0][-1]

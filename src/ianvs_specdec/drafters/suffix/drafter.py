@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
@@ -42,6 +43,9 @@ class Suffix(Drafter):
             self._store.check_fits(self._path, target)
         self._target = target
         return self._head.prepare(target) if self._head else ()
+
+    def weights(self) -> Sequence[Any]:
+        return self._store, *(self._head.weights() if self._head else ())
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._automaton = SuffixAutomaton()

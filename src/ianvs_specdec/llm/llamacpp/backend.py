@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ianvs_specdec.checkpoints.loading import refusal
 from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.export.gguf import TYPES, export_gguf
 from ianvs_specdec.identity import FileDigests, machine, usable_processors, version
@@ -117,16 +118,15 @@ class LlamaCppLLM(EngineLLM):
         transformers.utils.logging.set_verbosity_error()
         folder = model_folder(self.model)
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             try:
                 generation = transformers.GenerationConfig.from_pretrained(folder)
             except OSError:
                 generation = transformers.GenerationConfig.from_model_config(
-                    transformers.AutoConfig.from_pretrained(folder)
+                    transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
                 )
         except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"cannot load the tokenizer of {self.model}: {reason}", key="model") from error
+            raise refusal(f"the tokenizer of {self.model}", error, "model") from error
         self._chat, self._eos_ids = Chat(tokenizer, window), end_ids(generation, tokenizer)
 
     def _exported(self) -> Path:

@@ -71,6 +71,8 @@ class LlamaCppModel:
         _complaints.clear()
         settings = self._c.llama_model_default_params()
         settings.n_gpu_layers = gpu_layers
+        # It refuses weights that are not finite.
+        settings.check_tensors = True
         self._model = self._c.llama_model_load_from_file(str(path).encode(), settings)
         if not self._model:
             raise UserError(f"llama.cpp cannot load {path}: {_complaint()}", key="model")
@@ -227,7 +229,7 @@ class GgufTokenizer:
         self._space_before = spaced and metadata.get("tokenizer.ggml.model") == "llama"
         count = range(int(self._c.llama_vocab_n_tokens(self._vocab)))
         self.ends = frozenset(i for i in count if self._c.llama_vocab_is_eog(self._vocab, i))
-        self._names = {
+        self.special_tokens_map = {
             f"{name}_token": self._c.llama_vocab_get_text(self._vocab, number).decode("utf-8", "replace")
             for name in ("bos", "eos")
             if (number := getattr(self._c, f"llama_vocab_{name}")(self._vocab)) >= 0
@@ -241,7 +243,7 @@ class GgufTokenizer:
             conversations=[messages],
             chat_template=self.chat_template,
             add_generation_prompt=add_generation_prompt,
-            **self._names,
+            **self.special_tokens_map,
         )
         return str(rendered[0][0])
 

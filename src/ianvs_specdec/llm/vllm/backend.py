@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ianvs_specdec.checkpoints.layout import check_model
+from ianvs_specdec.checkpoints.loading import check_stored, refusal
 from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
@@ -125,6 +127,11 @@ class VllmLLM(LLM):
         if self.speculative and not sampling.greedy and self._vllm()[1]:
             raise UserError(SAMPLED_DRAFTS, key="temperature")
 
+    def check_files(self) -> None:
+        folder = Path(self.model)
+        if folder.is_dir() and "load_format" not in self.engine_args:
+            check_model(folder, what=f"the model {self.model}", key="model")
+
     def lossy(self, sampling: Sampling) -> bool:
         return self.speculative.get("rejection_sample_method") == "synthetic"
 
@@ -156,6 +163,8 @@ class VllmLLM(LLM):
             if self._engine is not None:
                 return
             folder = model_folder(self.model)
+            if "load_format" not in self.engine_args:
+                check_stored(folder, what=f"the model {self.model}", key="model")
             version, _ = self._vllm()
             engine = VllmProcess(self.python(), self._arguments(folder), self.threads)
             # What it runs on, rather than what the package's name says.
@@ -169,7 +178,8 @@ class VllmLLM(LLM):
             self._engine = engine
 
     def _arguments(self, folder: Path) -> dict[str, Any]:
-        arguments = {"model": str(folder.absolute()), "dtype": self.dtype, **self.options, **self.engine_args}
+        safe = {"trust_remote_code": False}
+        arguments = {"model": str(folder.absolute()), "dtype": self.dtype, **safe, **self.options, **self.engine_args}
         if self.speculative:
             draft = self._draft()
             place = {} if draft is None else {"model": str(model_folder(draft, key="speculative").absolute())}
@@ -241,14 +251,13 @@ def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[in
 
     transformers.utils.logging.set_verbosity_error()
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        config = transformers.AutoConfig.from_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         try:
             generation = transformers.GenerationConfig.from_pretrained(folder)
         except OSError:
             generation = transformers.GenerationConfig.from_model_config(config)
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"cannot load the tokenizer of {model}: {reason}", key="model") from error
+        raise refusal(f"the tokenizer of {model}", error, "model") from error
     window = min(window_of(config) or max_model_len, max_model_len)
     return Chat(tokenizer, window), sorted(end_ids(generation, tokenizer))

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from ianvs_specdec.checkpoints.loading import CAUSAL, load, refusal
+from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.pool import Sample, runs_of
@@ -119,8 +121,7 @@ class Teacher:
             )
         else:
             messages = messages_of(Query(conversation.turns), answers)
-            text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            ids = self.tokenizer(render(self.tokenizer, messages), add_special_tokens=False)["input_ids"]
         if max(ids, default=0) >= self.config.vocab_size:
             raise UserError(
                 f"a prompt has token id {max(ids)}, the model's vocabulary ends at {self.config.vocab_size - 1}"
@@ -201,16 +202,13 @@ def _load(folder: Path, device: str) -> tuple[Any, Any]:
         raise UserError(f"--model {folder} holds no config.json: give the folder of a Hugging Face model", key="model")
     import transformers
 
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    what = f"the model {folder}"
+    model = load(CAUSAL, folder, what=what, key="model", dtype=torch.bfloat16)
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.bfloat16, use_safetensors=True
-        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
-        # Damaged files raise whatever their reader has, safetensors' and tokenizers' own exceptions among them.
-        raise UserError(f"cannot load the model {folder}: {' '.join(str(error).split())}", key="model") from error
+        # Damaged files raise whatever their reader has.
+        raise refusal(what, error, "model") from error
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "rms_norm_eps")
     if missing := [name for name in needed if not hasattr(model.config, name)]:
         raise UserError(
@@ -218,4 +216,4 @@ def _load(folder: Path, device: str) -> tuple[Any, Any]:
             f"type {model.config.model_type} has no {', '.join(missing)}",
             key="model",
         )
-    return model.to(device).eval().requires_grad_(False), tokenizer
+    return model.to(device).requires_grad_(False), tokenizer

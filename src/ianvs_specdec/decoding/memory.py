@@ -1,7 +1,8 @@
-"""What a contestant holds: bytes of weights and caches, told apart from the rest of a process that has several."""
+"""What a model or a drafter holds in memory, told apart from the rest of a process that has several."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-_LEAVES = (
+_LEAVES: tuple[Any, ...] = (
     str,
     bytes,
     int,
@@ -21,6 +22,8 @@ _LEAVES = (
     BuiltinFunctionType,
     ModuleType,
     torch.dtype,
+    weakref.ReferenceType,
+    *weakref.ProxyTypes,
 )
 
 
@@ -29,7 +32,8 @@ def held(*roots: Any, apart: Iterable[Any] = ()) -> int:
     the objects in ``apart``.
     """
     seen = {id(item) for item in apart}
-    stack, storages = list(roots), {}
+    stack = list(roots)
+    storages: dict[int, int] = {}
     while stack:
         item = stack.pop()
         if isinstance(item, _LEAVES) or id(item) in seen:
@@ -39,7 +43,8 @@ def held(*roots: Any, apart: Iterable[Any] = ()) -> int:
             storages |= _storage(item)
         elif isinstance(item, np.ndarray):
             stack.append(item.base)
-            storages |= {} if isinstance(item.base, np.ndarray) else {id(item): item.nbytes}
+            of_another = isinstance(item.base, (np.ndarray, torch.Tensor))
+            storages |= {} if of_another else {id(item): item.nbytes}
         else:
             stack += _parts(item)
     return sum(storages.values())

@@ -1,0 +1,165 @@
+"""Whether a folder's weights are those of the model that its config.json describes, told from headers alone.
+
+For the families Llama, Mistral, Qwen2 and Qwen3, which are nearly all that is run here, every tensor's name and shape
+follow from the configuration. Of other families only the numbers are held against the weights; the rest shows when
+transformers has built the model (``loading``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.checkpoints.documents import read_object
+from ianvs_specdec.checkpoints.headers import FLOATS, Header, counted, headers
+from ianvs_specdec.checkpoints.numbers import check_numbers
+from ianvs_specdec.errors import UserError
+
+CONFIG = "config.json"
+Shapes = dict[str, tuple[int, ...]]
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+IGNORED = re.compile(r"rotary_emb\.inv_freq$")
+"""What older files hold besides the weights; it follows from the configuration."""
+EAGLE_NAMES = re.compile(r"(model\.)?(midlayer\.|fc\.(weight|bias)$)")
+MEDUSA_NAMES = re.compile(r"\d+\.\d+\.linear\.weight")
+MEDUSA_FILES = "medusa_lm_head.*"
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """What a draft head must agree with: the target's vocabulary, the width of its hidden states, its layers."""
+
+    vocabulary: int
+    hidden: int
+    layers: int
+
+
+def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool = True) -> None:
+    """Raise UserError, with the ``key`` at fault, if the folder's weights cannot be those of its config.json.
+
+    ``what`` names the model in the message; ``causal``: it is to predict tokens. Reads no weights, builds nothing.
+    """
+    try:
+        tensors = headers(folder)
+        _check_kind(folder, tensors)
+        config = read_config(folder, tensors)
+        if not tensors:
+            raise UserError(
+                "it holds no weights in safetensors format (model.safetensors, or model.safetensors.index.json and "
+                "what that lists); pickled weights run code when they are loaded, so they are not"
+            )
+        if causal and config.get("model_type") in FAMILIES and not config.get("quantization_config"):
+            _check_tensors(config, tensors)
+    except UserError as error:
+        raise UserError(f"cannot load {what}: {error}", key=key) from error
+
+
+def read_config(folder: Path, tensors: Mapping[str, Header] | None = None, *, key: str | None = None) -> dict[str, Any]:
+    """What config.json says, of which a configuration can be built: its numbers are possible ones. ``tensors``: those
+    of the folder, where they are known already. Raises UserError with the ``key`` at fault."""
+    config = read_object(folder / CONFIG, key=key)
+    check_numbers(folder / CONFIG, config, headers(folder, key=key) if tensors is None else tensors, key=key)
+    return config
+
+
+def model_sizes(config: Mapping[str, Any]) -> ModelSizes | None:
+    """The sizes that the configuration of a model states; None where it does not state them in the usual words."""
+    text = config.get("text_config")
+    config = text if isinstance(text, dict) else config
+    found = [config.get(name) for name in ("vocab_size", "hidden_size", "num_hidden_layers")]
+    return ModelSizes(*found) if all(type(value) is int for value in found) else None  # type: ignore[arg-type]
+
+
+def lacking(names: Iterable[str]) -> UserError:
+    """The error for tensors that are not there."""
+    return UserError(f"{counted(names, 'is', 'are')} missing from the weights, which {CONFIG} asks for")
+
+
+def no_place(names: Iterable[str]) -> UserError:
+    """The error for tensors that are there and should not be."""
+    return UserError(
+        f"the weights hold {counted(names)}, for which a model with this {CONFIG} has no place: one of the two files "
+        "is of another model"
+    )
+
+
+def _check_kind(folder: Path, tensors: Mapping[str, Header]) -> None:
+    head = None
+    if any(EAGLE_NAMES.match(name) for name in tensors):
+        head = "an EAGLE head"
+    elif any(MEDUSA_NAMES.fullmatch(name) for name in tensors) or (not tensors and any(folder.glob(MEDUSA_FILES))):
+        head = "Medusa heads"
+    if head is not None:
+        raise UserError(f"it is {head}, not a model: name it as head, and as model the one that it was trained for")
+
+
+def _check_tensors(config: Mapping[str, Any], tensors: Mapping[str, Header]) -> None:
+    prefix = "model." if any(name.startswith("model.") for name in tensors) else ""
+    expected = _expected(config, prefix)
+    if expected is None:
+        return
+    required, optional = expected
+    if missing := required.keys() - tensors.keys():
+        raise lacking(missing)
+    known = required | optional
+    if extra := [name for name in tensors if name not in known and not IGNORED.search(name)]:
+        raise no_place(extra)
+    for name, header in sorted(tensors.items()):
+        if name in known and header.shape != known[name]:
+            raise UserError(
+                f"the tensor {name} in {header.file} has the shape {list(header.shape)}, {CONFIG} asks for "
+                f"{list(known[name])}"
+            )
+        if name in known and header.kind not in FLOATS:
+            raise UserError(f"the tensor {name} in {header.file} is of type {header.kind}, expected floating point")
+
+
+def _expected(config: Mapping[str, Any], prefix: str) -> tuple[Shapes, Shapes] | None:
+    """The tensors that a model must have and those that it may have; None where config.json leaves sizes to
+    defaults."""
+    if any(type(config.get(name)) is not int for name in SIZES):
+        return None
+    hidden, intermediate, queries, layers, vocabulary = (int(config[name]) for name in SIZES)
+    keys = config.get("num_key_value_heads") or queries
+    if min(hidden, intermediate, queries, layers, vocabulary) < 1 or queries % keys:
+        raise UserError(
+            f"{CONFIG}: {', '.join(SIZES)} must be at least 1, num_attention_heads a multiple of num_key_value_heads"
+        )
+    width = config.get("head_dim") or hidden // queries
+    if width < 2 or width % 2:
+        raise UserError(f"{CONFIG}: the width of an attention head is {width}, expected an even number")
+    layer = _layer(config, hidden, intermediate, queries * width, keys * width, width)
+    required = {f"{prefix}embed_tokens.weight": (vocabulary, hidden), f"{prefix}norm.weight": (hidden,)}
+    required |= {f"{prefix}layers.{index}.{name}": shape for index in range(layers) for name, shape in layer.items()}
+    output: Shapes = {"lm_head.weight": (vocabulary, hidden)}
+    return (required, output) if config.get("tie_word_embeddings") else (required | output, {})
+
+
+def _layer(config: Mapping[str, Any], hidden: int, intermediate: int, query: int, key: int, width: int) -> Shapes:
+    family = config["model_type"]
+    shapes: Shapes = {
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (query, hidden),
+        "self_attn.k_proj.weight": (key, hidden),
+        "self_attn.v_proj.weight": (key, hidden),
+        "self_attn.o_proj.weight": (hidden, query),
+        "mlp.gate_proj.weight": (intermediate, hidden),
+        "mlp.up_proj.weight": (intermediate, hidden),
+        "mlp.down_proj.weight": (hidden, intermediate),
+    }
+    biased = ["q", "k", "v"] if family == "qwen2" else []
+    if family in ("llama", "qwen3") and config.get("attention_bias"):
+        biased = ["q", "k", "v", "o"]
+    names = [f"self_attn.{name}_proj" for name in biased]
+    if family == "llama" and config.get("mlp_bias"):
+        names += ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+    shapes |= {f"{name}.bias": shapes[f"{name}.weight"][:1] for name in names}
+    if family == "qwen3":
+        shapes |= {"self_attn.q_norm.weight": (width,), "self_attn.k_norm.weight": (width,)}
+    return shapes

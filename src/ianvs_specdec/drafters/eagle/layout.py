@@ -1,0 +1,202 @@
+"""EAGLE heads in their official checkpoint formats (Li et al. 2024, arXiv 2401.15077; 2025, arXiv 2503.01840).
+
+A folder with ``config.json`` (the keys of a Llama of one layer) and ``model.safetensors`` or ``pytorch_model.bin``.
+EAGLE-1 and EAGLE-2 share one format, EAGLE-3 has another; the tensors tell them apart. With h = hidden size, V =
+vocabulary, D = draft vocabulary:
+
+- EAGLE-1/2: ``fc.weight [h, 2h]`` reads token embedding and feature, ``fc.bias [h]`` unless the configuration says
+  ``"bias": false``; ``embed_tokens.weight [V, h]``; one layer ``layers.0.*`` without a norm before attention. Logits
+  are made by the target's output matrix.
+- EAGLE-3: ``fc.weight [h, 3t]`` joins three of the target's hidden states of size t; one layer ``midlayer.*`` whose
+  attention reads embedding and hidden state, 2h wide; ``norm.weight``; ``lm_head.weight [D, h]``. With D < V, ``d2t
+  [D]`` holds what to add to a draft token id to get the target's, ``t2d [V]`` which tokens of the target have one. The
+  embeddings are the target's unless ``embed_tokens.weight [V, h]`` is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.checkpoints.layout import ModelSizes
+from ianvs_specdec.drafters.tensors import Shapes, find, read_config, read_shapes
+from ianvs_specdec.errors import UserError
+
+WHAT = "EAGLE head"
+FILES = ("model.safetensors", "pytorch_model.bin")
+LEAST_LAYERS = 7
+"""Of a target whose inner layers EAGLE-3 reads: fewer have no three of them."""
+IGNORED = "rotary_emb.inv_freq"
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """Sizes of a head. ``target_hidden`` is the hidden size of the target it was trained for."""
+
+    hidden: int
+    intermediate: int
+    queries: int
+    keys: int
+    width: int
+    vocabulary: int
+    draft_vocabulary: int
+    target_hidden: int
+    epsilon: float
+    bias: bool
+    qkv_bias: bool
+    llama: dict[str, Any]
+
+    @property
+    def projected(self) -> int:
+        """Rows of the projections to queries, keys and values together."""
+        return (self.queries + 2 * self.keys) * self.width
+
+
+def check_files(head: str | Path, target: ModelSizes | None) -> None:
+    """Raise ``UserError`` if the folder ``head`` is no head, or none for a ``target`` of these sizes. Reads headers
+    only; of a file without one nothing but the configuration is held against the target."""
+    folder = Path(head)
+    path = find(folder, FILES, WHAT)
+    config, shapes = head_config(folder), read_shapes(path, WHAT)
+    eagle3 = is_eagle3(shapes) if shapes is not None else "draft_vocab_size" in config.llama
+    if shapes is not None:
+        check_shapes(path, config, shapes)
+    if target is not None:
+        embedded = shapes is None or "embed_tokens.weight" in shapes
+        check_fit(folder, config, target, eagle3=eagle3, embedded=embedded)
+
+
+def is_eagle3(names: Iterable[str]) -> bool:
+    """Whether a head with tensors of these names is one of EAGLE-3."""
+    return any(name.startswith("midlayer.") or name == "d2t" for name in names)
+
+
+def check_shapes(path: Path, config: HeadConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ``UserError`` that names the tensor which is missing, unknown or of the wrong shape."""
+    eagle3 = is_eagle3(shapes)
+    kind = "EAGLE-3" if eagle3 else "EAGLE"
+    required, optional = _shapes(config, eagle3)
+    for name, shape in required.items():
+        if name not in shapes:
+            hint = ', unless config.json says "bias": false' if name == "fc.bias" else ""
+            raise UserError(
+                f"{path} lacks the tensor {name}, expected {list(shape)} in an {kind} head{hint}", key="head"
+            )
+    for name, shape in shapes.items():
+        wanted = required.get(name) or optional.get(name)
+        if name.endswith(IGNORED):
+            continue
+        if wanted is None:
+            raise UserError(
+                f"{path} holds the tensor {name}, which an {kind} head with this config.json lacks", key="head"
+            )
+        if tuple(shape) != wanted:
+            raise UserError(
+                f"{path}: tensor {name} has shape {list(shape)}, config.json asks for {list(wanted)}", key="head"
+            )
+
+
+def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: bool, embedded: bool) -> None:
+    """Raise ``UserError`` if the head is for another target. ``embedded``: it has embeddings of its own."""
+    wanted = config.target_hidden if eagle3 else config.hidden
+    sizes = (("hidden size", wanted, target.hidden), ("vocabulary", config.vocabulary, target.vocabulary))
+    for what, own, others in sizes:
+        if own != others:
+            raise UserError(
+                f"the EAGLE head in {folder} is for a {what} of {own}, the target has {others}: "
+                "use the head that was trained for this target",
+                key="head",
+            )
+    if eagle3 and not embedded and config.hidden != target.hidden:
+        raise UserError(
+            f"the EAGLE-3 head in {folder} has a hidden size of {config.hidden} and no embed_tokens.weight, "
+            f"so it needs the target's embeddings, which have {target.hidden}",
+            key="head",
+        )
+    if eagle3 and target.layers < LEAST_LAYERS:
+        raise UserError(
+            f"EAGLE-3 reads three inner layers of a target of at least {LEAST_LAYERS}; this one has {target.layers}",
+            key="head",
+        )
+
+
+def layer_of(eagle3: bool) -> str:
+    return "midlayer." if eagle3 else "layers.0."
+
+
+def _shapes(config: HeadConfig, eagle3: bool) -> tuple[Shapes, Shapes]:
+    """The tensors that a head must have and those that it may have."""
+    h, layer = config.hidden, layer_of(eagle3)
+    inputs = 2 * h if eagle3 else h
+    query, key = config.queries * config.width, config.keys * config.width
+    attention = {"q": query, "k": key, "v": key}
+    shapes: Shapes = {f"{layer}self_attn.{name}_proj.weight": (rows, inputs) for name, rows in attention.items()}
+    if config.qkv_bias:
+        shapes |= {f"{layer}self_attn.{name}_proj.bias": (rows,) for name, rows in attention.items()}
+    shapes |= {
+        f"{layer}self_attn.o_proj.weight": (h, query),
+        f"{layer}mlp.gate_proj.weight": (config.intermediate, h),
+        f"{layer}mlp.up_proj.weight": (config.intermediate, h),
+        f"{layer}mlp.down_proj.weight": (h, config.intermediate),
+        f"{layer}post_attention_layernorm.weight": (h,),
+    }
+    embedding: Shapes = {"embed_tokens.weight": (config.vocabulary, h)}
+    if not eagle3:
+        return shapes | embedding | {"fc.weight": (h, 2 * h)} | ({"fc.bias": (h,)} if config.bias else {}), {}
+    shapes |= {
+        f"{layer}input_layernorm.weight": (h,),
+        f"{layer}hidden_norm.weight": (h,),
+        "fc.weight": (h, 3 * config.target_hidden),
+        "norm.weight": (h,),
+        "lm_head.weight": (config.draft_vocabulary, h),
+    }
+    mapping: Shapes = {"d2t": (config.draft_vocabulary,), "t2d": (config.vocabulary,)}
+    if config.draft_vocabulary == config.vocabulary:
+        return shapes, embedding | mapping
+    return shapes | {"d2t": mapping["d2t"]}, embedding | {"t2d": mapping["t2d"]}
+
+
+def head_config(folder: Path) -> HeadConfig:
+    """``config.json`` of a head. Raises ``UserError`` naming the key that is wrong."""
+    path, config = folder / "config.json", read_config(folder, WHAT)
+
+    def whole(key: str, default: int | None = None) -> int:
+        value = config.get(key)
+        value = default if value is None else value
+        if type(value) is not int or value < 1:
+            found = f"is {value!r}" if value is not None else "is missing"
+            raise UserError(f"{path}: {key} {found}, expected a whole number of at least 1", key="head")
+        return value
+
+    def number(key: str, default: float) -> float:
+        value = config.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UserError(f"{path}: {key} is {value!r}, expected a number", key="head")
+        return float(value)
+
+    hidden, queries = whole("hidden_size"), whole("num_attention_heads")
+    sizes = HeadConfig(
+        hidden=hidden,
+        intermediate=whole("intermediate_size"),
+        queries=queries,
+        keys=whole("num_key_value_heads", queries),
+        width=whole("head_dim", hidden // queries),
+        vocabulary=whole("vocab_size"),
+        draft_vocabulary=whole("draft_vocab_size", whole("vocab_size")),
+        target_hidden=whole("target_hidden_size", hidden),
+        epsilon=number("rms_norm_eps", 1e-6),
+        bias=bool(config.get("bias", True)),
+        qkv_bias=bool(config.get("qkv_bias", False)),
+        llama=config,
+    )
+    if sizes.width % 2:
+        raise UserError(f"{path}: the width of an attention head is {sizes.width}, expected an even number", key="head")
+    if config.get("hidden_act", "silu") != "silu" or whole("num_hidden_layers", 1) != 1 or queries % sizes.keys:
+        raise UserError(
+            f"{path}: an EAGLE head is one Llama layer: num_hidden_layers 1, hidden_act silu, and num_attention_heads "
+            "a multiple of num_key_value_heads",
+            key="head",
+        )
+    return sizes

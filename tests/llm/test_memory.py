@@ -1,0 +1,84 @@
+"""Model Memory: what lies in memory, each weight once, and of heads what they are folded into."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ianvs_specdec.decoding.linear import Linear
+from ianvs_specdec.llm import backend
+from tests.support.damage import with_config, with_weights
+from tests.support.paths import EXAMPLE
+
+MODELS = EXAMPLE / "models"
+
+
+def memory(name: str, model: Path, **options: Any) -> int:
+    with backend(name)(str(model), **options) as llm:
+        llm.load()
+        found = llm.memory()
+    assert found is not None
+    return found
+
+
+def stored(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def size(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@pytest.fixture
+def tied(tiny_model: Path, tmp_path: Path) -> Path:
+    folder = with_weights(tiny_model, tmp_path / "untied", lambda tensors: tensors.pop("lm_head.weight"))
+    return with_config(folder, tmp_path / "tied", tie_word_embeddings=True)
+
+
+def test_tied_embeddings_are_held_once(tiny_model: Path, tied: Path) -> None:
+    embedding = stored(tied)["model.embed_tokens.weight"]
+    for name in ("autoregressive", "huggingface"):
+        assert memory(name, tiny_model) - memory(name, tied) == size([embedding]), name
+    assert memory("huggingface", tied) == pytest.approx(size([*stored(tied).values()]), rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_packed_copies_count_and_what_they_replace_does_not(tiny_model: Path, dtype: str) -> None:
+    whole = size([tensor.to(getattr(torch, dtype)) for tensor in stored(tiny_model).values()])
+    packs = Linear(torch.zeros(64, 64, dtype=getattr(torch, dtype)))._packed is not None
+    copied = {"float32": 2.0 if packs else 1.0, "bfloat16": 1.0}[dtype]
+    embedding = stored(tiny_model)["model.embed_tokens.weight"].numel() * getattr(torch, dtype).itemsize
+    expected = embedding + copied * (whole - embedding)
+    assert memory("autoregressive", tiny_model, dtype=dtype) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "options"),
+    [
+        ("EagleSpecDec", "edge", {"head": "edge-eagle"}),
+        pytest.param("SuffixSpecDec", "edge", {"head": "edge-eagle"}, marks=pytest.mark.slow),
+        pytest.param("EagleSpecDec", "cloud", {"head": "cloud-eagle3"}, marks=pytest.mark.slow),
+        pytest.param("MedusaSpecDec", "cloud", {"head": "cloud-medusa"}, marks=pytest.mark.slow),
+        pytest.param("DraftModelSpecDec", "cloud", {"draft": "edge"}, marks=pytest.mark.slow),
+    ],
+)
+def test_what_drafts_counts_as_it_lies_in_memory(name: str, model: str, options: dict[str, str]) -> None:
+    plain = memory("autoregressive", MODELS / model)
+    drafting = memory(name, MODELS / model, **{key: str(MODELS / value) for key, value in options.items()})
+    if name == "DraftModelSpecDec":
+        assert drafting - plain == memory("autoregressive", MODELS / "edge")
+        return
+    files = [*(MODELS / options["head"]).glob("*.safetensors"), *(MODELS / options["head"]).glob("*.pt")]
+    on_disk = sum(file.stat().st_size for file in files)
+    # Medusa's heads are taken as they are; an EAGLE head is folded into float32 tables.
+    assert (drafting - plain) / on_disk > (0.95 if name == "MedusaSpecDec" else 3)
+
+
+def test_a_datastore_counts_as_large_as_its_file() -> None:
+    store = MODELS / "world.datastore"
+    added = memory("RestSpecDec", MODELS / "edge", datastore=str(store)) - memory("autoregressive", MODELS / "edge")
+    assert added == pytest.approx(store.stat().st_size, rel=0.01)
