@@ -3,6 +3,7 @@
 # make test-all   the slow tests as well, with coverage
 # make test-vllm  the back end vllm, in runs/vllm (2.3 GB)          make test-llamacpp  llama.cpp, compiled into runs/llamacpp
 # make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
+# make dist   wheels and source distributions, in dist
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
@@ -11,8 +12,9 @@ EXAMPLE := examples/cloud-edge-speculative-decoding
 OFFICIAL := runs/official
 VLLM := runs/vllm
 LLAMACPP := runs/llamacpp
+DIST := dist
 
-.PHONY: demo test test-all test-vllm test-llamacpp check bench bench-gpu bench-official setup
+.PHONY: demo test test-all test-vllm test-llamacpp check dist bench bench-gpu bench-official setup
 
 setup: $(VENV)/installed
 
@@ -62,6 +64,11 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Each wheel is built from its source distribution, which shows that that one is complete.
+dist: setup
+	$(BIN)/python -m build --no-isolation --outdir $(DIST) .
+	$(BIN)/python -m build --no-isolation --outdir $(DIST) host
 
 bench: setup
 	$(BIN)/python -m bench
