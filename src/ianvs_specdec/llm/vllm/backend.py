@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.errors import AnswerError, UserError, packages, unknown
+from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.llm.answering import PendingAnswer, chat_of
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.local import DTYPES, WARM_UP
-from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, model_folder, window_of
-from ianvs_specdec.llm.top_logprobs import TOP, Triple, triple
+from ianvs_specdec.llm.process import WorkerProcess, python_of
+from ianvs_specdec.llm.prompts import Chat, model_folder
+from ianvs_specdec.llm.top_logprobs import TOP
 from ianvs_specdec.llm.vllm.options import (
     MAPPINGS,
     MODEL_FREE,
@@ -26,10 +23,9 @@ from ianvs_specdec.llm.vllm.options import (
     checked_engine_args,
     checked_speculative,
 )
-from ianvs_specdec.llm.vllm.process import VllmProcess, probe
-from ianvs_specdec.types import Completion, Hints, Message, Sampling, Step, Trace
+from ianvs_specdec.llm.vllm.process import KEY, NAME, probe, start
+from ianvs_specdec.types import Completion, Hints, Message, Sampling, Step
 
-VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 SAMPLED_DRAFTS = (
     "vLLM's CPU build does not sample with drafts correctly (vLLM issue 55005: what its sampler for drafts decides is "
     "dropped): use temperature 0, or leave speculative out, or run vLLM on a GPU"
@@ -84,7 +80,7 @@ class VllmLLM(LLM):
         self.options = {name: value for name, value in options.items() if value is not None}
         self.engine_args = checked_engine_args(engine_args)
         self._loading = threading.Lock()
-        self._engine: VllmProcess | None = None
+        self._engine: WorkerProcess | None = None
         self._chat: Chat | None = None
         self._eos_ids: list[int] = []
         self._found: tuple[str, bool] | None = None
@@ -100,17 +96,7 @@ class VllmLLM(LLM):
 
     def python(self) -> str:
         """The program that ``vllm_python`` means. Raises UserError where it means none."""
-        name = self.vllm_python or sys.executable
-        if VARIABLE.fullmatch(name):
-            found = os.environ.get(name)
-            if not found:
-                message = f"the environment variable {name} (vllm_python) is not set"
-                raise UserError(f"{message}; set it to the Python that has vLLM, or write its path", key="vllm_python")
-            name = found
-        path = shutil.which(os.path.expanduser(name))
-        if path is None:
-            raise UserError(f"there is no Python {name} (vllm_python)", key="vllm_python")
-        return path
+        return python_of(self.vllm_python, KEY, NAME)
 
     def _vllm(self) -> tuple[str, bool]:
         """vLLM's version, and whether it is a build for CPUs."""
@@ -154,7 +140,7 @@ class VllmLLM(LLM):
                 return
             folder = model_folder(self.model)
             version, _ = self._vllm()
-            engine = VllmProcess(self.python(), self._arguments(folder), self.threads)
+            engine = start(self.python(), self._arguments(folder), self.threads)
             # What it runs on, rather than what the package's name says.
             self._found = (version, bool(engine.ready["cpu"]))
             try:
@@ -187,12 +173,12 @@ class VllmLLM(LLM):
         return self._answer(self._engine, messages, sampling, on_chunk)
 
     def _answer(
-        self, engine: VllmProcess, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None
+        self, engine: WorkerProcess, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None
     ) -> Completion:
         chat = self._chat
         assert chat is not None
         assert chat.window is not None
-        answer = _PendingAnswer(chat, sampling, on_chunk, speculative=bool(self.speculative))
+        answer = PendingAnswer(NAME, chat, sampling, on_chunk, steps_of, speculative=bool(self.speculative))
         prompt, truncated = chat.prompt(messages, sampling)
         request = {
             "max_tokens": min(sampling.max_tokens, chat.window - len(prompt)),
@@ -223,61 +209,6 @@ class VllmLLM(LLM):
             engine.close()
 
 
-class _PendingAnswer:
-    """One request's answer, put together from the lines of the worker."""
-
-    def __init__(self, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None, *, speculative: bool) -> None:
-        from ianvs_specdec.decoding.stopping import StopStrings
-
-        self._started = time.monotonic()
-        self._chat = chat
-        self._stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
-        self._emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
-        self._ids: list[int] = []
-        self._received: list[int] = []
-        self._confidence: list[Triple] | None = [] if sampling.logprobs else None
-        self._drafts: list[list[int]] | None = None if speculative else []
-        self._trace = Trace()
-        self._reason: str | None = None
-
-    def take(self, line: Mapping[str, Any]) -> bool:
-        """Add what a line brought. False when the output is complete, whatever else comes."""
-        if line["drafts"] is not None:
-            self._drafts = line["drafts"]
-        if self._reason is None and line["tokens"]:
-            before = len(self._ids)
-            self._ids += line["tokens"]
-            self._received.append(len(line["tokens"]))
-            if self._confidence is not None:
-                self._confidence += [triple(own, best) for own, best in line["logprobs"]]
-            kept = self._stop(self._ids) if self._stop is not None else None
-            if kept is not None:
-                del self._ids[kept:]
-                self._reason = "stop"
-            new = self._ids[before:]
-            self._trace.chunks.append((line["time"] - self._started, len(new)))
-            if self._emit is not None:
-                self._emit(new)
-        self._reason = self._reason or line["finish"]
-        return self._reason is None
-
-    def completion(self, prompt_tokens: int, truncated: int) -> Completion:
-        if self._reason not in ("stop", "length"):
-            failure = (time.monotonic() - self._started, str(self._reason))
-            raise AnswerError(f"vLLM gave the request up after {len(self._ids)} tokens: {self._reason}", [failure])
-        text = self._chat.text(self._ids)
-        text = self._stop.trim(text) if self._stop is not None else text
-        if self._emit is not None:
-            self._emit.finish(text)
-        if self._drafts is not None:
-            self._trace.steps = steps_of(self._received, [n for _, n in self._trace.chunks], self._drafts)
-        ids = self._ids
-        if self._confidence is not None:
-            self._trace.confidence = self._confidence[: len(ids)]
-            self._trace.characters = [len(piece) for piece in self._chat.pieces(ids)]
-        return Completion(text, ids, prompt_tokens, len(ids), self._reason, self._trace, truncated)
-
-
 def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Sequence[Sequence[int]]) -> list[Step]:
     """The verification steps of a request from the token counts of its chunks and vLLM's pairs (drafted, accepted).
 
@@ -297,22 +228,3 @@ def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Sequence[Sequ
         else:
             return []
     return steps
-
-
-def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[int]]:
-    """The model's tokenizer with the window that is left to it, and the ids that end an output."""
-    import transformers
-
-    transformers.utils.logging.set_verbosity_error()
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        config = transformers.AutoConfig.from_pretrained(folder)
-        try:
-            generation = transformers.GenerationConfig.from_pretrained(folder)
-        except OSError:
-            generation = transformers.GenerationConfig.from_model_config(config)
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"cannot load the tokenizer of {model}: {reason}", key="model") from error
-    window = min(window_of(config) or max_model_len, max_model_len)
-    return Chat(tokenizer, window), sorted(end_ids(generation, tokenizer))

@@ -1,0 +1,99 @@
+"""Between a chat and a worker that deals in token ids: the model's tokenizer, and an answer from the worker's lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.llm.base import OnChunk
+from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, window_of
+from ianvs_specdec.llm.top_logprobs import Triple, triple
+from ianvs_specdec.types import Completion, Sampling, Step, Trace
+
+Steps = Callable[[Sequence[int], Sequence[int], Sequence[Sequence[int]]], list[Step]]
+
+
+def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[int]]:
+    """The model's tokenizer with the window that is left to it, and the ids that end an output."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        config = transformers.AutoConfig.from_pretrained(folder)
+        try:
+            generation = transformers.GenerationConfig.from_pretrained(folder)
+        except OSError:
+            generation = transformers.GenerationConfig.from_model_config(config)
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"cannot load the tokenizer of {model}: {reason}", key="model") from error
+    window = min(window_of(config) or max_model_len, max_model_len)
+    return Chat(tokenizer, window), sorted(end_ids(generation, tokenizer))
+
+
+class PendingAnswer:
+    """One request's answer, put together from the lines of a worker: ``time`` (of ``time.monotonic``), ``tokens`` (new
+    ids), ``finish``, ``drafts`` (with the last line, what was drafted in each step) and, where sampling asks for them,
+    ``logprobs``.
+
+    ``steps`` makes the verification steps of the token counts that came with each line, of those that belong to the
+    output, and of the drafts. ``speculative`` says whether there are drafts to wait for.
+    """
+
+    def __init__(
+        self, name: str, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None, steps: Steps, *, speculative: bool
+    ) -> None:
+        from ianvs_specdec.decoding.stopping import StopStrings
+
+        self._started = time.monotonic()
+        self._name, self._chat, self._steps = name, chat, steps
+        self._stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
+        self._emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
+        self._ids: list[int] = []
+        self._received: list[int] = []
+        self._confidence: list[Triple] | None = [] if sampling.logprobs else None
+        self._drafts: list[list[int]] | None = None if speculative else []
+        self._trace = Trace()
+        self._reason: str | None = None
+
+    def take(self, line: Mapping[str, Any]) -> bool:
+        """Add what a line brought. False when the output is complete, whatever else comes."""
+        if line["drafts"] is not None:
+            self._drafts = line["drafts"]
+        if self._reason is None and line["tokens"]:
+            before = len(self._ids)
+            self._ids += line["tokens"]
+            self._received.append(len(line["tokens"]))
+            if self._confidence is not None:
+                self._confidence += [triple(own, best) for own, best in line["logprobs"]]
+            kept = self._stop(self._ids) if self._stop is not None else None
+            if kept is not None:
+                del self._ids[kept:]
+                self._reason = "stop"
+            new = self._ids[before:]
+            self._trace.chunks.append((line["time"] - self._started, len(new)))
+            if self._emit is not None:
+                self._emit(new)
+        self._reason = self._reason or line["finish"]
+        return self._reason is None
+
+    def completion(self, prompt_tokens: int, truncated: int) -> Completion:
+        if self._reason not in ("stop", "length"):
+            failure = (time.monotonic() - self._started, str(self._reason))
+            given = f"after {len(self._ids)} tokens: {self._reason}"
+            raise AnswerError(f"{self._name} gave the request up {given}", [failure])
+        text = self._chat.text(self._ids)
+        text = self._stop.trim(text) if self._stop is not None else text
+        if self._emit is not None:
+            self._emit.finish(text)
+        if self._drafts is not None:
+            self._trace.steps = self._steps(self._received, [n for _, n in self._trace.chunks], self._drafts)
+        ids = self._ids
+        if self._confidence is not None:
+            self._trace.confidence = self._confidence[: len(ids)]
+            self._trace.characters = [len(piece) for piece in self._chat.pieces(ids)]
+        return Completion(text, ids, prompt_tokens, len(ids), self._reason, self._trace, truncated)
