@@ -113,12 +113,12 @@ class Package:
             "settings": request["row"],
         }
         self._worker.ask(request["prompt"], sampling, lambda line: lines.append(line) is None)
-        counts = [len(line["tokens"]) for line in lines]
-        steps = steps_of(counts, counts, lines[-1]["drafts"])
+        counts, drafts = [len(line["tokens"]) for line in lines], lines[-1]["drafts"]
+        steps = steps_of(counts, counts, drafts)
         return {
             "output": [token for line in lines for token in line["tokens"]],
             "seconds": lines[-1]["time"] - lines[-1]["started"],
             "steps": len(steps),
             "emitted": [step.emitted for step in steps],
-            "prefills": 1,
+            "prefills": drafts["prefills"],
         }

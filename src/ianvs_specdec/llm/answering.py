@@ -13,7 +13,7 @@ from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, window_of
 from ianvs_specdec.llm.top_logprobs import Triple, triple
 from ianvs_specdec.types import Completion, Sampling, Step, Trace
 
-Steps = Callable[[Sequence[int], Sequence[int], Sequence[Sequence[int]]], list[Step]]
+Steps = Callable[[Sequence[int], Sequence[int], Any], list[Step]]
 
 
 def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[int]]:
@@ -56,7 +56,7 @@ class PendingAnswer:
         self._ids: list[int] = []
         self._received: list[int] = []
         self._confidence: list[Triple] | None = [] if sampling.logprobs else None
-        self._drafts: list[list[int]] | None = None if speculative else []
+        self._drafts: Any = None if speculative else []
         self._trace = Trace()
         self._reason: str | None = None
 

@@ -51,7 +51,7 @@ def main():
     if os.environ.get("STAND_IN_BEHAVIOUR") == "no":
         print(json.dumps({"failed": "weights are missing: model.norm.weight"}), flush=True)
         sys.exit(1)
-    one = worker.Worker(decode, sys.stdout)
+    one = worker.Worker(decode, sys.stdout, 1)
     one.write(ready={"versions": {}, "memory": 77, "threads": engine["threads"], "engine": engine, "files": files})
     threading.Thread(target=one.listen, args=(sys.stdin,), daemon=True).start()
     one.run()

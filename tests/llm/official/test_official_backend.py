@@ -317,23 +317,25 @@ def test_a_row_beside_ours_has_its_losslessness(
 
 
 @pytest.mark.parametrize(
-    ("kept", "drafts", "steps"),
+    ("kept", "prefills", "told", "steps"),
     [
         # eagle-llm: the first token comes with the first step, the last step's own token never.
-        ([3, 2], [[25, 2, 26], [25, 1, 26]], [Step(25, 2, 3, 26), Step(25, 1, 1, 26)]),
-        # lade: the first token comes from the pass over the prompt.
-        ([1, 3, 1], [[4, 2, 12], [0, 0, 8]], [Step(4, 2, 3, 12), Step(0, 0, 1, 8)]),
+        ([3, 2], 1, [[25, 2, 26], [25, 1, 26]], [Step(25, 2, 3, 26), Step(25, 1, 1, 26)]),
+        # lade: the forward over the prompt is a step.
+        ([1, 3, 1], 0, [[0, 0, 10], [4, 2, 12], [0, 0, 8]], [Step(0, 0, 1, 10), Step(4, 2, 3, 12), Step(0, 0, 1, 8)]),
         # What the last step had beyond the end counts as accepted and not as emitted.
-        ([1, 2], [[4, 3, 12]], [Step(4, 3, 2, 12)]),
+        ([1, 2], 1, [[4, 3, 12]], [Step(4, 3, 2, 12)]),
         # A step all of whose tokens came after the end decided nothing of the output.
-        ([3, 1, 0], [[5, 2, 6], [5, 0, 6], [5, 3, 6]], [Step(5, 2, 3, 6)]),
-        ([1], [], []),
-        ([], [], []),
+        ([3, 1, 0], 1, [[5, 2, 6], [5, 0, 6], [5, 3, 6]], [Step(5, 2, 3, 6)]),
+        ([1], 1, [], []),
+        ([], 0, [], []),
     ],
 )
-def test_steps_decide_all_tokens_but_the_first(kept: list[int], drafts: list[list[int]], steps: list[Step]) -> None:
-    assert steps_of(kept, kept, drafts) == steps
-    assert sum(step.emitted for step in steps) == max(0, sum(kept) - 1)
+def test_steps_decide_what_the_pass_over_the_prompt_did_not(
+    kept: list[int], prefills: int, told: list[list[int]], steps: list[Step]
+) -> None:
+    assert steps_of(kept, kept, {"prefills": prefills, "steps": told}) == steps
+    assert sum(step.emitted for step in steps) == max(0, sum(kept) - prefills)
 
 
 def test_the_names_are_registered_and_import_nothing_heavy() -> None:

@@ -278,14 +278,14 @@ def check_whole(key: str, value: Any, least: int = 1) -> None:
         raise UserError(f"{key} must be a whole number from {least}, not {value!r}", key=key)
 
 
-def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Sequence[Sequence[int]]) -> list[Step]:
-    """The verification steps of an answer from the worker's triples (drafted, accepted, verified).
+def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Mapping[str, Any]) -> list[Step]:
+    """The verification steps of an answer, of what ``worker`` says was drafted.
 
-    Each step decides the drafts that it accepts and one token more; the pass over the prompt has decided the first one.
-    Steps that decided nothing of what was kept are left out.
+    Each step decides the drafts that it accepts and one token more. What a pass over the prompt decided alone is not
+    among them. Steps that decided nothing of what was kept are left out.
     """
-    steps, left = [], sum(kept) - 1
-    for drafted, accepted, verified in drafts:
+    steps, left = [], sum(kept) - drafts["prefills"]
+    for drafted, accepted, verified in drafts["steps"]:
         emitted = min(accepted + 1, left)
         if emitted > 0:
             steps.append(Step(drafted, accepted, emitted, verified))

@@ -11,8 +11,9 @@ lade, and for both ``{"generate": true}``, which is ``generate`` of the transfor
 
 Each step is answered by a line ``{"id", "time", "tokens", "finish", "drafts", "started"}``, on the clock of
 ``time.monotonic``, which all processes of a machine share. ``tokens`` end where the output ends: the packages go on to
-the end of their step. With the last line come ``drafts``, a triple (drafted, accepted, verified tokens) for each step,
-the pass over the prompt not among them, and ``started``, when the package was called.
+the end of their step. With the last line come ``started``, when the package was called, and ``drafts``: ``{"steps":
+[[drafted, accepted, verified], ...], "prefills": 0 or 1}``. ``prefills`` is 1 where a pass over the prompt that is no
+step decided the first token. lade counts every forward as a step, the one over the prompt included.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ SHOWN = 3
 WARM_UP_IDS = [0, 0]
 
 Take = Callable[[list[int], "list[int] | None"], bool]
-"""Called after each step with its new tokens and its (drafted, accepted, verified), None for the pass over the prompt.
-False ends the generation."""
+"""Called after each forward with its new tokens and its (drafted, accepted, verified), None where it was no step. False
+ends the generation."""
 Decode = Callable[[list[int], dict[str, Any], Take], None]
 """Called with the prompt, the arguments of ``sampling``, and what takes the tokens."""
 
@@ -75,7 +76,8 @@ def eagle_llm(engine: dict[str, Any]) -> tuple[Decode, int]:
     model = EaModel.from_pretrained(base_model_path=engine["model"], ea_model_path=engine["head"], torch_dtype=dtype)
     model.eval()
     check_weights(engine["model"], model.base_model)
-    check_finite(model)
+    check_finite(model.base_model)
+    check_finite(model.ea_layer)
     trees: dict[int, Any] = {}
 
     def speculate(prompt: list[int], sampling: dict[str, Any], take: Take) -> None:
@@ -126,7 +128,7 @@ def lade(engine: dict[str, Any]) -> tuple[Decode, int]:
         os.environ["USE_LADE"] = "1"
         numbers = {"LEVEL": settings["level"], "WINDOW_SIZE": settings["window"], "GUESS_SET_SIZE": settings["guess"]}
         package.config_lade(**numbers, DEBUG=0)
-        generate(model, prompt, sampling, take, settings["level"], lambda new: [latest[0], new - 1, latest[1]])
+        generate(model, prompt, sampling, take, settings["level"], lambda new, first: [latest[0], new - 1, latest[1]])
 
     def plain() -> Any:
         os.environ["USE_LADE"] = "0"
@@ -135,7 +137,8 @@ def lade(engine: dict[str, Any]) -> tuple[Decode, int]:
     return with_generate(speculate, plain), storage([*model.parameters(), *model.buffers()])
 
 
-PACKAGES = {"eagle-llm": eagle_llm, "lade": lade}
+PACKAGES = {"eagle-llm": (eagle_llm, 1), "lade": (lade, 0)}
+"""Package -> how it is loaded, and how many passes over the prompt are no step."""
 
 
 def with_generate(speculate: Decode, plain: Callable[[], Any]) -> Decode:
@@ -143,7 +146,7 @@ def with_generate(speculate: Decode, plain: Callable[[], Any]) -> Decode:
 
     def decode(prompt: list[int], sampling: dict[str, Any], take: Take) -> None:
         if sampling["settings"].get("generate"):
-            generate(plain(), prompt, sampling, take, 1, lambda new: [0, 0, 1])
+            generate(plain(), prompt, sampling, take, 1, lambda new, first: None if first else [0, 0, 1])
         else:
             speculate(prompt, sampling, take)
 
@@ -151,21 +154,25 @@ def with_generate(speculate: Decode, plain: Callable[[], Any]) -> Decode:
 
 
 def generate(
-    model: Any, prompt: list[int], sampling: dict[str, Any], take: Take, most: int, draft: Callable[[int], list[int]]
+    model: Any,
+    prompt: list[int],
+    sampling: dict[str, Any],
+    take: Take,
+    most: int,
+    draft: Callable[[int, bool], list[int] | None],
 ) -> None:
-    """``generate`` of transformers, greedy. ``most`` is how many tokens a step may bring, ``draft(new)`` what it had
-    drafted."""
+    """``generate`` of transformers, greedy. ``most`` is how many tokens a forward may bring, ``draft(new, first)`` what
+    ``take`` is told of one."""
     import torch
     from transformers import StoppingCriteriaList
 
-    known, first = len(prompt), True
+    known = len(prompt)
 
     def ended(ids: Any, scores: Any, **_: Any) -> bool:
-        nonlocal known, first
-        new = ids[0, known:].tolist()
+        nonlocal known
+        new, first = ids[0, known:].tolist(), known == len(prompt)
         known += len(new)
-        told, first = None if first else draft(len(new)), False
-        return not take(new, told)
+        return not take(new, draft(len(new), first))
 
     ids, ends = torch.tensor([prompt]), sampling["stop_token_ids"]
     model.generate(
@@ -228,8 +235,8 @@ def storage(tensors: Iterable[Any]) -> int:
 class Worker:
     """Answers one request after the other, in the order in which they came."""
 
-    def __init__(self, decode: Decode, answers: TextIO) -> None:
-        self.decode, self.answers = decode, answers
+    def __init__(self, decode: Decode, answers: TextIO, prefills: int) -> None:
+        self.decode, self.answers, self.prefills = decode, answers, prefills
         self.inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.aborted: set[int] = set()
         self.closed = threading.Event()
@@ -257,14 +264,16 @@ class Worker:
         print(json.dumps(message), file=self.answers, flush=True)
 
     def answer(self, id: int, prompt: list[int], sampling: dict[str, Any]) -> None:
-        ends, left, drafts = set(sampling["stop_token_ids"]), sampling["max_tokens"], []
+        steps: list[list[int]] = []
+        ends, left = set(sampling["stop_token_ids"]), sampling["max_tokens"]
+        drafts = {"steps": steps, "prefills": 1 if sampling["settings"].get("generate") else self.prefills}
         started, finish = time.monotonic(), None
 
         def take(tokens: list[int], draft: list[int] | None) -> bool:
             nonlocal left, finish
             now, kept = time.monotonic(), tokens[:left]
             if draft is not None:
-                drafts.append(draft)
+                steps.append(draft)
             end = next((place for place, token in enumerate(kept) if token in ends), None)
             kept = kept if end is None else kept[: end + 1]
             left -= len(kept)
@@ -300,12 +309,13 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(engine["threads"] or torch.get_num_threads())
-        decode, held = PACKAGES[package](engine)
+        load, prefills = PACKAGES[package]
+        decode, held = load(engine)
     except Exception as error:
         traceback.print_exc()
         print(json.dumps({"failed": one_line(error)}), file=answers, flush=True)
         sys.exit(1)
-    worker = Worker(decode, answers)
+    worker = Worker(decode, answers, prefills)
     worker.write(ready={"versions": probe(package), "memory": held, "threads": torch.get_num_threads()})
     threading.Thread(target=worker.listen, args=(sys.stdin,), daemon=True).start()
     worker.run()
