@@ -45,9 +45,8 @@ def run(options: argparse.Namespace) -> int:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     size = sum((target / file).stat().st_size for file in files)
-    print(f"{target}: {len(files)} files, {size / 1e6:.1f} MB. To run it:")
-    print(f"cd {shlex.quote(str(options.folder))}")
-    print(f"ianvs -f {(EXAMPLE / JOB).as_posix()}")
+    told = f"{target}: {len(files)} files, {size / 1e6:.1f} MB. To run it:"
+    print(told, f"cd {shlex.quote(str(options.folder))}", f"ianvs -f {(EXAMPLE / JOB).as_posix()}", sep="\n")
     return 0
 
 
