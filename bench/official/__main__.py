@@ -1,9 +1,9 @@
 """``python -m bench.official`` (``make bench-official``): ours beside eagle-llm 1.2.1 and lade 0.0.2, unpatched.
 
 All on the same model, head and prompts, greedy, one stream, the same number of threads, in turn: outputs, tokens per
-verification step (tau) and token/s. What a package emits beyond the end of sequence or the token limit is cut off
-before outputs are compared and tokens counted. Prints a table and writes ``bench.json`` and ``bench.csv`` into the
-output folder, where the packages' environments are expected, too (``venv-eagle``, ``venv-lade``).
+verification step (tau) and token/s. The packages run as the back ends of their names run them. Prints a table and
+writes ``bench.json`` and ``bench.csv`` into the output folder, where the packages' environments are expected, too
+(``venv-eagle``, ``venv-lade``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.command import EXAMPLE, command, compared, parsed
 from bench.environment import environment
-from bench.official.process import Driver
+from bench.official.process import Driver, Package
 from bench.official.rows import PACKAGES, Row, pairs, rows
 from ianvs_specdec.errors import UserError
 
@@ -38,7 +38,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     models = EXAMPLE / "models"
     parser.add_argument("--model", type=Path, default=models / "cloud", metavar="DIR")
     parser.add_argument("--eagle", type=Path, default=models / "cloud-eagle", metavar="DIR", help="an EAGLE-1/2 head")
-    parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=PACKAGES, help="(both)")
+    parser.add_argument("--packages", nargs="+", choices=tuple(PACKAGES), default=tuple(PACKAGES), help="(both)")
     parser.add_argument("--prompts", type=Path, action="append", metavar="FILE", help="repeatable (the embedded sets)")
     parser.add_argument("--limit", type=int, default=8, metavar="N", help="prompts of each file, evenly spread (8)")
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
@@ -50,9 +50,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
-    from bench.official.layout import old_head, old_model
     from bench.official.measure import measure
     from bench.prompts import read_prompts
+    from ianvs_specdec.llm.official.layout import old_head, old_model
 
     out = options.out.resolve()
     pythons = {package: _python(out, package) for package in options.packages}
@@ -62,17 +62,14 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     prompts = [ids for file in options.prompts for ids in read_prompts(file, tokenizer, options.limit, room)]
     shape = ["--dtype", options.dtype, "--threads", str(options.threads)]
     ours = [sys.executable, str(HERE / "ours_driver.py"), "--model", str(options.model), *shape]
-    commands = {"ours": ours}
-    model = old_model(options.model, out / "model", eos_ids)
-    for package, python in pythons.items():
-        head = ["--head", str(old_head(options.eagle, out / "head"))] if package == "eagle" else []
-        commands[package] = [str(python), str(HERE / f"{package}_driver.py"), "--model", str(model), *head, *shape]
-
+    arguments = {"model": str(old_model(options.model, out / "model", eos_ids)), "dtype": options.dtype}
     with ExitStack() as stack:
-        drivers = {
-            name: stack.enter_context(Driver(name, command, out / f"{name}.log", options.threads))
-            for name, command in commands.items()
-        }
+        own = Driver("ours", ours, out / "ours.log", options.threads)
+        drivers: dict[str, Driver | Package] = {"ours": stack.enter_context(own)}
+        for package, python in pythons.items():
+            head = {"head": str(old_head(options.eagle, out / "head"))} if package == "eagle" else {}
+            worker = Package(PACKAGES[package], python, {**arguments, **head}, options.threads)
+            drivers[package] = stack.enter_context(worker)
         for driver in drivers.values():
             driver.start()
         runs = measure(chosen, drivers, prompts, options.repeats, options.max_new_tokens, eos_ids)
@@ -142,7 +139,6 @@ def _run_row(run: Any) -> dict[str, Any]:
         "tokens": len(run.token_ids),
         "seconds": run.seconds,
         "emitted": run.emitted,
-        "overshoot": run.overshoot,
     }
 
 

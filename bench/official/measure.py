@@ -19,10 +19,9 @@ class Asked(Protocol):
 
 @dataclass
 class Measured(Run):
-    """A run with the tokens that each verification step emitted, and the count of tokens cut off its end."""
+    """A run with the tokens that each verification step emitted."""
 
     emitted: tuple[int, ...] = ()
-    overshoot: int = 0
 
 
 def measure(
@@ -40,7 +39,15 @@ def measure(
 
     def ask(row: Row, prompt: list[int]) -> Measured:
         request = {"row": row.settings, "prompt": prompt, "max_new_tokens": max_new_tokens, "eos_ids": list(eos_ids)}
-        return trimmed(drivers[row.driver].ask(request), max_new_tokens, eos_ids)
+        answer = drivers[row.driver].ask(request)
+        return Measured(
+            token_ids=answer["output"],
+            seconds=answer["seconds"],
+            forwards=answer["steps"] + answer["prefills"],
+            near_ties=tuple(answer.get("near_ties", ())),
+            prefills=answer["prefills"],
+            emitted=tuple(answer["emitted"]),
+        )
 
     runs: dict[str, list[list[Measured]]] = {row.name: [[] for _ in prompts] for row in rows}
     for row in rows:
@@ -48,26 +55,3 @@ def measure(
     for i, row in interleaved(rows, len(prompts), repeats):
         runs[row.name][i].append(ask(row, prompts[i]))
     return runs
-
-
-def trimmed(answer: Mapping[str, Any], max_new_tokens: int, eos_ids: Collection[int]) -> Measured:
-    """The run that ``answer`` tells of, without what follows the end of the output: the packages go on to the end of
-    their step. Of the steps those are kept that decided what is left; the time of all counts, since it was spent."""
-    output = answer["output"]
-    ends = (i + 1 for i, token in enumerate(output) if token in eos_ids)
-    kept = output[: min(max_new_tokens, next(ends, max_new_tokens))]
-    prefills = answer["prefills"]
-    left, emitted = len(kept) - prefills, []
-    for count in answer["emitted"]:
-        if left > 0:
-            emitted.append(min(count, left))
-            left -= count
-    return Measured(
-        token_ids=kept,
-        seconds=answer["seconds"],
-        forwards=len(emitted) + prefills,
-        near_ties=tuple(answer.get("near_ties", ())),
-        prefills=prefills,
-        emitted=tuple(emitted),
-        overshoot=len(output) - len(kept),
-    )

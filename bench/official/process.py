@@ -1,16 +1,18 @@
-"""A driver seen from the parent: started, asked, and reported when it dies."""
+"""A contestant seen from the parent: started, asked, and reported when it dies. ``Driver`` runs one that speaks the
+protocol of ``serve.py``, ``Package`` a published package as the back end of its name runs it."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.llm.official.backend import WORKER, steps_of
+from ianvs_specdec.llm.process import WorkerProcess, environment
 
 GRACE = 10.0
 TAIL_LINES = 3
@@ -30,7 +32,7 @@ class Driver:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
-                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=_environment(threads)
+                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment(threads)
             )
 
     def __enter__(self) -> Driver:
@@ -80,8 +82,43 @@ class Driver:
         return UserError(f"{self.name} ended with status {status}: {tail} (its log: {self._log})")
 
 
-def _environment(threads: int) -> dict[str, str]:
-    """This process's environment, with equal threads for all drivers, no hub, and none of the paths that would bring
-    the packages of one environment into another."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    return {**kept, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+class Package:
+    """The worker of a published package's back end, asked as a driver is: token ids in, token ids out."""
+
+    def __init__(self, package: str, python: Path, arguments: Mapping[str, Any], threads: int) -> None:
+        self.versions: dict[str, str] = {}
+        self._package, self._threads = package, threads
+        self._command, self._arguments = [str(python), str(WORKER), package], {**arguments, "threads": threads}
+        self._worker: WorkerProcess | None = None
+
+    def __enter__(self) -> Package:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    def start(self) -> None:
+        """Wait until the model is loaded."""
+        surroundings = environment(self._threads)
+        self._worker = WorkerProcess(self._package, self._command, self._arguments, surroundings)
+        self.versions = self._worker.ready["versions"]
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._worker is not None
+        lines: list[Mapping[str, Any]] = []
+        sampling = {
+            "max_tokens": request["max_new_tokens"],
+            "stop_token_ids": request["eos_ids"],
+            "settings": request["row"],
+        }
+        self._worker.ask(request["prompt"], sampling, lambda line: lines.append(line) is None)
+        counts, drafts = [len(line["tokens"]) for line in lines], lines[-1]["drafts"]
+        steps = steps_of(counts, counts, drafts)
+        return {
+            "output": [token for line in lines for token in line["tokens"]],
+            "seconds": lines[-1]["time"] - lines[-1]["started"],
+            "steps": len(steps),
+            "emitted": [step.emitted for step in steps],
+            "prefills": drafts["prefills"],
+        }

@@ -9,16 +9,16 @@ from typing import Any
 
 from ianvs_specdec import drafters
 
-PACKAGES = ("eagle", "lade")
-"""The environments, each with one package and the transformers it was written for."""
+PACKAGES = {"eagle": "eagle-llm", "lade": "lade"}
+"""Environment -> its package. Each has the transformers that the package was written for."""
 
 REFERENCE = "ours autoregressive"
 
 
 @dataclass(frozen=True)
 class Row:
-    """``driver`` is "ours" or one of ``PACKAGES``; ``settings`` go into its requests. ``beside`` names the rows that
-    its speed is put in relation to."""
+    """``driver`` is "ours" or an environment of ``PACKAGES``; ``settings`` go into its requests. ``beside`` names the
+    rows that its speed is put in relation to."""
 
     name: str
     driver: str

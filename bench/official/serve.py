@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -59,27 +58,6 @@ def _resident() -> int | None:
 
 def versions(*packages: str) -> dict[str, str]:
     return {name: version(name) for name in (*packages, "transformers", "torch")}
-
-
-def generate(model: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Answer a request with ``generate`` of transformers, greedy, the first token from the prefill pass."""
-    import torch
-
-    ids = torch.tensor([request["prompt"]])
-    eos_ids = request["eos_ids"]
-    started = time.perf_counter()
-    output = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=request["max_new_tokens"],
-        do_sample=False,
-        eos_token_id=eos_ids or None,
-        pad_token_id=(eos_ids or [0])[0],
-    )
-    seconds = time.perf_counter() - started
-    new = output[0, len(request["prompt"]) :].tolist()
-    steps = len(new) - 1
-    return {"output": new, "seconds": seconds, "steps": steps, "emitted": [1] * steps, "prefills": 1}
 
 
 def _arguments() -> argparse.Namespace:

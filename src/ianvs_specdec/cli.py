@@ -19,6 +19,7 @@ COMMANDS = {
     "data": "convert benchmark files to the format of Ianvs, or generate the embedded benchmark",
     "datastore": "build what the methods rest and suffix retrieve from",
     "decode": "decode prompts with one method and write outputs and step traces",
+    "example": "put the example, with its models and data, into a folder of yours",
     "export": "write a model in the format of another engine",
     "serve": "offer a model with any back end as an OpenAI-compatible server",
     "report": "show a workspace of Ianvs as one HTML page, and write its data as JSON and CSV",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -111,29 +112,6 @@ def test_rows_take_turns_prompt_by_prompt_each_first_as_often_after_a_warm_up():
     assert [[len(repeats) for repeats in runs[name]] for name in "ABC"] == [[2, 2, 2]] * 3
 
 
-@pytest.mark.parametrize(
-    ("emitted", "prefills", "kept", "expected"),
-    [
-        ([3, 3, 3], 0, 9, [3, 3, 3]),
-        ([3, 3, 3], 0, 7, [3, 3, 1]),
-        ([3, 3, 3], 0, 6, [3, 3]),
-        ([3, 3, 2], 1, 6, [3, 2]),
-        # The tokens of a step that starts with its last predecessor's: one more is decided than handed out.
-        ([3, 3, 3], 1, 9, [3, 3, 2]),
-        ([3, 3, 3], 1, 7, [3, 3]),
-    ],
-)
-def test_what_follows_the_end_is_cut_from_output_and_steps_alike(emitted, prefills, kept, expected):
-    from bench.official.measure import trimmed
-
-    output = list(range(10, 19))
-    answer = {"output": output, "seconds": 2.0, "emitted": emitted, "prefills": prefills}
-    for run in (trimmed(answer, kept, []), trimmed(answer, 99, [output[kept - 1], 18])):
-        assert run.token_ids == output[:kept]
-        assert (list(run.emitted), run.overshoot, run.seconds) == (expected, 9 - kept, 2.0)
-        assert (run.prefills, run.forwards) == (prefills, len(expected) + prefills)
-
-
 def test_every_package_row_has_its_baseline_and_ours_of_the_same_settings(tmp_path):
     from bench.official.rows import PACKAGES, REFERENCE, pairs, rows
 
@@ -154,57 +132,6 @@ def test_every_package_row_has_its_baseline_and_ours_of_the_same_settings(tmp_pa
         rows(["eagle"], tmp_path / "nowhere")
 
 
-def test_models_are_handed_over_in_the_layout_of_their_time(tmp_path):
-    import torch
-    from safetensors.torch import save_file
-
-    from bench.official.layout import old_head, old_model
-
-    model, head = tmp_path / "model", tmp_path / "head"
-    for folder in (model, head):
-        folder.mkdir()
-        config = {"model_type": "llama", "dtype": "bfloat16", "hidden_size": 8, "pad_token_id": None}
-        rope = {"rope_parameters": {"rope_theta": 500.0, "rope_type": "default"}}
-        (folder / "config.json").write_text(json.dumps({**config, **rope}))
-        save_file({"fc.weight": torch.arange(4.0)}, folder / "model.safetensors")
-    (model / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend", "eos_token": "<e>"}')
-
-    made = old_model(model, tmp_path / "old", [7])
-    config = json.loads((made / "config.json").read_text())
-    assert (config["rope_theta"], config["rope_scaling"], config["torch_dtype"]) == (500.0, None, "bfloat16")
-    assert (made / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
-    assert json.loads((made / "generation_config.json").read_text()) == {"eos_token_id": 7, "pad_token_id": 0}
-    assert json.loads((made / "tokenizer_config.json").read_text())["eos_token"] == "<e>"
-    made = old_head(head, tmp_path / "old-head")
-    tensors = torch.load(made / "pytorch_model.bin", weights_only=True)
-    assert tensors["fc.weight"].tolist() == [0, 1, 2, 3]
-
-
-def test_models_the_packages_cannot_run_are_refused(tmp_path):
-    import torch
-    from safetensors.torch import save_file
-
-    from bench.official.layout import old_head, old_model
-
-    def folder(**config):
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **config}))
-        return tmp_path
-
-    with pytest.raises(UserError, match="Llama only, this is 'qwen2'"):
-        old_model(folder(model_type="qwen2"), tmp_path / "old", [])
-    with pytest.raises(UserError, match=r"config\.json: position encoding 'llama3'"):
-        old_model(folder(rope_parameters={"rope_type": "llama3", "rope_theta": 5e5}), tmp_path / "old", [])
-    with pytest.raises(UserError, match="position encoding 'linear'"):
-        old_model(folder(rope_scaling={"type": "linear", "factor": 2.0}), tmp_path / "old", [])
-    with pytest.raises(UserError, match=r"neither model\.safetensors nor"):
-        old_head(folder(), tmp_path / "old")
-    save_file({"midlayer.norm.weight": torch.ones(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match="EAGLE-3"):
-        old_head(folder(), tmp_path / "old")
-    with pytest.raises(UserError, match=r"no config\.json"):
-        old_head(tmp_path / "nowhere", tmp_path / "old")
-
-
 def test_the_report_of_a_run_is_whole(tmp_path, capsys, monkeypatch):
     """With scripted drivers in place of the packages' environments and of ours."""
     from transformers import LlamaConfig
@@ -217,10 +144,15 @@ def test_the_report_of_a_run_is_whole(tmp_path, capsys, monkeypatch):
     prompts.write_text("".join(json.dumps({"prompt": [3, 4 + i]}) + "\n" for i in range(3)))
 
     class Fake:
-        def __init__(self, name, command, log, threads):
+        def __init__(self, name, command, *rest):
             self.name, self.versions = name, {"transformers": f"of {name}"}
-            assert command[1].endswith(f"{name}_driver.py")
-            assert (threads, command[command.index("--threads") + 1]) == (1, "1")
+            assert rest[-1] == 1, "not as many threads as were asked for"
+            if name == "ours":
+                assert command[1].endswith("ours_driver.py")
+                assert command[command.index("--threads") + 1] == "1"
+            else:
+                assert str(command) == str(python)
+                assert json.loads((Path(rest[0]["model"]) / "config.json").read_text())["model_type"] == "llama"
 
         def __enter__(self):
             return self
@@ -232,11 +164,12 @@ def test_the_report_of_a_run_is_whole(tmp_path, capsys, monkeypatch):
             return None
 
         def ask(self, request):
-            output, steps = [request["prompt"][-1]] * 10, [2] * 5
+            output, steps = [request["prompt"][-1]] * 9, [2, 2, 2, 2, 1]
             seconds = 1.0 if self.name == "ours" else 2.0
             return {"output": output, "seconds": seconds, "steps": 5, "emitted": steps, "prefills": 0}
 
     monkeypatch.setattr(official, "Driver", Fake)
+    monkeypatch.setattr(official, "Package", Fake)
     python = tmp_path / "out" / "venv-lade" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     arguments = ["--model", str(tmp_path / "m"), "--prompts", str(prompts), "--out", str(tmp_path / "out")]
     arguments += ["--packages", "lade", "--threads", "1", "--max-new-tokens", "9", "--repeats", "2"]
@@ -253,7 +186,7 @@ def test_the_report_of_a_run_is_whole(tmp_path, capsys, monkeypatch):
         assert (row["same_output"], row["tokens"], row["tau"]) == (1.0, 27, 9 / 5)
         assert row["tokens_per_second"]["value"] == (9.0 if row["name"].startswith("ours") else 4.5)
         (first, *_), *_ = report["runs"][row["name"]]
-        assert (first["tokens"], first["emitted"], first["overshoot"]) == (9, [2, 2, 2, 2, 1], 1)
+        assert (first["tokens"], first["emitted"]) == (9, [2, 2, 2, 2, 1])
     assert {ratio["value"] for ratio in report["ratios"]} <= {1.0, 2.0}
     assert report["versions"]["lade"] == {"transformers": "of lade"}
     assert "transformers of ours (ours), of lade (lade)" in capsys.readouterr().out

@@ -20,6 +20,8 @@ BACKENDS = {
     **{method.backend: f"ianvs_specdec.llm.specdec:{method.class_name}" for method in METHODS.values()},
     "llamacpp": "ianvs_specdec.llm.llamacpp.backend:LlamaCppLLM",
     "vllm": "ianvs_specdec.llm.vllm.backend:VllmLLM",
+    "eagle-llm": "ianvs_specdec.llm.official.backend:EagleLlmLLM",
+    "lade": "ianvs_specdec.llm.official.backend:LadeLLM",
     "api": "ianvs_specdec.llm.api.backend:APIBasedLLM",
 }
 """Name in YAML -> ``module:class``. These modules import no heavy library before a model is loaded."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def collect(folder: Path, most: int = 200) -> Document:
     return {
         "version": VERSION,
         "generator": f"ianvs-specdec {__version__}",
-        "created": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "jobs": list(workspace.headers),
         "columns": [column(name) for name in names],
         "shown": [name for name in selected or SHOWN if name in names],

@@ -165,7 +165,7 @@ class ChatEndpoint:
 
         try:
             body = await asyncio.wait_for(read(), BODY_SECONDS)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise Refusal(408, f"the body did not come within {BODY_SECONDS:g} s", code="body_too_slow") from None
         return parse(body, self._service.name, self._service.defaults)
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ianvs_specdec.checkpoints.layout import check_model
-from ianvs_specdec.checkpoints.loading import check_stored, refusal
+from ianvs_specdec.checkpoints.loading import check_stored
 from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.llm.answering import PendingAnswer, chat_of
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.local import DTYPES, WARM_UP
-from ianvs_specdec.llm.prompts import Chat, check_truncation, end_ids, model_folder, window_of
+from ianvs_specdec.llm.process import WorkerProcess, python_of
+from ianvs_specdec.llm.prompts import Chat, check_truncation, model_folder
+from ianvs_specdec.llm.told import MOST_DRAFTED, listed, whole
 from ianvs_specdec.llm.top_logprobs import TOP
-from ianvs_specdec.llm.vllm.answer import PendingAnswer
 from ianvs_specdec.llm.vllm.options import (
     MAPPINGS,
     MODEL_FREE,
@@ -28,10 +26,9 @@ from ianvs_specdec.llm.vllm.options import (
     checked_engine_args,
     checked_speculative,
 )
-from ianvs_specdec.llm.vllm.process import VllmProcess, probe
-from ianvs_specdec.types import Completion, Hints, Message, Sampling
+from ianvs_specdec.llm.vllm.process import KEY, NAME, probe, start
+from ianvs_specdec.types import Completion, Hints, Message, Sampling, Step
 
-VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 SAMPLED_DRAFTS = (
     "vLLM's CPU build does not sample with drafts correctly (vLLM issue 55005: what its sampler for drafts decides is "
     "dropped): use temperature 0, or leave speculative out, or run vLLM on a GPU"
@@ -89,7 +86,7 @@ class VllmLLM(LLM):
         self.options = {name: value for name, value in options.items() if value is not None}
         self.engine_args = checked_engine_args(engine_args)
         self._loading = threading.Lock()
-        self._engine: VllmProcess | None = None
+        self._engine: WorkerProcess | None = None
         self._chat: Chat | None = None
         self._eos_ids: list[int] = []
         self._found: tuple[str, bool] | None = None
@@ -105,17 +102,7 @@ class VllmLLM(LLM):
 
     def python(self) -> str:
         """The program that ``vllm_python`` means. Raises UserError where it means none."""
-        name = self.vllm_python or sys.executable
-        if VARIABLE.fullmatch(name):
-            found = os.environ.get(name)
-            if not found:
-                message = f"the environment variable {name} (vllm_python) is not set"
-                raise UserError(f"{message}; set it to the Python that has vLLM, or write its path", key="vllm_python")
-            name = found
-        path = shutil.which(os.path.expanduser(name))
-        if path is None:
-            raise UserError(f"there is no Python {name} (vllm_python)", key="vllm_python")
-        return path
+        return python_of(self.vllm_python, KEY, NAME)
 
     def _vllm(self) -> tuple[str, bool]:
         """vLLM's version, and whether it is a build for CPUs."""
@@ -166,7 +153,7 @@ class VllmLLM(LLM):
             if "load_format" not in self.engine_args:
                 check_stored(folder, what=f"the model {self.model}", key="model")
             version, _ = self._vllm()
-            engine = VllmProcess(self.python(), self._arguments(folder), self.threads)
+            engine = start(self.python(), self._arguments(folder), self.threads)
             # What it runs on, rather than what the package's name says.
             self._found = (version, bool(engine.ready["cpu"]))
             try:
@@ -201,7 +188,7 @@ class VllmLLM(LLM):
 
     def _answer(
         self,
-        engine: VllmProcess,
+        engine: WorkerProcess,
         messages: list[Message],
         sampling: Sampling,
         on_chunk: OnChunk | None,
@@ -211,7 +198,7 @@ class VllmLLM(LLM):
         chat = self._chat
         assert chat is not None
         assert chat.window is not None
-        answer = PendingAnswer(chat, sampling, on_chunk, speculative=bool(self.speculative))
+        answer = PendingAnswer(NAME, chat, sampling, on_chunk, steps_of, speculative=bool(self.speculative))
         prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
         request = {
             "max_tokens": min(sampling.max_tokens, chat.window - len(prompt)),
@@ -245,19 +232,29 @@ class VllmLLM(LLM):
             engine.close()
 
 
-def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[int]]:
-    """The model's tokenizer with the window that is left to it, and the ids that end an output."""
-    import transformers
+def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
+    """The verification steps of a request from the token counts of its chunks and vLLM's pairs (drafted, accepted).
 
-    transformers.utils.logging.set_verbosity_error()
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        try:
-            generation = transformers.GenerationConfig.from_pretrained(folder)
-        except OSError:
-            generation = transformers.GenerationConfig.from_model_config(config)
-    except Exception as error:
-        raise refusal(f"the tokenizer of {model}", error, "model") from error
-    window = min(window_of(config) or max_model_len, max_model_len)
-    return Chat(tokenizer, window), sorted(end_ids(generation, tokenizer))
+    ``received`` counts the tokens of each engine step, the prefill's first; ``kept`` those of them that belong to the
+    output. The last chunk may have lost tokens after the one that ended the output, in vLLM or here. Pairs of steps
+    that came after it are left out. Empty where chunks and pairs do not belong together. Raises ValueError or TypeError
+    for pairs that cannot be.
+    """
+    steps, waiting = (
+        [],
+        [
+            (whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted))
+            for drafted, accepted in listed(drafts, "drafts", sum(received))
+        ],
+    )
+    for index in range(1, len(received)):
+        accepted = received[index] - 1
+        last = index == len(received) - 1
+        if waiting and (waiting[0][1] == accepted or (last and waiting[0][1] > accepted)):
+            pair = waiting.pop(0)
+            steps.append(Step(pair[0], pair[1], kept[index], pair[0] + 1))
+        elif accepted == 0:
+            steps.append(Step(0, 0, kept[index], 1))
+        else:
+            return []
+    return steps

@@ -1,14 +1,17 @@
-"""One request's answer, put together from the lines of vLLM's worker."""
+"""Between a chat and a worker that deals in token ids: the model's tokenizer, and an answer from the worker's lines."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.loading import refusal
 from ianvs_specdec.errors import AnswerError, visible
 from ianvs_specdec.llm.base import OnChunk
-from ianvs_specdec.llm.prompts import Chat, TextStream
+from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, window_of
 from ianvs_specdec.llm.told import (
     LARGEST_ID,
     MOST_DRAFTED,
@@ -23,26 +26,54 @@ from ianvs_specdec.llm.top_logprobs import Triple, triple
 from ianvs_specdec.types import Completion, Sampling, Step, Trace
 
 LONGEST_REASON = 80
-"""Characters of what vLLM says about how an answer ended."""
+"""Characters of what a worker says about how an answer ended."""
 CLOCKS_APART = 1.0
 """Seconds by which a time may lie in the future."""
 
+Steps = Callable[[Sequence[int], Sequence[int], Any], list[Step]]
+
+
+def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[int]]:
+    """The model's tokenizer with the window that is left to it, and the ids that end an output."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        try:
+            generation = transformers.GenerationConfig.from_pretrained(folder)
+        except OSError:
+            generation = transformers.GenerationConfig.from_model_config(config)
+    except Exception as error:
+        raise refusal(f"the tokenizer of {model}", error, "model") from error
+    window = min(window_of(config) or max_model_len, max_model_len)
+    return Chat(tokenizer, window), sorted(end_ids(generation, tokenizer))
+
 
 class PendingAnswer:
-    """One request's answer, put together from the lines of the worker."""
+    """One request's answer, put together from the lines of a worker: ``time`` (of ``time.monotonic``), ``tokens`` (new
+    ids), ``finish``, ``drafts`` (with the last line, what was drafted in each step) and, where sampling asks for them,
+    ``logprobs``.
 
-    def __init__(self, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None, *, speculative: bool) -> None:
+    ``steps`` makes the verification steps of the token counts that came with each line, of those that belong to the
+    output, and of the drafts. ``speculative`` says whether there are drafts to wait for.
+    """
+
+    def __init__(
+        self, name: str, chat: Chat, sampling: Sampling, on_chunk: OnChunk | None, steps: Steps, *, speculative: bool
+    ) -> None:
         from ianvs_specdec.decoding.stopping import StopStrings
 
         self._started = time.monotonic()
         self._most = sampling.max_tokens
-        self._chat = chat
+        self._name, self._chat, self._steps = name, chat, steps
         self._stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
         self._emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
         self._ids: list[int] = []
         self._received: list[int] = []
         self._confidence: list[Triple] | None = [] if sampling.logprobs else None
-        self._drafts: list[list[int]] | None = None if speculative else []
+        self._drafts: Any = None if speculative else []
         self._trace = Trace()
         self._reason: str | None = None
 
@@ -50,20 +81,21 @@ class PendingAnswer:
         """Add what a line brought. False when the output is complete, whatever else comes. Raises AnswerError for what
         no engine gives.
         """
-        try:
+        with self._plausible():
             return self._take(line)
+
+    @contextmanager
+    def _plausible(self) -> Iterator[None]:
+        try:
+            yield
         except (ValueError, TypeError, KeyError) as error:
             kind = ImplausibleNumber.KIND if isinstance(error, ImplausibleNumber) else "broken line"
             failure = (time.monotonic() - self._started, kind)
-            raise AnswerError(f"vLLM's worker tells what cannot be true: {error}", [failure]) from error
+            raise AnswerError(f"{self._name}'s worker tells what cannot be true: {error}", [failure]) from error
 
     def _take(self, line: Mapping[str, Any]) -> bool:
         if line["drafts"] is not None:
-            pairs = listed(line["drafts"], "drafts", self._most)
-            self._drafts = [
-                [whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted)]
-                for drafted, accepted in pairs
-            ]
+            self._drafts = line["drafts"]
         told = listed(line["tokens"], "tokens", self._most + MOST_DRAFTED - len(self._ids))
         if self._reason is None and told:
             before = len(self._ids)
@@ -91,36 +123,17 @@ class PendingAnswer:
         if self._reason not in ("stop", "length"):
             reason = visible(str(self._reason)[:LONGEST_REASON])
             failure = (time.monotonic() - self._started, reason)
-            raise AnswerError(f"vLLM gave the request up after {len(self._ids)} tokens: {reason}", [failure])
+            given = f"after {len(self._ids)} tokens: {reason}"
+            raise AnswerError(f"{self._name} gave the request up {given}", [failure])
         text = self._chat.text(self._ids)
         text = self._stop.trim(text) if self._stop is not None else text
         if self._emit is not None:
             self._emit.finish(text)
         if self._drafts is not None:
-            self._trace.steps = steps_of(self._received, [n for _, n in self._trace.chunks], self._drafts)
+            with self._plausible():
+                self._trace.steps = self._steps(self._received, [n for _, n in self._trace.chunks], self._drafts)
         ids = self._ids
         if self._confidence is not None:
             self._trace.confidence = self._confidence[: len(ids)]
             self._trace.characters = [len(piece) for piece in self._chat.pieces(ids)]
         return Completion(text, ids, prompt_tokens, len(ids), self._reason, self._trace, truncated)
-
-
-def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Sequence[Sequence[int]]) -> list[Step]:
-    """The verification steps of a request from the token counts of its chunks and vLLM's pairs (drafted, accepted).
-
-    ``received`` counts the tokens of each engine step, the prefill's first; ``kept`` those of them that belong to the
-    output. The last chunk may have lost tokens after the one that ended the output, in vLLM or here. Pairs of steps
-    that came after it are left out. Empty where chunks and pairs do not belong together.
-    """
-    steps, waiting = [], list(drafts)
-    for index in range(1, len(received)):
-        accepted = received[index] - 1
-        last = index == len(received) - 1
-        if waiting and (waiting[0][1] == accepted or (last and waiting[0][1] > accepted)):
-            pair = waiting.pop(0)
-            steps.append(Step(pair[0], pair[1], kept[index], pair[0] + 1))
-        elif accepted == 0:
-            steps.append(Step(0, 0, kept[index], 1))
-        else:
-            return []
-    return steps

@@ -1,0 +1,171 @@
+"""What a wheel says about itself, and whether it does on another's machine what the repository does here."""
+
+from __future__ import annotations
+
+import email
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from ianvs_specdec.commands.example import EXAMPLE, contents
+from tests.support.paths import ROOT
+
+PROJECTS = {"ianvs_specdec": ROOT, "ianvs_specdec_host": ROOT / "host"}
+PYTHONS = ("3.11", "3.12", "3.13")
+RELATIVE = re.compile(r"\]\((?!https?:)")
+ROWS = 4
+BUILT_FROM = ("docs", "examples", "host", "src")
+
+
+def project(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("folder", PROJECTS.values(), ids=PROJECTS)
+def test_both_packages_say_whose_they_are_and_what_they_run_on(folder: Path) -> None:
+    told = project(folder)
+    assert told["authors"]
+    assert all(address.startswith("https://") for address in told["urls"].values())
+    pythons = [line.rpartition(" ")[2] for line in told["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    assert tuple(pythons) == PYTHONS
+    assert told["requires-python"] == f">={PYTHONS[0]}"
+    for name in told["license-files"]:
+        assert (folder / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+def test_every_page_and_tool_names_the_same_pythons() -> None:
+    said = f"Python {PYTHONS[0]}, {PYTHONS[1]} or {PYTHONS[2]}"
+    for page in ("README.md", "CONTRIBUTING.md"):
+        assert said in (ROOT / page).read_text(encoding="utf-8")
+    assert f"Python {PYTHONS[0]} to {PYTHONS[2]}" in (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    assert tools["ruff"]["target-version"] == "py" + PYTHONS[0].replace(".", "")
+    assert tools["mypy"]["python_version"] == PYTHONS[0]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.txt"), *(ROOT / "examples").rglob("*.md")]
+    older = re.compile(r"[Pp]ython 3\.(\d|10)\b")
+    assert [page.name for page in pages if older.search(page.read_text(encoding="utf-8"))] == []
+
+
+def build_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_script", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_index_gets_a_readme_without_relative_links() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = build_script().index_readme(readme)
+    assert RELATIVE.search(readme)
+    assert not RELATIVE.search(shown)
+    assert "decoding (`docs/decoding.md`)" in shown
+    assert "[KubeEdge Ianvs](https://github.com/kubeedge/ianvs)" in shown
+    assert shown.startswith(readme.partition("\n")[0])
+    assert not RELATIVE.search((ROOT / "host" / "README.md").read_text(encoding="utf-8"))
+
+
+def run(command: list[str | Path], folder: Path) -> str:
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``make dist`` builds."""
+    folder = tmp_path_factory.mktemp("dist")
+    # A build leaves files in its folder, and several may run at a time.
+    source = folder / "source"
+    for part in BUILT_FROM:
+        shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+    for file in filter(Path.is_file, ROOT.iterdir()):
+        shutil.copyfile(file, source / file.name)
+    # With this Python, set up as it is.
+    run(["make", "dist", "-o", "setup", f"BIN={Path(sys.executable).parent}", f"DIST={folder}"], source)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a new environment with the wheels alone; what they need is found where it is installed."""
+    home = tmp_path_factory.mktemp("environment")
+    run([sys.executable, "-m", "venv", "--without-pip", home], home)
+    programs = home / ("Scripts" if sys.platform == "win32" else "bin")
+    wheels = sorted(dist.glob("*.whl"))
+    assert len(wheels) == 2
+    pip = [sys.executable, "-m", "pip", "--quiet", "--python", programs / "python"]
+    run([*pip, "install", "--no-deps", "--no-index", *wheels], home)
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(run([programs / "python", "-c", where], home).strip())
+    needed = [path for path in sys.path if path.endswith("site-packages")]
+    # Lines of a .pth file come behind the environment's own packages, and no .pth file in them is read: an editable
+    # installation of ours stays unseen.
+    (packages / "needed.pth").write_text("\n".join(needed) + "\n")
+    return programs
+
+
+@pytest.mark.slow
+def test_the_wheels_have_the_licence_what_an_index_shows_and_the_whole_example(dist: Path) -> None:
+    for name in PROJECTS:
+        (wheel,) = dist.glob(f"{name}-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            files = archive.namelist()
+            (metadata,) = (file for file in files if file.endswith(".dist-info/METADATA"))
+            told = email.message_from_string(archive.read(metadata).decode("utf-8"))
+        for licence in ("LICENSE", "NOTICE"):
+            assert metadata.replace("METADATA", f"licenses/{licence}") in files
+        assert told["Author"]
+        assert told["Project-URL"]
+        assert told["Description-Content-Type"] == "text/markdown"
+        assert not RELATIVE.search(str(told.get_payload()))
+        own = ("ianvs_specdec/", "core/", "sedna/", metadata.partition("/")[0])
+        assert [file for file in files if not file.startswith(own)] == []
+        example = {file for file in files if "/examples/" in file}
+        expected = {(EXAMPLE / file).as_posix() for file in contents(ROOT / EXAMPLE)}
+        assert example == ({f"ianvs_specdec/{file}" for file in expected} if name == "ianvs_specdec" else set())
+    (source,) = dist.glob("ianvs_specdec-*.tar.gz")
+    with tarfile.open(source) as archive:
+        members = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    assert expected | {"setup.py", "docs/architecture.md", "CHANGELOG.md", "LICENSE"} <= members
+    assert len(list(dist.glob("*.tar.gz"))) == len(PROJECTS)
+
+
+@pytest.mark.slow
+def test_a_job_runs_from_the_wheels_alone_outside_the_repository(installed: Path, tmp_path: Path) -> None:
+    where = "import core, ianvs_specdec, sedna; print(core.__file__, ianvs_specdec.__file__, sedna.__file__)"
+    assert run([installed / "python", "-c", where], tmp_path).count(str(installed.parent)) == 3
+    assert "-f" in run([installed / "ianvs", "--help"], tmp_path)
+
+    *_, change, command = run([installed / "specdec", "example", "my work"], tmp_path).splitlines()
+    assert change == "cd 'my work'"
+    work = tmp_path / "my work"
+    example = work / EXAMPLE
+    assert contents(example) == contents(ROOT / EXAMPLE)
+    _, option, job = command.split()
+    assert "in order" in run([installed / "ianvs", "check", option, job], work)
+
+    small = yaml.safe_load((work / job).read_text(encoding="utf-8"))
+    algorithms = small["benchmarkingjob"]["test_object"]["algorithms"]
+    algorithms[:] = [entry for entry in algorithms if entry["name"] == "edge-only"]
+    (work / "small.yaml").write_text(yaml.safe_dump(small, sort_keys=False))
+    data = example / "dataset" / "knowledge" / "test.jsonl"
+    data.write_text("".join(data.read_text(encoding="utf-8").splitlines(keepends=True)[:ROWS]), encoding="utf-8")
+    assert "EdgeOnly" in run([installed / "ianvs", "-f", "small.yaml"], work)
+    (answers,) = {len(path.read_text().splitlines()) for path in (work / "workspace").rglob("answers.jsonl")}
+    assert answers == ROWS
+    run([installed / "specdec", "report", "workspace/cloud-edge-speculative-decoding"], work)
