@@ -20,6 +20,7 @@ from core.storymanager.repeats import check_intervals
 from core.storymanager.story import Story
 from core.testcasecontroller.algorithm import Algorithm
 from core.testcasecontroller.algorithm.algorithm import MISPLACED_MODE
+from core.testcasecontroller.algorithm.rows import check_rows
 from core.testcasecontroller.testcase import Runner, TestCase
 from core.testcasecontroller.testcasecontroller import TestCaseController
 from core.testenvmanager.testenv import TestEnv
@@ -65,6 +66,8 @@ class BenchmarkingJob:
         self.env.resolve(problems)
         for algorithm in self.algorithms:
             algorithm.resolve(problems)
+        problems.raise_if_any()
+        check_rows(self.algorithms, self.env.dataset, problems)
         problems.raise_if_any()
         self.test_cases = [
             TestCase(algorithm.name, algorithm.paradigm_type, modules, self.env, self.workspace, algorithm.varied())
