@@ -137,6 +137,12 @@ def test_programs_run_only_where_that_is_permitted(caplog: pytest.LogCaptureFixt
     assert run_all([([BODY], GOLD)]) == [None]
 
 
+def test_what_confines_programs_stands_in_the_row() -> None:
+    (row,) = processed(1, run_code=True)
+    assert "limits" in row["sandbox"]
+    assert "sandbox" not in processed(1)[0]
+
+
 def test_pass_at_1(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("ianvs_specdec.benchmarks.code._WARNED", set())
     results = results_of(processed(3, run_code=True), [BODY, "    return 1", fenced(WHOLE)])

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from ianvs_specdec.benchmarks import code
+from ianvs_specdec.benchmarks import code, sandbox
 from ianvs_specdec.benchmarks.files import check, is_number, is_whole
 from ianvs_specdec.benchmarks.judge import JudgeSettings
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
@@ -39,6 +39,7 @@ class DatasetProcessor(RowsChecked):
     - ``rounds``: into how many parts of equal size the rows are divided, in their order; a row says in ``round``, from
       1, which it is in, and the leaderboard has columns by round.
 
+    A row whose program may be run says in ``sandbox`` what confines it on this machine; so does its response.
     Rows whose scorer lacks its settings have no score. What scorers need to know is added to the rows' answers.
     """
 
@@ -77,6 +78,8 @@ class DatasetProcessor(RowsChecked):
             query = query_of(question, answer, index)
             scorers.add(query.scorer)
             row = {"query": question, "gold": self._gold(query, answer), "index": index}
+            if query.scorer == "code" and self.seconds:
+                row["sandbox"] = list(sandbox.held())
             rows.append({**row, **({"slo": self.slo} if self.slo else {})})
         for index, row in enumerate(rows if self.rounds else ()):
             row["round"] = index * self.rounds // len(rows) + 1

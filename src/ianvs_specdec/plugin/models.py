@@ -280,8 +280,9 @@ class RoutedModel(RowsChecked):
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"], cached)
         response["routing"] = data.get("routing")
         response["slo"] = data.get("slo")
-        if "round" in data:
-            response["round"] = data["round"]
+        for name in ("round", "sandbox"):
+            if name in data:
+                response[name] = data[name]
         return response
 
 
