@@ -15,6 +15,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import resolve
 from ianvs_specdec.metrics.columns import all_columns
 from ianvs_specdec.metrics.intervals import all_intervals
+from ianvs_specdec.metrics.routing import why_empty
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.reporting.details import Details
 from ianvs_specdec.reporting.figures import (
@@ -114,6 +115,9 @@ def _case(
         places = {index: place for place, index in enumerate(rows)}
         table = table.with_scores({places[index]: score(said) for index, said in judged.items()})
         sides.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
+    told = figures(case, _metrics(workspace, case.job), table)
+    if "Router APGR" in told and told["Router APGR"] is None and rows:
+        case.notes.append(f"Router APGR is empty: {why_empty(golds, results, table)}")
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
     return {
@@ -125,7 +129,7 @@ def _case(
         "router": case.module("hard_example_mining").get("name")
         or case.rank.get("hard_example_mining", case.algorithm),
         **{side: _side(case, rows, side) for side in ("edge", "cloud")},
-        "figures": figures(case, _metrics(workspace, case.job), table),
+        "figures": told,
         "distributions": distributions(table) if rows else {},
         "groups": groups(table) if rows else {},
         "judge": judge,
