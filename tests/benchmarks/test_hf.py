@@ -108,7 +108,11 @@ def test_what_cannot_be_had(tmp_path: Path, refused: Callable[..., str]) -> None
         (path.parent, (*COLUMNS, "--split", "trian"), "unknown split 'trian'. Did you mean 'train'?"),
         (tmp_path / "none", COLUMNS, "there is no file or folder"),
         (tmp_path / "o" / "empty", COLUMNS, "there is no file or folder"),
-        (path, (*COLUMNS, "--scorer", "number", "--answer", "s"), "row 1: the answer: scorer number needs a number"),
+        (
+            path,
+            (*COLUMNS, "--scorer", "number", "--answer", "s"),
+            "row 1: the answer: scorer number can make nothing of 'letters'",
+        ),
     ]
     for given, options, message in told:
         assert message in refused("hf", "--path", given, *options)

@@ -56,7 +56,7 @@ FAULTS = [
     (choice("x", answer=2), "needs the letter of an option, A to D, not 2"),
     (choice("x", answer=None), "needs the letter of an option"),
     (choice("x", answer="Athens"), "needs the letter of an option, A to D, not 'Athens'. Did you mean 'A'?"),
-    (choice("x", answer="many", scorer="number"), "the answer: scorer number needs a number, not 'many'"),
+    (choice("x", answer="many", scorer="number"), "the answer: scorer number can make nothing of 'many'"),
     (choice("x", answer=["a"], scorer="text"), "the answer: scorer text needs a text"),
     (choice("x", answer={"refrences": ["a"]}, scorer="text"), "unknown field 'refrences'. Did you mean 'references'?"),
     (choice("x", answer={"references": "a"}, scorer="text"), "'references' must be a list of texts"),

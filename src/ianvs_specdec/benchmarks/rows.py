@@ -57,7 +57,7 @@ def parsed(question: Any, gold: Any, identifier: str, where: str) -> Query:
     temperature = question.get("temperature")
     if temperature is not None and not (is_number(temperature) and 0 <= temperature < 100):
         raise UserError(f"{where}: 'temperature' must be a number from 0, not {temperature!r:.80}")
-    query = Query(
+    return Query(
         turns=tuple(turns),
         id=str(question.get("id", identifier)),
         group=str(question.get("group", "")),
@@ -66,21 +66,6 @@ def parsed(question: Any, gold: Any, identifier: str, where: str) -> Query:
         prediction=tuple(prediction),
         temperature=temperature,
     )
-    _check_texts(query, where)
-    return query
-
-
-def _check_texts(query: Query, where: str) -> None:
-    """Raise UserError for a turn that asks nothing, and for half a character, which no tokenizer and no file takes."""
-    for number, turn in enumerate(query.turns, start=1):
-        if not any(character.isprintable() and not character.isspace() for character in turn):
-            raise UserError(f"{where}: turn {number} of 'turns' is blank")
-    for text in (*query.turns, query.id, query.group, query.system, *query.prediction):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            half = f"\\u{ord(text[error.start]):04x}"
-            raise UserError(f"{where}: half of a character, {half}, stands at character {error.start + 1}") from None
 
 
 def row_of(data: Any) -> Any:

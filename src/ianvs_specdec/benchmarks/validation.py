@@ -41,6 +41,7 @@ def faults(rows: Iterable[DataRow], where: Callable[[str, str], str], judged: bo
     for index, (place, question, answer) in enumerate(rows):
         try:
             query = parsed(question, answer, str(index), where("question", place))
+            _check_texts(query, where("question", place))
             _check_answer(query, answer, judged, where("answer", place))
         except UserError as error:
             yield place, str(error)
@@ -50,13 +51,26 @@ def faults(rows: Iterable[DataRow], where: Callable[[str, str], str], judged: bo
         first.setdefault(query.id, place)
 
 
+def _check_texts(query: Query, where: str) -> None:
+    """Raise UserError for a turn that asks nothing, and for half a character, which no tokenizer and no file takes."""
+    for number, turn in enumerate(query.turns, start=1):
+        if not any(character.isprintable() and not character.isspace() for character in turn):
+            raise UserError(f"{where}: turn {number} of 'turns' is blank")
+    for text in (*query.turns, query.id, query.group, query.system, *query.prediction):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(text[error.start]):04x}"
+            raise UserError(f"{where}: half of a character, {half}, stands at character {error.start + 1}") from None
+
+
 def _check_answer(query: Query, answer: Any, judged: bool, where: str) -> None:
     """Raise UserError where the row's scorer could make nothing of the answer, or could never find it given."""
     if query.scorer == "choice":
         _check_letter(query, answer, where)
     elif query.scorer == "number":
         if isinstance(answer, bool) or not isinstance(answer, (str, int, float)) or extract_number(str(answer)) is None:
-            raise UserError(f"{where}: scorer number needs a number, not {answer!r:.80}")
+            raise UserError(f"{where}: scorer number can make nothing of {answer!r:.80}: it needs a number")
     elif query.scorer == "text" or (query.scorer == "judge" and judged):
         _check_references(query, answer, where)
         if query.scorer == "judge":
