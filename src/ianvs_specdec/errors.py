@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 _EXTRAS = {
+    "datasets": "data",
     "huggingface_hub": "data",
     "matplotlib": "route",
     "presidio_analyzer": "privacy",

@@ -67,6 +67,17 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
 
 
 @pytest.fixture
+def treasure(tmp_path: Path) -> Iterator[Path]:
+    """A file that everybody may write, and nobody has when the test is over."""
+    path = tmp_path / "treasure.txt"
+    path.write_text("gold", encoding="utf-8")
+    path.chmod(0o666)
+    yield path
+    assert path.read_text(encoding="utf-8") == "gold"
+    assert [found.name for found in tmp_path.iterdir()] == ["treasure.txt"]
+
+
+@pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgeStub]:
     monkeypatch.setenv("JUDGE_KEY", KEY)
     with judging() as server:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.benchmarks.code import failure, program, run_all
+from ianvs_specdec.benchmarks.code import judged, program, run_all
 from ianvs_specdec.benchmarks.processor import DatasetProcessor
 from ianvs_specdec.benchmarks.sandbox import Limits
 from ianvs_specdec.benchmarks.scorers import scorer
@@ -81,7 +81,7 @@ def fenced(text: str, language: str = "python") -> str:
     ],
 )
 def test_the_program_of_an_answer(answer: str) -> None:
-    assert failure(answer, GOLD, LIMITS) == ""
+    assert judged(answer, GOLD, LIMITS).error == ""
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_answers_without_a_program(answer: str) -> None:
     ],
 )
 def test_wrong_answers_and_why(answer: str, reason: str) -> None:
-    assert failure(answer, GOLD, LIMITS).startswith(reason)
+    assert judged(answer, GOLD, LIMITS).error.startswith(reason)
 
 
 # Rows
@@ -135,6 +135,12 @@ def test_programs_run_only_where_that_is_permitted(caplog: pytest.LogCaptureFixt
     assert scores(results, [GOLD] * 2) == [None, None]
     assert scorer("code")([BODY], GOLD) is None
     assert run_all([([BODY], GOLD)]) == [None]
+
+
+def test_what_confines_programs_stands_in_the_row() -> None:
+    (row,) = processed(1, run_code=True)
+    assert "limits" in row["sandbox"]
+    assert "sandbox" not in processed(1)[0]
 
 
 def test_pass_at_1(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.benchmarks.sandbox import Limits, run
+from ianvs_specdec.benchmarks import sandbox
+from ianvs_specdec.benchmarks.sandbox import Limits
 
 if os.name != "posix":
     pytest.skip("programs are run with limits only on POSIX systems", allow_module_level=True)
@@ -18,20 +18,13 @@ if os.name != "posix":
 LIMITS = Limits(seconds=5)
 
 
+def run(source: str, limits: Limits) -> str:
+    return sandbox.run(source, limits).error
+
+
 def test_the_same_program_passes_or_fails_every_time() -> None:
     orders = {run("raise ValueError(list({'one', 'two', 'three', 'four', 'five'}))", LIMITS) for _ in range(3)}
     assert len(orders) == 1
-
-
-@pytest.fixture
-def treasure(tmp_path: Path) -> Iterator[Path]:
-    """A file that everybody may write, and nobody has when the test is over."""
-    path = tmp_path / "treasure.txt"
-    path.write_text("gold", encoding="utf-8")
-    path.chmod(0o666)
-    yield path
-    assert path.read_text(encoding="utf-8") == "gold"
-    assert [found.name for found in tmp_path.iterdir()] == ["treasure.txt"]
 
 
 @pytest.mark.parametrize(

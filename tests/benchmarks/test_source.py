@@ -137,11 +137,11 @@ def test_what_cannot_be_read(name: str, content: bytes, message: str, tmp_path: 
     assert message in refused("gsm8k", "--from", tmp_path / name)
 
 
-def test_parquet_without_pyarrow_names_the_extra(
+def test_parquet_without_the_library_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
 ) -> None:
     (tmp_path / "test.parquet").write_bytes(b"PAR1")
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     assert "pip install 'ianvs-specdec[data]'" in refused("gsm8k", "--from", tmp_path / "test.parquet")
 
 
@@ -203,6 +203,6 @@ def test_a_hub_that_is_out_of_reach_is_told_at_once(
 ) -> None:
     """The download itself would ask again and again."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("huggingface_hub.hf_hub_url", lambda *place, **kind: "http://127.0.0.1:9/file")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *place, **kind: pytest.fail("a download was begun"))
     assert "cannot get " in refused("mmlu")

@@ -12,7 +12,10 @@ import pytest
 
 from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.answers.journal import Journal
+from ianvs_specdec.llm.api.backend import tell_once
 from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.metrics.routing import why_empty
+from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.plugin.response import Response, response_of, turn_of
 from ianvs_specdec.types import Completion, Query, Sampling, Trace
 
@@ -121,6 +124,21 @@ def test_one_unknown_outcome_makes_all_undefined(job: Path) -> None:
     failed = rows(list(KNOWING))
     failed[0][1].update(error="no answer", turns=[])
     assert values(failed)["Router AUROC"] == pytest.approx(11 / 12, abs=1e-6)
+
+
+def test_empty_columns_have_a_reason(job: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tell_once.cache_clear()
+    kept(job, "edge", range(8))
+    kept(job, "cloud", range(1, 8))
+    values(rows(list(KNOWING)))
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "Router AUROC and Router APGR are empty: what the cloud model makes of a query is known of 7 of 8 only; put "
+        "CloudOnly or OracleRouter before this router in the job"
+    )
+    for scores, told in (([0.3] * 8, "the same score"), ([None] * 8, "gave no score")):
+        results = rows(scores)
+        assert told in why_empty(list(GOLD), results, Table.of(list(GOLD), results))
 
 
 @pytest.mark.parametrize("scores", [[0.3] * 8, [None] * 8, [None, *KNOWING[1:]]])

@@ -1,6 +1,7 @@
 """Draft heads on a tiny scale: what they compute, what they are shown, and the loss."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,6 +124,24 @@ def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
     loop.train(head, samples, unembedding, recipe, tmp_path, device="cpu", evaluate=lambda _: "", report=lambda _: None)
     with torch.no_grad():
         assert loop.loss_of(head, batch, unembedding, recipe)[0] < 0.7 * before
+
+
+@pytest.mark.parametrize(
+    ("budget", "rows"), [({"minutes": 1e-9}, 1), ({"minutes": 1e9}, 6), ({"minutes": 1e-9, "tokens": 10}, 6)]
+)
+def test_a_short_budget_has_smaller_steps(budget: dict[str, Any], rows: int, tmp_path: Path) -> None:
+    head, samples = make_head("medusa"), random_samples(6, 3 * HIDDEN)
+    recipe = loop.HeadRecipe(**budget, steps=3, rows=6)
+    assert loop._rows(head, samples, torch.randn(VOCABULARY, HIDDEN), recipe, "cpu") == rows
+    assert all(parameter.grad is None for parameter in head.parameters())
+
+
+def test_a_short_training_says_that_its_steps_are_small(tmp_path: Path) -> None:
+    head, samples, told = make_head("medusa"), random_samples(6, 3 * HIDDEN), list[str]()
+    unembedding, recipe = torch.randn(VOCABULARY, HIDDEN), loop.HeadRecipe(1e-9, steps=3, rows=6)
+    more: dict[str, Any] = {"device": "cpu", "evaluate": lambda _: "", "report": told.append}
+    assert loop.train(head, samples, unembedding, recipe, tmp_path, **more) == 1
+    assert told[0] == "1 conversations a step, not 6: the budget is short"
 
 
 class _Oracle(models.Head):

@@ -181,6 +181,16 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+def test_a_head_that_accepts_nothing_is_not_called_done(
+    target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for tau, told in ((1.0, True), (1.5, False)):
+        monkeypatch.setattr(loop, "accepted_length", lambda *_, tau=tau: {"one": 1.0, "other": tau})
+        monkeypatch.setattr(loop, "train", lambda head, *_, evaluate, **more: len(evaluate(head)))
+        assert train("medusa", target, data, tmp_path / f"head{tau}") == 0
+        assert ("this head is of no use yet: next to none of its drafts is accepted" in capsys.readouterr().out) == told
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

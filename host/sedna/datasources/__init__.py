@@ -18,20 +18,11 @@ from sedna.common.class_factory import ClassFactory, ClassType
 __all__ = ("BaseDataSource", "JSONMetaDataParse", "JsonlDataParse", "MalformedRow", "object_array")
 
 
-DEEPEST = 100
-"""Levels of objects and lists inside each other in a row: what goes through rows takes a call per level."""
+LONGEST = 1 << 24
+"""Bytes that a line may have: more than any prompt needs, and little enough to be read whole."""
+DEEPEST = 64
+"""How deep lists and objects may be nested in a row: what handles rows later calls itself once for each level."""
 TOO_DEEP = "not usable JSON: nested too deeply"
-
-
-def nested_deeper(value: Any, levels: int) -> bool:
-    """Whether a tree of dicts and lists has more than so many levels."""
-    layer = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(levels):
-        if not layer:
-            return False
-        children = (item for one in layer for item in (one.values() if isinstance(one, dict) else one))
-        layer = [item for item in children if isinstance(item, (dict, list))]
-    return bool(layer)
 
 
 class MalformedRow(ValueError):
@@ -77,13 +68,16 @@ class BaseDataSource:
 
 
 class _LinesParse(BaseDataSource):
-    """Both formats are JSON lines, strictly read. ``malformed`` lists what ``on_malformed_row="skip"`` left out."""
+    """Both formats are JSON lines, strictly read. ``malformed`` lists what ``on_malformed_row="skip"`` left out;
+    ``places`` are the ``file:line`` of the rows.
+    """
 
     required: tuple[str, ...] = ()
 
     def __init__(self, data_type: str = "train", func: Callable[..., Any] | str | None = None) -> None:
         super().__init__(data_type, func)
         self.malformed: list[str] = []
+        self.places: list[str] = []
 
     def _rows(self, file: str, on_malformed_row: str) -> Iterator[dict[str, Any]]:
         def fault(number: int, reason: str, first: bool = False) -> None:
@@ -94,7 +88,10 @@ class _LinesParse(BaseDataSource):
 
         blank: list[int] = []  # blank lines are faults only if a row follows: a file may end in some
         with open(file, "rb") as stream:
-            for number, raw in enumerate(stream, 1):
+            for number, raw in enumerate(iter(lambda: stream.readline(LONGEST + 1), b""), 1):
+                if len(raw) > LONGEST:
+                    # What follows would be read as a line of its own.
+                    raise MalformedRow(f"{file}:{number}", f"the line is longer than {LONGEST >> 20} MiB", number == 1)
                 line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
                 if not line.strip():
                     blank.append(number)
@@ -104,8 +101,8 @@ class _LinesParse(BaseDataSource):
                 blank.clear()
                 row: Any = None
                 try:
-                    row = json.loads(line.decode("utf-8"))
-                    reason = TOO_DEEP if nested_deeper(row, DEEPEST) else self._fault(row)
+                    row = json.loads(line.decode("utf-8"), object_pairs_hook=_object)
+                    reason = self._fault(row) or _too_deep(line, row)
                 except UnicodeDecodeError as error:
                     reason = f"not UTF-8 text (byte {error.start + 1} of the line)"
                 except json.JSONDecodeError as error:
@@ -117,6 +114,7 @@ class _LinesParse(BaseDataSource):
                 if reason:
                     fault(number, reason, number == 1 and not isinstance(row, dict))
                 else:
+                    self.places.append(f"{file}:{number}")
                     yield row
 
     def _fault(self, row: Any) -> str:
@@ -128,7 +126,28 @@ class _LinesParse(BaseDataSource):
         question = row[self.required[0]]
         if not isinstance(question, (str, dict, list)):
             return f"{self.required[0]!r} must be a text or an object, this is {json.dumps(question)}"
-        return "" if question else f"{self.required[0]!r} is empty"
+        blank = not question or (isinstance(question, str) and question.isspace())
+        return f"{self.required[0]!r} is empty" if blank else ""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; ValueError where a key stands twice, of which JSON would silently take the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+    return found
+
+
+def _too_deep(line: bytes, row: Any) -> str:
+    if line.count(b"[") + line.count(b"{") <= DEEPEST:
+        return ""
+    level, depth = [row], 0
+    while level and depth <= DEEPEST:
+        inner = [list(value.values()) if isinstance(value, dict) else value for value in level]
+        level = [item for values in inner for item in values if isinstance(item, (dict, list))]
+        depth += 1
+    return f"{TOO_DEEP}, nested more than {DEEPEST} levels deep" if depth > DEEPEST else ""
 
 
 class JsonlDataParse(_LinesParse):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
+from ianvs_specdec.benchmarks import tabular
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
 
@@ -92,7 +93,7 @@ def csv_lines(path: File, text: TextIO) -> Iterator[tuple[str, list[str]]]:
 
 def records(path: File) -> Iterator[tuple[str, Row]]:
     """Place and content of every record of a file of named fields: JSON lines (``.jsonl``, also ``.gz``), a JSON array
-    (``.json``), CSV with a header, Parquet (needs pyarrow).
+    (``.json``), CSV with a header, Parquet (see ``tabular``).
 
     Raises UserError with file and line.
     """
@@ -136,22 +137,10 @@ def _json_array(path: File) -> Iterator[tuple[str, Row]]:
 
 
 def _parquet(path: File) -> Iterator[tuple[str, Row]]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise UserError(f"{path}: reading Parquet needs pyarrow: pip install 'ianvs-specdec[data]'") from error
     if not path.is_file():
         raise UserError(f"there is no file {path}")
-    number = 0
-    try:
-        with path.open("rb") as file:
-            for batch in ParquetFile(file).iter_batches():
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}: row {number}", row
-    except (ArrowException, OSError) as error:
-        raise UserError(f"{path}: cannot be read after row {number}: {error}") from error
+    place = f"zip://{path.at}::{path.root.filename}" if isinstance(path, zipfile.Path) else str(path)
+    yield from ((f"{path}: row {number}", row) for number, row in enumerate(tabular.parquet(place), start=1))
 
 
 def required(row: Row, key: str, ok: Callable[[Any], bool], what: str, where: str) -> Any:

@@ -40,6 +40,7 @@ _BOXED = re.compile(rf"\\boxed\{{{_OPEN}({_UPPER})[)\]}}.\s]*\}}")
 _WHOLE = re.compile(rf"[\s*_\"'`(\[$]*([{LETTERS}{LETTERS.lower()}])[\s*_\"'`)\].:,;。$]*")
 _STATEMENTS = tuple(map(re.compile, _STATED))
 _LABEL = re.compile(rf"^[ \t*_\"'`(\[]{{0,12}}({_UPPER})(?:[*_\"'`]*[).:\],]|\s+(?:-|–|because\b))", re.MULTILINE)  # noqa: RUF001
+_OPTION = re.compile(rf"^[ \t]*\(?([{LETTERS}])[.):、．][ \t]*\S", re.MULTILINE)  # noqa: RUF001
 _MENTIONED = re.compile(rf"(?i:\b(?:option|choice)\s+)({_UPPER}){_ALONE}")
 _FREE = re.compile(rf"(?<![A-Za-z0-9_'])({_UPPER}){_ALONE}")
 
@@ -68,3 +69,15 @@ def extract_choice(text: str) -> str | None:
         if len(letters) == 1:
             return str(letters.pop())
     return None
+
+
+def options_of(question: str) -> str:
+    """The letters of the options that a question ends with, such as "ABCD": lines "A. ...", "B. ..." and so on, worked
+    examples before them left out. "" if there are no two of them.
+    """
+    found = run = ""
+    for label in _OPTION.finditer(question):
+        letter = label.group(1)
+        run = letter if letter == "A" else run + letter * (len(run) == LETTERS.index(letter))
+        found = run if len(run) > 1 else found
+    return found

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from ianvs_specdec.benchmarks import code
+from ianvs_specdec.benchmarks import code, sandbox
 from ianvs_specdec.benchmarks.files import check, is_number, is_whole
 from ianvs_specdec.benchmarks.judge import JudgeSettings
-from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, REFERENCE_GROUPS, TURNS
+from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.benchmarks.scorers import references_of
+from ianvs_specdec.benchmarks.validation import RowsChecked, faults
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm.api.backend import tell_once
 from ianvs_specdec.types import Query
@@ -21,7 +22,7 @@ ROUNDS = 12
 _SECONDS = ("slo_ttft", "slo_itl", "slo_latency", "code_timeout")
 
 
-class DatasetProcessor:
+class DatasetProcessor(RowsChecked):
     """Turns each row into ``{"query": question, "gold": answer, "index": i}``, without reordering or dropping any.
 
     Hyperparameters:
@@ -34,6 +35,7 @@ class DatasetProcessor:
     - ``rounds``: into how many parts of equal size the rows are divided, in their order; a row says in ``round``, from
       1, which it is in, and the leaderboard has columns by round.
 
+    A row whose program may be run says in ``sandbox`` what confines it on this machine; so does its response.
     Rows whose scorer lacks its settings have no score. What scorers need to know is added to the rows' answers.
     """
 
@@ -63,12 +65,17 @@ class DatasetProcessor:
         JudgeSettings.parse(hyperparameters)
 
     def __call__(self, dataset: Any) -> Any:
+        named = ((f"data row {index + 1}", *row) for index, row in enumerate(zip(dataset.x, dataset.y, strict=True)))
+        for _, reason in faults(named, lambda part, place: f"the {part} of {place}", self.judge is not None):
+            raise UserError(reason)
         rows = []
         scorers = set()
         for index, (question, answer) in enumerate(zip(dataset.x, dataset.y, strict=True)):
             query = query_of(question, answer, index)
             scorers.add(query.scorer)
-            row = {"query": question, "gold": self._gold(query, answer, index), "index": index}
+            row = {"query": question, "gold": self._gold(query, answer), "index": index}
+            if query.scorer == "code" and self.seconds:
+                row["sandbox"] = list(sandbox.held())
             rows.append({**row, **({"slo": self.slo} if self.slo else {})})
         for index, row in enumerate(rows if self.rounds else ()):
             row["round"] = index * self.rounds // len(rows) + 1
@@ -76,15 +83,13 @@ class DatasetProcessor:
         dataset.x = rows
         return dataset
 
-    def _gold(self, query: Query, answer: Any, index: int) -> Any:
-        """The row's answer, completed by what its scorer needs to know. Raises UserError where it does not suffice."""
-        where = f"the answer of data row {index + 1}"
+    def _gold(self, query: Query, answer: Any) -> Any:
+        """The row's answer, completed by what its scorer needs to know."""
         if query.scorer == "judge" and self.judge is not None:
-            return {**_judged(query, answer, where), "judge": self.judge}
-        if query.scorer == "code":
-            if not isinstance(answer, Mapping) or not all(isinstance(answer.get(name), str) for name in code.FIELDS):
-                raise UserError(f"{where}: scorer code needs an object with the texts {', '.join(code.FIELDS)}")
-            return {**answer, "run": self.seconds} if self.seconds else answer
+            references = list(references_of(answer))
+            return {"question": list(query.turns), "references": references, "group": query.group, "judge": self.judge}
+        if query.scorer == "code" and self.seconds:
+            return {**answer, "run": self.seconds}
         return answer
 
     def _tell(self, scorers: Iterable[str]) -> None:
@@ -102,17 +107,3 @@ class DatasetProcessor:
             tell_once(f"Accuracy is a mean of the judge's 1 to 10 and of percentages (scorers {others})")
         if "code" in scored and not self.seconds:
             tell_once("scorer code: programs are run only with run_code: true, so these rows have no score")
-
-
-def _judged(query: Query, answer: Any, where: str) -> dict[str, Any]:
-    references = list(references_of(answer))
-    if len(query.turns) > TURNS:
-        raise UserError(f"{where}: scorer judge has prompts for {TURNS} turns, the question has {len(query.turns)}")
-    given = sum(bool(text) for text in references[: len(query.turns)])
-    if query.group in REFERENCE_GROUPS and given < len(query.turns):
-        groups = ", ".join(REFERENCE_GROUPS)
-        raise UserError(
-            f"{where}: answers to {query.group} are judged against a reference for each turn (as all of {groups}), "
-            "and there is none: convert the data with its reference answers, or set the scorer to none"
-        )
-    return {"question": list(query.turns), "references": references, "group": query.group}

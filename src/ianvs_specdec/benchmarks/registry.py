@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Protocol
 
-from ianvs_specdec.benchmarks import cmmlu, gsm8k, humaneval, mmlu, mt_bench, spec_bench
+from ianvs_specdec.benchmarks import cmmlu, gsm8k, hf, humaneval, mmlu, mt_bench, spec_bench
 from ianvs_specdec.benchmarks.files import Row
 from ianvs_specdec.benchmarks.source import Inputs, Source
 from ianvs_specdec.benchmarks.world import dataset as world
@@ -34,7 +34,7 @@ class Benchmark(Protocol):
     def rows(self, inputs: Inputs, options: argparse.Namespace) -> list[Row]: ...
 
 
-_MODULES: tuple[Benchmark, ...] = (mt_bench, mmlu, cmmlu, gsm8k, humaneval, spec_bench, world)
+_MODULES: tuple[Benchmark, ...] = (mt_bench, mmlu, cmmlu, gsm8k, humaneval, spec_bench, hf, world)
 
 BENCHMARKS: dict[str, Benchmark] = {module.NAME: module for module in _MODULES}
 

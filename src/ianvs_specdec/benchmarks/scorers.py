@@ -50,6 +50,10 @@ SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
 }
 
 
+EXTRACTED = ("choice", "number")
+"""Scorers that look for something short in an answer, which may hold none."""
+
+
 def scorer(name: str) -> Callable[[Sequence[str], Any], float | None]:
     """The scorer of this name. It takes the answers of all turns and the row's answer, and gives a percentage
     (``judge``: 1 to 10) or None.

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from ianvs_specdec.benchmarks import tabular
 from ianvs_specdec.benchmarks.files import File
 from ianvs_specdec.errors import UserError, packages
 
 QUESTIONS = "questions"
 """The part that every benchmark has."""
-REACHED = 10.0
-"""Seconds in which the hub must have answered."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Inputs:
         repository = self.source.repository
         try:
             if not isinstance(hub.try_to_load_from_cache(repository, name, repo_type="dataset"), str):
-                _probe(hub.hf_hub_url(repository, name, repo_type="dataset"))
+                tabular.reach(repository)
             return Path(hub.hf_hub_download(repository, name, repo_type="dataset"))
         except (HfHubHTTPError, OSError, ValueError) as error:
             place = f"{name} of the dataset {repository}"
@@ -97,19 +96,6 @@ class Inputs:
                 f"cannot get {place} from the Hugging Face hub ({type(error).__name__}: {reason:.250}). Without "
                 f"network, give a copy of it, or of {self.source.home}, with --from"
             ) from error
-
-
-def _probe(url: str) -> None:
-    """Raise OSError if the hub cannot be reached: a download would ask again and again for half a minute and longer."""
-    import huggingface_hub as hub
-
-    try:
-        hub.get_hf_file_metadata(url, timeout=REACHED)
-    except (OSError, ValueError):
-        raise
-    except Exception as error:
-        # That it cannot be reached is said by exceptions of the package that the hub's client happens to use.
-        raise ConnectionError(str(error)) from error
 
 
 def _holds_files(path: Path) -> bool:

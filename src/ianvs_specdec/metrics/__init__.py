@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ianvs_specdec.metrics import unparsed
 from ianvs_specdec.metrics.columns import all_columns, all_known
 from ianvs_specdec.metrics.groups import all_groups
 from ianvs_specdec.metrics.intervals import all_intervals
@@ -42,3 +43,4 @@ METRICS: dict[str, Metric] = {
 ``[is_hard, result, edge_result, cloud_result]``."""
 
 METRICS |= all_rounds(METRICS)
+METRICS["Accuracy"] = unparsed.telling(METRICS["Accuracy"])

@@ -167,6 +167,7 @@ MEANS: dict[str, Callable[[Table], Column]] = {
     "Latency": lambda table: table.query("latency"),
     "Lossless": lossless_share,
     "Near Ties": near_tie_share,
+    "Unparsed Answers": lambda table: 100.0 * table.query("unparsed"),
     "Cloud Cost": cost_of("cloud"),
     "Edge Cost": cost_of("edge"),
 }
@@ -190,11 +191,19 @@ DISTRIBUTIONS: dict[str, Callable[[Table], Column]] = {
 """Per name: seconds to take percentiles of. A chunk gap is the time between two pieces of output that reach the user.
 """
 
+
+def chance_level(table: Table) -> float:
+    """Accuracy of guessing among the options, in percent; NaN unless all queries that are scored have options."""
+    chance = table.query("chance")
+    return NAN if np.isnan(chance[~np.isnan(table.query("score"))]).any() else mean(chance)
+
+
 TOTALS: dict[str, Callable[[Table], float]] = {
     "Edge Prompt Tokens": lambda table: float(table.query("edge_prompt").sum()),
     "Edge Completion Tokens": lambda table: float(table.query("edge_completion").sum()),
     "Cloud Prompt Tokens": lambda table: float(table.query("cloud_prompt").sum()),
     "Cloud Completion Tokens": lambda table: float(table.query("cloud_completion").sum()),
+    "Chance Level": chance_level,
     "Queries": lambda table: float(len(table)),
     "Replayed": lambda table: float(table.query("replayed").sum()),
     "Failed": lambda table: float(table.query("failed").sum()),

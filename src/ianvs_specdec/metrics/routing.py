@@ -22,6 +22,7 @@ from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED
 from ianvs_specdec.evaluation.curve import Sides
 from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import evaluate
+from ianvs_specdec.llm.api.backend import tell_once
 from ianvs_specdec.metrics.table import NAN, Column, Table
 from ianvs_specdec.plugin.edge_first import answer_of
 from ianvs_specdec.run import job_folder
@@ -29,6 +30,8 @@ from ianvs_specdec.workspace.kept import KeptAnswers
 from ianvs_specdec.workspace.sides import SIDES, answered, answered_before, score
 
 NAMES = {"Router AUROC": "auroc", "Router APGR": "apgr"}
+
+ALIKE = "the router gave all queries the same score"
 
 Kept = Callable[[], KeptAnswers]
 """The job's journal, read when it is first called."""
@@ -54,21 +57,44 @@ def _column(name: str) -> Callable[[Sequence[Any], Sequence[Any]], float]:
 
 
 def _measure(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> dict[str, float]:
-    answered = [index for index, row in enumerate(y_pred) if not row[1].get("error")]
-    scores = np.array([_score(y_pred[index][1]) for index in answered])
-    if not len(scores) or np.isnan(scores).any() or np.ptp(scores) == 0:
+    compared = _compared(y_true, y_pred, table)
+    if isinstance(compared, str):
+        if compared != ALIKE:
+            tell_once(f"{' and '.join(NAMES)} are empty: {compared}")
         return {}
-    kept = functools.cache(lambda: KeptAnswers(job_folder()))
-    edge, cloud = (_outcomes(side, y_true, y_pred, answered, table.query("score"), kept) for side in SIDES)
-    if np.isnan(edge).any() or np.isnan(cloud).any():
-        return {}
-    sides = Sides(edge / 100.0, cloud / 100.0)
-    found = evaluate(sides, [Scored("router", scores)], resamples=RESAMPLES, seed=SEED).results[-1].metrics
+    found = evaluate(*compared, resamples=RESAMPLES, seed=SEED).results[-1].metrics
     values: dict[str, float] = {}
     for name, metric in NAMES.items():
         if metric in found:
             values |= {name: found[metric].value, f"{name} CI95": (found[metric].high - found[metric].low) / 2}
     return values
+
+
+def why_empty(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> str:
+    """Why the columns of the router's quality are empty, where they are."""
+    compared = _compared(y_true, y_pred, table)
+    return compared if isinstance(compared, str) else "both models do equally well on these queries"
+
+
+def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tuple[Sides, list[Scored]] | str:
+    """What both sides made of the queries and the router's scores of them; or what is lacking."""
+    answered = [index for index, row in enumerate(y_pred) if not row[1].get("error")]
+    scores = np.array([_score(y_pred[index][1]) for index in answered])
+    if not len(scores) or np.isnan(scores).any():
+        return "the router gave no score to some queries"
+    if np.ptp(scores) == 0:
+        return ALIKE
+    kept = functools.cache(lambda: KeptAnswers(job_folder()))
+    sides = []
+    for side in SIDES:
+        outcomes = _outcomes(side, y_true, y_pred, answered, table.query("score"), kept)
+        if np.isnan(outcomes).any():
+            return (
+                f"what the {side} model makes of a query is known of {int(np.isfinite(outcomes).sum())} of "
+                f"{len(outcomes)} only; put {side.capitalize()}Only or OracleRouter before this router in the job"
+            )
+        sides.append(outcomes / 100.0)
+    return Sides(*sides), [Scored("router", scores)]
 
 
 def _score(result: Mapping[str, Any]) -> float:

@@ -16,6 +16,7 @@ from ianvs_specdec.answers.baseline import compare
 from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.answers.journal import Entry, Journal
 from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.validation import RowsChecked
 from ianvs_specdec.errors import AnswerError, UserError, visible
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM
@@ -50,7 +51,7 @@ class _Manner:
     baselines: tuple[Configuration, ...]
 
 
-class RoutedModel:
+class RoutedModel(RowsChecked):
     """One side of a cloud-edge pair.
 
     Hyperparameters:
@@ -284,8 +285,9 @@ class RoutedModel:
         assert self._journal is not None
         response["routing"] = settled(data.get("routing"), response, self._journal)
         response["slo"] = data.get("slo")
-        if "round" in data:
-            response["round"] = data["round"]
+        for name in ("round", "sandbox"):
+            if name in data:
+                response[name] = data[name]
         return response
 
 

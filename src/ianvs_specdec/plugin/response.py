@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ianvs_specdec.benchmarks.letters import options_of
 from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.errors import AnswerError
 from ianvs_specdec.types import Completion, Query, Trace
@@ -117,8 +118,14 @@ def response_of(
         query_id=query.id,
         group=query.group,
         scorer=query.scorer,
+        **({"options": len(options)} if (options := _options(query)) else {}),
         **details,
     )
+
+
+def _options(query: Query) -> str:
+    """The letters that the answer is one of; "" where that is not known."""
+    return options_of(query.turns[-1]) if query.scorer == "choice" and query.turns else ""
 
 
 def _answer(query: Query, completions: Sequence[Completion], turns: list[dict[str, Any]]) -> dict[str, Any]:

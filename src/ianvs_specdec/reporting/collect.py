@@ -13,6 +13,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import resolve
 from ianvs_specdec.metrics.columns import all_columns
 from ianvs_specdec.metrics.intervals import all_intervals
+from ianvs_specdec.metrics.routing import why_empty
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.reporting.details import Details
 from ianvs_specdec.reporting.figures import (
@@ -120,6 +121,8 @@ def _case(
     run = case.environment.get("run") or {}
     found = figures(case, _metrics(workspace, case.job), table)
     withdraw(case, found, table)
+    if "Router APGR" in found and found["Router APGR"] is None and rows:
+        case.notes.append(f"Router APGR is empty: {why_empty(golds, results, table)}")
     case.notes += doubts(case.environment)
     return {
         "job": case.job,

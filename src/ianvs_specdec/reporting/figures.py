@@ -29,6 +29,12 @@ Kinds = dict[str, dict[str, float | None]]
 
 _UNITS = {
     "Accuracy": ("", 1, "score of the answers against the references: % right, or the benchmark's own scale"),
+    "Chance Level": ("", 0, "Accuracy of guessing among the options of multiple choice"),
+    "Unparsed Answers": (
+        "%",
+        -1,
+        "share of answers without a letter or number that could be read; they count as wrong",
+    ),
     "Edge Ratio": ("%", 0, "share of queries that the edge answered"),
     "Time to First Token": ("s", -1, "from the request to the first token"),
     "Internal Token Latency": ("s", -1, "time per output token after the first chunk"),

@@ -51,6 +51,10 @@ def run(options: argparse.Namespace, sizes: tuple[str, ...]) -> None:
             recipe, tokenizer, work / size, device=options.device, start=start, evaluate=evaluate, report=report
         )
         report(evaluate(model))
+        if (spent := options.minutes) is not None and spent < RECIPES[size].minutes:
+            report(
+                f"trained for {spent:g} of the recipe's {RECIPES[size].minutes:g} minutes: it knows less than it could"
+            )
         with replaced(options.out / size) as out:
             model.to(torch.bfloat16).save_pretrained(out)
             shutil.copytree(folder, out, dirs_exist_ok=True)

@@ -20,6 +20,7 @@ from core.storymanager.repeats import check_intervals
 from core.storymanager.story import Story
 from core.testcasecontroller.algorithm import Algorithm
 from core.testcasecontroller.algorithm.algorithm import MODE_KEY, misplaced_mode
+from core.testcasecontroller.algorithm.rows import check_rows
 from core.testcasecontroller.testcase import Runner, TestCase
 from core.testcasecontroller.testcase.testcase import plugin_environment
 from core.testcasecontroller.testcasecontroller import TestCaseController
@@ -84,6 +85,8 @@ class BenchmarkingJob:
             algorithm.resolve(problems)
         problems.raise_if_any()
         self._check_file_names()
+        check_rows(self.algorithms, self.env.dataset, problems)
+        problems.raise_if_any()
         self.test_cases = [
             TestCase(algorithm.name, algorithm.paradigm_type, modules, self.env, self.workspace, algorithm.varied())
             for algorithm in self.algorithms

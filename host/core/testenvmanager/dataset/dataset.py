@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +73,8 @@ class Dataset:
             made = doc.commands(*path, dataset.key)
             by = f". It is made there by: {'; '.join(made)}" if made else ""
             problems.add(place, missing_file(dataset.url, doc) + by)
+        elif not os.path.isfile(found):
+            problems.add(place, f"{dataset.key}: {dataset.url} is no file")
         else:
             dataset.file = found
             rows = os.path.join(os.path.dirname(found), "data.jsonl")
@@ -124,6 +127,10 @@ class Dataset:
     def labels(self) -> Any:
         """The raw labels, as an object array."""
         return self._source.y
+
+    def placed(self) -> Iterator[tuple[str, Any, Any]]:
+        """``file:line``, input and label of each row. They are not copies: who changes them changes the data."""
+        return zip(self._source.places, self._source.x, self._source.y, strict=True)
 
     def fresh(self) -> BaseDataSource:
         """A data source for one test case: a processor may change it and its rows at will."""

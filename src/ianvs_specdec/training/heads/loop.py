@@ -23,6 +23,10 @@ from ianvs_specdec.training.heads.models import Head
 from ianvs_specdec.training.heads.pool import Batch, Order, Sample, collate
 
 PARTS = 4
+LEAST_STEPS = 100
+"""With fewer a head learns next to nothing: where the budget would not suffice for so many, each is smaller."""
+TRIED = 2
+"""Samples whose time tells that of a step."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,12 @@ def train(
         course.restore(saved, "head", head, optimizers)
         report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
 
-    order = Order([len(sample.starts) for sample in samples], rows=recipe.rows, parts=PARTS, seed=recipe.seed)
+    # A run that goes on with the same budget sees the same batches.
+    if state.get("budget") != (budget := [recipe.minutes, recipe.tokens]):
+        state |= {"budget": budget, "rows": _rows(head, samples, unembedding, recipe, device)}
+    if (rows := int(state["rows"])) < recipe.rows:
+        report(f"{rows} conversations a step, not {recipe.rows}: the budget is short")
+    order = Order([len(sample.starts) for sample in samples], rows=rows, parts=PARTS, seed=recipe.seed)
     last_save, smooth = time.monotonic(), 0.0
     live = Live()
     while (progress := _progress(state, recipe)) < 1:
@@ -153,6 +162,23 @@ def train(
     course.save(work, "head", head, optimizers, state)
     report(f"done: {state['step']} steps, {state['seconds'] / 60:.1f} min, loss {smooth:.4f} | {evaluate(head)}")
     return int(state["step"])
+
+
+def _rows(head: Head, samples: Sequence[Sample], unembedding: Tensor, recipe: HeadRecipe, device: str) -> int:
+    """How many samples a step may have so that the minutes suffice for enough steps. A budget in tokens is the same
+    training on every machine, and stays it.
+    """
+    if recipe.tokens is not None:
+        return recipe.rows
+    tried = sorted(samples, key=lambda sample: len(sample.starts))[len(samples) // 2 :][:TRIED]
+    spent = 0.0
+    # The first time includes what is done once only.
+    for _ in range(2):
+        started = time.monotonic()
+        loss_of(head, collate(tried, recipe.steps, device), unembedding, recipe)[0].backward()
+        head.zero_grad(set_to_none=True)
+        spent = time.monotonic() - started
+    return max(1, min(recipe.rows, int(60 * recipe.minutes / LEAST_STEPS / max(spent / len(tried), 1e-9))))
 
 
 def _progress(state: dict[str, Any], recipe: HeadRecipe) -> float:

@@ -1,0 +1,56 @@
+"""The data rows, checked by the plugin that will have to make something of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from core.common.constant import ModuleType
+from core.common.errors import PLUGIN_ERRORS, Problems, explain
+from core.common.utils import plural
+from core.testcasecontroller.algorithm import Algorithm
+from core.testcasecontroller.algorithm.module.module import ModuleConfig
+from core.testenvmanager.dataset import Dataset
+from sedna.common.utils import copy_tree
+
+SHOWN = 10
+"""How many faulty rows are told one by one."""
+COUNTED = 1000
+"""After so many, no further row is looked at: the file is of another kind."""
+
+
+def check_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Problems) -> None:
+    """Hand every row to the ``check_rows`` of the dataset processors that have one; what is wrong goes to ``problems``.
+
+    The rows of a job without a processor reach the models as they are, so theirs is asked. Each class is asked once
+    for each of its sets of hyperparameters.
+    """
+    asked: set[str] = set()
+    for algorithm in algorithms:
+        for module in _readers(algorithm.modules):
+            for point in module.combinations:
+                question = f"{id(module.target)} {point!r}"
+                if question not in asked and callable(getattr(module.target, "check_rows", None)):
+                    asked.add(question)
+                    _ask(module, point, dataset, problems)
+
+
+def _readers(modules: Sequence[ModuleConfig]) -> list[ModuleConfig]:
+    processors = [module for module in modules if module.type == ModuleType.DATA_PROCESSOR.value]
+    return processors or list(modules)
+
+
+def _ask(module: ModuleConfig, point: dict[str, Any], dataset: Dataset, problems: Problems) -> None:
+    found: Iterator[tuple[str, str]]
+    try:
+        found = iter(module.target.check_rows(copy_tree(point), dataset.placed()))
+        faults = list(islice(found, COUNTED))
+    except PLUGIN_ERRORS as error:
+        problems.add(module.place(), f"{module.type} {module.name}: {explain(error)}")
+        return
+    for place, reason in faults[:SHOWN]:
+        problems.add(place, reason)
+    if len(faults) > SHOWN:
+        more = plural(len(faults) - SHOWN, "further row") + " at least" * (len(faults) == COUNTED)
+        problems.add(dataset.file, f"{more} cannot be used for reasons like these")

@@ -1,0 +1,114 @@
+"""Any data set that the library `datasets` reads: of the Hugging Face hub, or a file or folder of Parquet, CSV or JSON.
+
+Options name its columns. A question is a text, or a list of texts: the turns. With --choices, which is a column of
+lists or several columns, the options stand below the question as A, B and so on; the answer may be the number of the
+right one from 0, its letter, its label or its text. Without, the answer is a text, a number, or a list of references.
+Code that a data set brings along is not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from ianvs_specdec.benchmarks import tabular
+from ianvs_specdec.benchmarks.files import Row, are_texts, is_number, is_text, is_whole
+from ianvs_specdec.benchmarks.letters import LETTERS
+from ianvs_specdec.benchmarks.scorers import SCORERS
+from ianvs_specdec.benchmarks.source import Inputs, Source
+from ianvs_specdec.benchmarks.validation import faults
+from ianvs_specdec.errors import UserError, unknown
+
+NAME = "hf"
+SOURCE = Source(home="", parts={})
+CATEGORIES: dict[str, frozenset[str]] = {}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--path", required=True, metavar="NAME", help="name on the hub (OWNER/NAME), or a file or folder")
+    add("--name", metavar="CONFIG", help="configuration of the data set, where it has several")
+    add("--split", metavar="S", help="which part of it (default: test, or the only one)")
+    add("--question", required=True, metavar="COLUMN", help="column of the questions")
+    add("--answer", required=True, metavar="COLUMN", help="column of the right answers")
+    add("--choices", nargs="+", default=[], metavar="COLUMN", help="column of lists of options, or a column for each")
+    add("--group", metavar="COLUMN", help="column of the subjects (default: all questions are of one group)")
+    add("--scorer", choices=sorted(SCORERS), help="how answers are scored (default: choice with --choices, else text)")
+
+
+def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
+    table = tabular.load(options.path, options.name, options.split)
+    for column in (options.question, options.answer, *options.choices, *filter(None, [options.group])):
+        if column not in table.columns:
+            raise UserError(f"{options.path}: {unknown('column', column, table.columns)}")
+    name = PurePath(options.path).name.partition(".")[0]
+    found = [_row(row, number, name, table.classes, options) for number, row in enumerate(table.rows, start=1)]
+    placed = ((f"row {number}", row["question"], row["answer"]) for number, row in enumerate(found, start=1))
+    for _, reason in faults(placed, lambda part, place: f"{options.path}: {place}: the {part}", judged=False):
+        raise UserError(reason)
+    return found
+
+
+def _row(
+    row: dict[str, Any], number: int, name: str, classes: dict[str, list[str]], options: argparse.Namespace
+) -> Row:
+    where = f"{options.path}: row {number}"
+    question, answer = row[options.question], row[options.answer]
+    turns = question if are_texts(question) else [question]
+    if not are_texts(turns):
+        raise UserError(f"{where}: {options.question!r} must be a text or a list of texts, not {question!r:.80}")
+    if options.choices:
+        labels, texts = _choices(row, options.choices, where)
+        answer = LETTERS[_chosen(answer, labels, texts, f"{where}: {options.answer!r}")]
+        shown = "".join(f"\n{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False))
+        turns = [*turns[:-1], f"{turns[-1]}{shown}\nAnswer:"]
+    elif options.answer in classes and is_whole(answer) and 0 <= answer < len(classes[options.answer]):
+        answer = classes[options.answer][answer]
+    elif isinstance(answer, list):
+        answer = {"references": answer}
+    query: dict[str, Any] = {"turns": turns, "id": f"{name}-{number:04d}", "scorer": options.scorer or _scorer(options)}
+    group: Any = row[options.group] if options.group else name
+    named = classes.get(options.group, [])
+    query["group"] = named[group] if is_whole(group) and 0 <= group < len(named) else str(group)
+    return {"question": query, "answer": answer}
+
+
+def _scorer(options: argparse.Namespace) -> str:
+    return "choice" if options.choices else "text"
+
+
+def _choices(row: dict[str, Any], columns: list[str], where: str) -> tuple[list[str], list[str]]:
+    """Labels and texts of the options. The labels are letters where the data set has none of its own."""
+    values: Any = row[columns[0]] if len(columns) == 1 else [row[column] for column in columns]
+    labels: Any = None
+    if isinstance(values, dict) and "text" in values:
+        labels, values = values.get("label"), values["text"]
+    if not isinstance(values, list) or not all(is_text(value) or is_number(value) for value in values):
+        raise UserError(f"{where}: {', '.join(columns)} must hold a list of texts, not {values!r:.80}")
+    if not 2 <= len(values) <= len(LETTERS):
+        raise UserError(f"{where}: {len(values)} options; there must be 2 to {len(LETTERS)}")
+    if not are_texts(labels) or len(labels) != len(values):
+        labels = list(LETTERS[: len(values)])
+    return labels, [str(value) for value in values]
+
+
+def _chosen(answer: Any, labels: list[str], texts: list[str], where: str) -> int:
+    """The place of the right option, from 0: the first reading of the answer that names exactly one."""
+    for read in _readings(answer, labels, texts):
+        if len(read) == 1:
+            return read[0]
+    known = f"its number from 0 to {len(texts) - 1}, its letter or its text"
+    raise UserError(f"{where} names none of the {len(texts)} options: expected {known}, not {answer!r:.80}")
+
+
+def _readings(answer: Any, labels: list[str], texts: list[str]) -> Iterator[list[int]]:
+    if is_whole(answer):
+        yield [answer] if 0 <= answer < len(texts) else []
+        return
+    said = str(answer).strip()
+    yield [place for place, label in enumerate(labels) if label == said]
+    yield [place for place, text in enumerate(texts) if text.strip() == said]
+    yield [place for place, letter in enumerate(LETTERS[: len(texts)]) if letter == said.upper()]
+    yield [int(said)] if said.isdecimal() and int(said) < len(texts) else []

@@ -1,0 +1,164 @@
+"""Tables read by the library ``datasets``: Parquet files, folders of data files, data sets of the Hugging Face hub.
+
+It never runs code of a data set: the library does not do so any more, and nothing here asks it to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import UserError, packages, unknown
+
+Row = dict[str, Any]
+
+REACHED = 10.0
+"""Seconds in which the hub must have answered."""
+TEST = "test"
+KINDS = {
+    "parquet": "parquet",
+    "json": "json",
+    "jsonl": "json",
+    "csv": "csv",
+    "tsv": "csv",
+    "arrow": "arrow",
+}
+"""What a file's name ends in -> the library's name for its kind."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """``columns``: their names; ``classes``: of a column of labels, their names by number."""
+
+    columns: Sequence[str]
+    classes: dict[str, list[str]]
+    rows: list[Row]
+
+
+def load(path: str, name: str | None = None, split: str | None = None) -> Table:
+    """The rows of a file, a folder or a data set of the hub, of its configuration ``name`` and its ``split``: the only
+    one, or "test", where none is named. Raises UserError where there is none such, or it cannot be read.
+    """
+    with packages():
+        import datasets
+    _quiet()
+    with _readable(path):
+        if Path(path).is_file():
+            if not Path(path).stat().st_size:
+                raise UserError(f"{path}: the file is empty")
+            found = datasets.load_dataset(_kind(path), data_files={TEST: path}, streaming=True)
+            split = split or TEST
+        elif Path(path).is_dir():
+            # Not copied into the library's cache: it is here already.
+            found = _from_disk(path) or datasets.load_dataset(path, name, streaming=True)
+        elif path.startswith((".", "/", "~")) or path.count("/") > 1:
+            raise UserError(f"there is no file or folder {path}")
+        else:
+            _reach(path)
+            found = datasets.load_dataset(path, name)
+        data = found[_split(found, split, path)]
+    rows, features = list(_rows(path, data)), data.features or {}
+    classes = {column: list(kind.names) for column, kind in features.items() if hasattr(kind, "int2str")}
+    return Table(list(features or (rows[0] if rows else ())), classes, rows)
+
+
+def parquet(path: str) -> Iterator[Row]:
+    """The rows of a Parquet file, which may be a member of an archive (``zip://MEMBER::ARCHIVE``)."""
+    with packages():
+        import datasets
+    _quiet()
+    with _readable(path, lambda: " after row 0"):
+        data = datasets.load_dataset("parquet", data_files={TEST: path}, split=TEST, streaming=True)
+    yield from _rows(path, data)
+
+
+def _rows(where: str, data: Any) -> Iterator[Row]:
+    number = 0
+    with _readable(where, lambda: f" after row {number}"):
+        for row in data:
+            number += 1
+            yield row
+
+
+def _quiet() -> None:
+    """What goes wrong is told once, by our own message."""
+    import datasets
+
+    datasets.logging.set_verbosity(logging.CRITICAL)
+    datasets.disable_progress_bars()
+
+
+def _kind(path: str) -> str:
+    kind = KINDS.get(path.removesuffix(".gz").rpartition(".")[2].lower())
+    if kind is None:
+        raise UserError(f"{path}: what is in it is not known by its name: {', '.join(f'.{end}' for end in KINDS)}")
+    return kind
+
+
+def _from_disk(path: str) -> Any:
+    """What the library itself has saved in a folder; None if it is another kind of folder."""
+    import datasets
+
+    if (Path(path) / "dataset_dict.json").is_file():
+        return datasets.load_from_disk(path)
+    if (Path(path) / "state.json").is_file():
+        return {TEST: datasets.load_from_disk(path)}
+    return None
+
+
+def _split(found: Any, split: str | None, path: str) -> str:
+    if split is not None:
+        if split not in found:
+            raise UserError(f"{path}: {unknown('split', split, found)}")
+        return split
+    if len(found) == 1 or TEST in found:
+        return TEST if TEST in found else str(next(iter(found)))
+    raise UserError(f"{path} has several splits, {', '.join(found)}: name one with --split")
+
+
+def _reach(path: str) -> None:
+    try:
+        reach(path)
+    except ConnectionError as error:
+        raise UserError(
+            f"cannot get the data set {path} from the Hugging Face hub ({error}). Name a folder that has it, or set "
+            "HF_HUB_OFFLINE=1 if it has been loaded on this machine before"
+        ) from error
+
+
+def reach(repository: str) -> None:
+    """ConnectionError where the hub does not have the data set, or does not answer: a download would ask again and
+    again for half a minute. Where the hub is not to be asked (``HF_HUB_OFFLINE``), what is in the cache will do.
+    """
+    import huggingface_hub as hub
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    try:
+        hub.HfApi().dataset_info(repository, timeout=REACHED)
+    except OfflineModeIsEnabled:
+        return
+    except Exception as error:
+        # That it cannot be reached is said by exceptions of the package that the hub's client happens to use.
+        raise ConnectionError(_line(error)) from error
+
+
+@contextmanager
+def _readable(where: str, place: Any = lambda: "") -> Iterator[None]:
+    """Turns what the library says about data that it cannot read into a UserError."""
+    from datasets.exceptions import DatasetsError
+
+    try:
+        yield
+    except UserError:
+        raise
+    except (DatasetsError, OSError, ValueError, TypeError, RuntimeError, NotImplementedError) as error:
+        raise UserError(f"{where}: cannot be read{place()}: {_line(error.__cause__ or error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text:.300}" if text else type(error).__name__

@@ -1,0 +1,117 @@
+"""What is wrong with the rows of a data file, told before a model is asked, by ``ianvs check`` among others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from ianvs_specdec.benchmarks import code
+from ianvs_specdec.benchmarks.judge import JudgeSettings
+from ianvs_specdec.benchmarks.judge_prompts import REFERENCE_GROUPS, TURNS
+from ianvs_specdec.benchmarks.letters import LETTERS, options_of
+from ianvs_specdec.benchmarks.numbers import extract_number
+from ianvs_specdec.benchmarks.rows import parsed
+from ianvs_specdec.benchmarks.scorers import references_of
+from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.types import Query
+
+DataRow = tuple[str, Any, Any]
+"""Where a row stands, its question and its answer."""
+
+_LETTER = re.compile(rf"([{LETTERS}])(?:[^A-Za-z0-9].*)?", re.DOTALL)
+_TEXT = "a text, a number, or an object with the list 'references'"
+
+
+class RowsChecked:
+    """A module of a job that can be asked whether it could work with the rows."""
+
+    @classmethod
+    def check_rows(cls, hyperparameters: dict[str, Any], rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
+        """Place and reason of every row that could not be asked or scored with these hyperparameters."""
+        judged = JudgeSettings.parse(hyperparameters) is not None
+        return faults(rows, lambda part, place: f"the {part}", judged)
+
+
+def faults(rows: Iterable[DataRow], where: Callable[[str, str], str], judged: bool) -> Iterator[tuple[str, str]]:
+    """Place and reason of every row that cannot be asked or scored. ``where`` words a part of the row (``question`` or
+    ``answer``) at a place for the beginning of the reason; ``judged``: whether a judge is set.
+    """
+    first: dict[str, str] = {}
+    for index, (place, question, answer) in enumerate(rows):
+        try:
+            query = parsed(question, answer, str(index), where("question", place))
+            _check_texts(query, where("question", place))
+            _check_answer(query, answer, judged, where("answer", place))
+        except UserError as error:
+            yield place, str(error)
+            continue
+        if query.id in first:
+            yield place, f"{where('question', place)}: the id {query.id!r} stands twice, first in {first[query.id]}"
+        first.setdefault(query.id, place)
+
+
+def _check_texts(query: Query, where: str) -> None:
+    """Raise UserError for a turn that asks nothing, and for half a character, which no tokenizer and no file takes."""
+    for number, turn in enumerate(query.turns, start=1):
+        if not any(character.isprintable() and not character.isspace() for character in turn):
+            raise UserError(f"{where}: turn {number} of 'turns' is blank")
+    for text in (*query.turns, query.id, query.group, query.system, *query.prediction):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(text[error.start]):04x}"
+            raise UserError(f"{where}: half of a character, {half}, stands at character {error.start + 1}") from None
+
+
+def _check_answer(query: Query, answer: Any, judged: bool, where: str) -> None:
+    """Raise UserError where the row's scorer could make nothing of the answer, or could never find it given."""
+    if query.scorer == "choice":
+        _check_letter(query, answer, where)
+    elif query.scorer == "number":
+        if isinstance(answer, bool) or not isinstance(answer, (str, int, float)) or extract_number(str(answer)) is None:
+            raise UserError(f"{where}: scorer number can make nothing of {answer!r:.80}: it needs a number")
+    elif query.scorer == "text" or (query.scorer == "judge" and judged):
+        _check_references(query, answer, where)
+        if query.scorer == "judge":
+            _check_judged(query, answer, where)
+    elif query.scorer == "code" and not (
+        isinstance(answer, Mapping) and all(isinstance(answer.get(name), str) for name in code.FIELDS)
+    ):
+        raise UserError(f"{where}: scorer code needs an object with the texts {', '.join(code.FIELDS)}")
+
+
+def _check_letter(query: Query, answer: Any, where: str) -> None:
+    found = _LETTER.fullmatch(str(answer).strip()) if isinstance(answer, str) else None
+    letters = options_of(query.turns[-1]) or LETTERS
+    span = f"{letters[0]} to {letters[-1]}"
+    if found is None:
+        near = str(answer).strip().upper()[:1]
+        hint = f" Did you mean {near!r}?" if near and near in letters and isinstance(answer, str) else ""
+        raise UserError(f"{where}: scorer choice needs the letter of an option, {span}, not {answer!r:.80}.{hint}")
+    if found.group(1) not in letters:
+        raise UserError(f"{where}: it is {found.group(1)!r}, but the question's options are {span}")
+
+
+def _check_references(query: Query, answer: Any, where: str) -> None:
+    if answer is None or isinstance(answer, (str, int, float)):
+        return
+    if not isinstance(answer, Mapping):
+        raise UserError(f"{where}: scorer {query.scorer} needs {_TEXT}, not {answer!r:.80}")
+    references = answer.get("references")
+    if references is None and answer:
+        raise UserError(f"{where}: {unknown('field', next(iter(answer)), ['references'])}")
+    if not isinstance(references or [], list) or not all(isinstance(text, str) for text in references or ()):
+        raise UserError(f"{where}: 'references' must be a list of texts, one for each turn, not {references!r:.80}")
+
+
+def _check_judged(query: Query, answer: Any, where: str) -> None:
+    if len(query.turns) > TURNS:
+        raise UserError(f"{where}: scorer judge has prompts for {TURNS} turns, the question has {len(query.turns)}")
+    given = sum(bool(text) for text in references_of(answer)[: len(query.turns)])
+    if query.group in REFERENCE_GROUPS and given < len(query.turns):
+        groups = ", ".join(REFERENCE_GROUPS)
+        raise UserError(
+            f"{where}: answers to {query.group} are judged against a reference for each turn (as all of {groups}), "
+            "and there is none: convert the data with its reference answers, or set the scorer to none"
+        )

@@ -1,0 +1,149 @@
+"""What a plugin says about the data rows, told with file and line before anything runs."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tests.host.host_job import Job
+from tests.support.paths import EXAMPLE
+
+CHOICE = "q?\nA. one\nB. two\nC. three\nD. four"
+
+
+def choice(name: str, answer: object = "A", **fields: object) -> dict[str, object]:
+    return {"question": {"turns": [CHOICE], "id": name, "scorer": "choice", **fields}, "answer": answer}
+
+
+@pytest.fixture
+def plugin(job: Job) -> Job:
+    """A job whose rows go through the plugin's own dataset processor."""
+    job.modules.insert(
+        0,
+        {
+            "type": "dataset_processor",
+            "name": "DatasetProcessor",
+            "url": str(EXAMPLE / "testalgorithms/query-routing/data_processor.py"),
+        },
+    )
+    return job
+
+
+def check(job: Job, capfd: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    from core.cmd.benchmarking import main
+
+    code = main(["check", "-f", job.save()])
+    return code, capfd.readouterr().err.splitlines()
+
+
+FAULTS = [
+    (choice("x", scorer="choise"), "the question: unknown scorer 'choise'. Did you mean 'choice'?"),
+    (choice("x", scorer=["choice"]), "the question: unknown scorer ['choice']"),
+    (choice("x", turns="a"), "the question: 'turns' must be a list of at least one string, not 'a'"),
+    (choice("x", turns=[]), "the question: 'turns' must be a list"),
+    (choice("x", turns=["a", None]), "the question: 'turns' must be a list"),
+    (choice("x", turns=[" \u200b\t"]), "the question: turn 1 of 'turns' is blank"),
+    (choice("x", turns=["a", "\n"]), "the question: turn 2 of 'turns' is blank"),
+    ({"question": "  ", "answer": "A"}, "'question' is empty"),
+    ({"question": "\u200b", "answer": "A"}, "the question: turn 1 of 'turns' is blank"),
+    (choice("x", turns=["a\ud800"]), "half of a character, \\ud800, stands at character 2"),
+    (choice("x", turn=["a"]), "unknown field 'turn'. Did you mean 'turns'?"),
+    (choice("x", answer="E"), "the answer: it is 'E', but the question's options are A to D"),
+    ({"question": CHOICE, "answer": "E"}, "the answer: it is 'E', but the question's options are A to D"),
+    (choice("x", answer="b"), "needs the letter of an option, A to D, not 'b'. Did you mean 'B'?"),
+    (choice("x", answer=2), "needs the letter of an option, A to D, not 2"),
+    (choice("x", answer=None), "needs the letter of an option"),
+    (choice("x", answer="Athens"), "needs the letter of an option, A to D, not 'Athens'. Did you mean 'A'?"),
+    (choice("x", answer="many", scorer="number"), "the answer: scorer number can make nothing of 'many'"),
+    (choice("x", answer=["a"], scorer="text"), "the answer: scorer text needs a text"),
+    (choice("x", answer={"refrences": ["a"]}, scorer="text"), "unknown field 'refrences'. Did you mean 'references'?"),
+    (choice("x", answer={"references": "a"}, scorer="text"), "'references' must be a list of texts"),
+    (choice("x", answer="a", scorer="code"), "scorer code needs an object with the texts prompt, entry_point, test"),
+    (choice("good"), "the id 'good' stands twice, first in data.jsonl:1"),
+    (choice("x", id=None), "'id' must be a text or a whole number, not None"),
+    (choice("x", id=["x"]), "'id' must be a text or a whole number"),
+    (choice("x", group={}), "'group' must be a text or a whole number"),
+    (choice("x", system=3), "'system' must be a text, not 3"),
+    (choice("x", temperature="hot"), "'temperature' must be a number from 0, not 'hot'"),
+    (choice("x", temperature=float("nan")), "'temperature' must be a number from 0, not nan"),
+    (choice("x", prediction=["a", "b"]), "2 texts in 'prediction' for 1 turns"),
+    ('{"question": "q", "answer": "A", "answer": "B"}', "the key 'answer' stands twice"),
+    ('{"question": "q", "answer": %s}' % ("9" * 5000), "not usable JSON: Exceeds the limit"),
+    ('{"question": "q", "answer": ' + "[" * 70 + "1" + "]" * 70 + "}", "nested more than 64 levels deep"),
+    ('{"question": "q", "answer": ' + "[" * 99_999 + "1" + "]" * 99_999 + "}", "not usable JSON: nested"),
+    ('["q", "A"]', "a row must be a JSON object"),
+]
+
+
+@pytest.mark.parametrize(("row", "told"), FAULTS, ids=[str(number) for number in range(len(FAULTS))])
+def test_check_finds_what_the_run_would(plugin: Job, capfd: pytest.CaptureFixture[str], row: object, told: str) -> None:
+    plugin.rows([choice("good"), choice("other", "B"), row])
+    code, lines = check(plugin, capfd)
+    assert code == 2
+    assert len(lines) == 1
+    assert lines[0].startswith("ianvs: data.jsonl:3: ")
+    assert told in lines[0]
+    assert len(lines[0]) < 400
+
+
+def test_rows_that_are_in_order(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    plugin.rows([
+        choice("a", "D"), choice("b", "B) two"), choice("c", "E", turns=["no options"]), {"question": "q", "answer": 7},
+        choice("d", "1,000", scorer="number"), choice("e", {"references": ["r"]}, scorer="text"),
+        choice("f", {"anything": [1]}, scorer="none"), choice("g", None, scorer="judge"),
+        {"question": "q", "answer": ""},
+        choice("h", "B", turns=["1?\nA. a\nB. b\nC. c\nAnswer: C\n\n2?\nA. a\nB. b\nAnswer:"]),
+    ])  # fmt: skip
+    assert check(plugin, capfd)[0] == 0
+
+
+def test_the_answer_is_compared_with_the_last_list_of_options(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    plugin.rows([choice("h", "C", turns=["1?\nA. a\nB. b\nC. c\nAnswer: C\n\n2?\nA. a\nB. b\nAnswer:"])])
+    assert "options are A to B" in check(plugin, capfd)[1][0]
+
+
+def test_many_faults_are_told_in_few_lines(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    plugin.rows([choice("same")] * 40)
+    code, lines = check(plugin, capfd)
+    assert code == 2
+    assert len(lines) == 11
+    assert lines[-1] == "ianvs: data.jsonl: 29 further rows cannot be used for reasons like these"
+    plugin.rows([choice("same")] * 2000)
+    assert "990 further rows at least" in check(plugin, capfd)[1][-1]
+
+
+def test_the_run_says_the_same(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    plugin.rows([choice("a"), choice("b", "E")])
+    assert plugin.run() == 2
+    assert "data.jsonl:2: the answer: it is 'E'" in capfd.readouterr().err
+    assert not (plugin.folder / "workspace").exists()
+
+
+def test_lines_are_those_of_the_file_where_rows_are_left_out(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    plugin.env["on_malformed_row"] = "skip"
+    plugin.rows(["no JSON", choice("a"), "", choice("a")])
+    assert "data.jsonl:4: the question: the id 'a' stands twice, first in data.jsonl:2" in check(plugin, capfd)[1][-1]
+
+
+def test_without_a_processor_the_models_are_asked(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    file = job.folder / "algo" / "edge_model.py"
+    text = file.read_text(encoding="utf-8")
+    body = "(cls, hyperparameters, rows):\n        return [(next(iter(rows))[0], 'no')]\n"
+    hook = f"    @classmethod\n    def check_rows{body}"
+    place = text.index("    def __init__")
+    file.write_text(text[:place] + hook + "\n" + text[place:], encoding="utf-8")
+    assert check(job, capfd) == (2, ["ianvs: data.jsonl:1: no"])
+
+
+def test_what_is_no_data_file(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    (plugin.folder / "data.jsonl").write_bytes(b"")
+    assert "the dataset has no rows" in check(plugin, capfd)[1][0]
+    (plugin.folder / "data.jsonl").write_bytes(json.dumps(choice("a")).encode("utf-16"))
+    assert "data.jsonl:1: not UTF-8 text" in check(plugin, capfd)[1][0]
+    (plugin.folder / "data.jsonl").write_bytes(b'{"question": "' + b"q" * (17 << 20))
+    assert "data.jsonl:1: the line is longer than 16 MiB" in check(plugin, capfd)[1][0]
+    (plugin.folder / "data.jsonl").unlink()
+    os.mkfifo(plugin.folder / "data.jsonl")
+    assert "data.jsonl is no file" in check(plugin, capfd)[1][0]
