@@ -122,6 +122,7 @@ _TRACE: Mapping[str, Check] = {
     "rejected": lambda value: isinstance(value, list) and all(map(_list_of(_are_whole), value)),
     "failures": are_attempts,
     "confidence": lambda value: value is None or _are_tuples(value, (_are_numbers,) * 3),
+    "target": lambda value: value is None or _is_text(value),
     "characters": lambda value: value is None or (isinstance(value, list) and _are_counts(value)),
     **dict.fromkeys(("bytes_up", "bytes_down", "memory"), _is_count_or_none),
     **dict.fromkeys(("issued", "busy"), _is_number_or_none),

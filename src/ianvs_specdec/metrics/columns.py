@@ -195,6 +195,8 @@ DISTRIBUTIONS: dict[str, Callable[[Table], Column]] = {
 def chance_level(table: Table) -> float:
     """Accuracy of guessing among the options, in percent; NaN unless all queries that are scored have options."""
     chance = table.query("chance")
+    if np.isnan(chance).all():  # nor need there be scores: a judge may have failed
+        return NAN
     return NAN if np.isnan(chance[~np.isnan(table.query("score"))]).any() else mean(chance)
 
 

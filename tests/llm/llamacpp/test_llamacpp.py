@@ -279,7 +279,7 @@ def test_all_options_can_be_given_in_yaml() -> None:
     llm = settings.llm("llamacpp")
     assert isinstance(llm, LlamaCppLLM)
     assert {name: getattr(llm, name) for name in options} == options
-    assert backend("llamacpp").option_names() == (*options, "acceptance")
+    assert backend("llamacpp").option_names() == (*options, "acceptance", "truncate_prompts")
 
 
 def test_what_answers_depend_on_is_in_the_identity(tmp_path: Path) -> None:

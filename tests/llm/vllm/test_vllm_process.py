@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ianvs_specdec.llm.vllm.answer import steps_of
+from ianvs_specdec.llm.vllm.backend import steps_of
 
 from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError
 from ianvs_specdec.identity import FileDigests

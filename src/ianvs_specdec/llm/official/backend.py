@@ -12,12 +12,12 @@ from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.answering import PendingAnswer, chat_of
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
-from ianvs_specdec.llm.local import DTYPES, WARM_UP
+from ianvs_specdec.llm.local import DTYPES, WARM_UP, instructions
 from ianvs_specdec.llm.official.layout import check_head, check_model, old_head, old_model
 from ianvs_specdec.llm.process import WorkerProcess, environment, missing, probe, python_of
 from ianvs_specdec.llm.prompts import Chat, check_truncation, model_folder
 from ianvs_specdec.llm.specdec import of_method
-from ianvs_specdec.llm.told import MOST_DRAFTED, listed, whole
+from ianvs_specdec.llm.told import MOST_DRAFTED, MOST_TOKENS, listed, whole
 from ianvs_specdec.types import Completion, Hints, Message, Sampling, Step
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -212,8 +212,9 @@ class PublishedLLM(LLM):
 
     def hardware(self) -> Mapping[str, Any]:
         # In the words of our engine: times are compared where these are the same. The versions are in ``identity``.
-        threads = self._worker.ready["threads"] if self._worker is not None else self.threads
-        return {**super().hardware(), "device": "cpu", "threads": threads}
+        ready = self._worker.ready if self._worker is not None else {"threads": self.threads}
+        told = {name: ready[name] for name in ("threads", "instructions") if ready.get(name) is not None}
+        return {**super().hardware(), "device": "cpu", **instructions(), **told}
 
     def close(self) -> None:
         with self._loading:
@@ -301,7 +302,7 @@ def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[
     drafts that cannot be.
     """
     steps, left = [], sum(kept) - whole(drafts["prefills"], "prefills", sum(received))
-    for told in listed(drafts["steps"], "steps", sum(received) + 1):
+    for told in listed(drafts["steps"], "steps", MOST_TOKENS):
         drafted, accepted, verified = (whole(count, "a step's count", MOST_DRAFTED) for count in told)
         emitted = min(accepted + 1, left)
         if emitted > 0:

@@ -190,7 +190,8 @@ def generate(
 def plain_model(engine: dict[str, Any], dtype: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(engine["model"], torch_dtype=dtype).eval()
+    auto = AutoModelForCausalLM
+    model = auto.from_pretrained(engine["model"], torch_dtype=dtype, trust_remote_code=False).eval()
     check_weights(engine["model"], model)
     check_finite(model)
     return model
@@ -293,6 +294,13 @@ class Worker:
             self.write(id=id, error=f"the package ended by itself after {limit - left} of at most {limit} tokens")
 
 
+def computed_with() -> dict[str, Any]:
+    """The threads and the instruction set of this environment's torch."""
+    import torch
+
+    return {"threads": torch.get_num_threads(), "instructions": torch.backends.cpu.get_cpu_capability()}
+
+
 def main() -> None:
     # The modules beside this file have common names, which the packages' own imports must not find.
     own = os.path.dirname(os.path.abspath(__file__))
@@ -316,7 +324,7 @@ def main() -> None:
         print(json.dumps({"failed": one_line(error)}), file=answers, flush=True)
         sys.exit(1)
     worker = Worker(decode, answers, prefills)
-    worker.write(ready={"versions": probe(package), "memory": held, "threads": torch.get_num_threads()})
+    worker.write(ready={"versions": probe(package), "memory": held, **computed_with()})
     threading.Thread(target=worker.listen, args=(sys.stdin,), daemon=True).start()
     worker.run()
     answers.flush()
