@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ianvs_specdec.llm.vllm.backend import steps_of
 
 from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.vllm import process as vllm_process
-from ianvs_specdec.llm.vllm.backend import VllmLLM
+from ianvs_specdec.llm.vllm.backend import VllmLLM, steps_of
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Sampling, Step
