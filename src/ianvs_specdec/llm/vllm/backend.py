@@ -16,7 +16,7 @@ from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.local import DTYPES, WARM_UP
 from ianvs_specdec.llm.process import WorkerProcess, python_of
 from ianvs_specdec.llm.prompts import Chat, check_truncation, model_folder
-from ianvs_specdec.llm.told import MOST_DRAFTED, listed, whole
+from ianvs_specdec.llm.told import MOST_DRAFTED, MOST_TOKENS, listed, whole
 from ianvs_specdec.llm.top_logprobs import TOP
 from ianvs_specdec.llm.vllm.options import (
     MAPPINGS,
@@ -244,7 +244,7 @@ def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[
         [],
         [
             (whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted))
-            for drafted, accepted in listed(drafts, "drafts", sum(received))
+            for drafted, accepted in listed(drafts, "drafts", MOST_TOKENS)
         ],
     )
     for index in range(1, len(received)):
