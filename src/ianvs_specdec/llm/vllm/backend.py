@@ -240,13 +240,11 @@ def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[
     that came after it are left out. Empty where chunks and pairs do not belong together. Raises ValueError or TypeError
     for pairs that cannot be.
     """
-    steps, waiting = (
-        [],
-        [
-            (whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted))
-            for drafted, accepted in listed(drafts, "drafts", MOST_TOKENS)
-        ],
-    )
+    steps: list[Step] = []
+    waiting = [
+        (whole(drafted, "a draft", MOST_DRAFTED), whole(accepted, "what a draft gave", drafted))
+        for drafted, accepted in listed(drafts, "drafts", MOST_TOKENS)
+    ]
     for index in range(1, len(received)):
         accepted = received[index] - 1
         last = index == len(received) - 1
