@@ -32,6 +32,11 @@ def are_attempts(value: Any) -> TypeGuard[list[tuple[float, str]]]:
     return _are_tuples(value, (_are_numbers, _are_texts))
 
 
+def is_time(value: Any) -> TypeGuard[float]:
+    """Whether this is a number of seconds that something can have taken."""
+    return _are_numbers((value,)) and 0 <= value < LARGEST
+
+
 def _check(record: Mapping[str, Any], checks: Mapping[str, Check], required: Iterable[str]) -> None:
     for name in required:
         if name not in record:

@@ -120,6 +120,8 @@ class StreamedAnswer:
             if chunk.get("error"):
                 raise of_event(chunk["error"])
             usage, choices = chunk.get("usage"), chunk.get("choices") or ()
+            if usage and not isinstance(usage, dict):
+                raise TypeError("the token usage is not an object")
             self._usage = usage or self._usage
             self._metrics = (chunk.get("metrics") or {}).get("speculative_decoding") or self._metrics
             self._specdec = chunk.get("specdec") or self._specdec
