@@ -192,6 +192,59 @@ def test_an_answer_of_an_older_version_is_read(tmp_path: Path) -> None:
     assert entry.completion.truncated == 0
 
 
+def routed(folder: Path) -> bytes:
+    Journal(folder / FILE_NAME, "run-1").put_overhead(KEYS[1], 0.00125)
+    line = (folder / FILE_NAME).read_bytes()
+    (folder / FILE_NAME).unlink()
+    return line
+
+
+@pytest.mark.parametrize("seconds", ["0..1", "1.2.3", ".", "1e5e5", "1e999", "-1.0", "NaN", '"x"', "null", "9" * 5000])
+def test_a_router_s_time_that_is_no_time_counts_as_damaged(tmp_path: Path, seconds: str) -> None:
+    line = routed(tmp_path).replace(b"0.00125", seconds.encode())
+    (tmp_path / FILE_NAME).write_bytes(line + b"".join(written(tmp_path)))
+    journal = use(tmp_path)
+    assert journal.overhead(KEYS[1]) is None
+    assert journal.get(KEYS[0]) is not None
+    assert journal.corrupt == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line.replace(b"\n", b"\r\n"),
+        lambda line: line.replace(b"}\n", b',"newer":{"x":[1]}}\n'),
+        lambda line: line.replace(b"0.00125", b"1.25e-3"),
+        lambda line: json.dumps(json.loads(line), sort_keys=True).encode() + b"\n",
+    ],
+    ids=["CRLF", "newer", "exponent", "sorted"],
+)
+def test_a_router_s_time_that_another_version_or_an_editor_wrote_is_read(tmp_path: Path, change: Any) -> None:
+    line = change(routed(tmp_path))
+    (tmp_path / FILE_NAME).write_bytes(line)
+    journal = Journal(tmp_path / FILE_NAME, "run-2")
+    assert journal.overhead(KEYS[1]) == 0.00125
+    assert journal.corrupt == 0
+
+
+def test_bytes_that_are_no_text_cost_their_line(tmp_path: Path) -> None:
+    line, lines = routed(tmp_path), written(tmp_path, 2)
+    damaged = [text.replace(b'"run":"run-1"', b'"run":"run\xff1"') for text in (line, lines[-1])]
+    (tmp_path / FILE_NAME).write_bytes(b"".join([*lines[:-1], *damaged]))
+    journal = use(tmp_path)
+    assert journal.get(KEYS[0]) is not None
+    assert journal.get(KEYS[1]) is None
+    assert journal.corrupt == 2
+
+
+@pytest.mark.parametrize("options", ["x", [1], 7, True, {"acceptance": [1]}])
+def test_options_of_a_configuration_that_are_none_end_no_report(tmp_path: Path, options: Any) -> None:
+    Journal(tmp_path / FILE_NAME, "run-1").put(
+        configuration(options=options), messages(0), whole_answer(), side="edge", hardware=HARDWARE
+    )
+    assert KeptAnswers(tmp_path).alike(configuration(options=options).key(messages(0)))
+
+
 def test_zeros_that_a_power_cut_leaves_cost_one_line(tmp_path: Path) -> None:
     lines = written(tmp_path, 2)
     (tmp_path / FILE_NAME).write_bytes(b"".join(lines) + b"\0" * 5000)

@@ -134,6 +134,16 @@ def test_a_replay_keeps_the_load_under_which_the_answers_were_made(
     assert [told["answers"] for told in loads(job)] == [10, 6]
 
 
+@pytest.mark.parametrize("text", ["[]", "7", "null", '{"load": 1}', "[" * 100_000, ""])
+def test_what_an_earlier_run_has_left_ends_no_run(job: Job, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    job.plugin("algo/edge_model.py", REPLAYING)
+    monkeypatch.setenv("REPLAYED", "4")
+    assert job.run() == 0
+    (job.case_folder() / "environment.json").write_text(text, encoding="utf-8")
+    assert job.run() == 0
+    assert isinstance(loads(job), list)
+
+
 def test_modules_tell_of_themselves(job: Job) -> None:
     job.plugin("algo/edge_model.py", DETAILED)
     job.plugin("algo/routers.py", (job.folder / "algo/routers.py").read_text().replace(

@@ -233,8 +233,9 @@ class CaseStory:
         """
         earlier: Any = None
         if self.replayed:
-            with suppress(OSError, ValueError), open(path, encoding="utf-8") as stream:
-                earlier = json.load(stream).get("load")
+            with suppress(OSError, ValueError, RecursionError), open(path, encoding="utf-8") as stream:
+                told = json.load(stream)
+                earlier = told.get("load") if isinstance(told, dict) else None
         found = list(earlier) if isinstance(earlier, list) else []
         if made := self.rows - self.replayed:
             found.append({"run": self._story.run_id, "answers": made, **self._load})

@@ -24,22 +24,22 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ianvs_specdec.answers.configuration import Configuration, prompt_id
-from ianvs_specdec.answers.shapes import are_attempts, check_answer
+from ianvs_specdec.answers.shapes import are_attempts, check_answer, is_time
 from ianvs_specdec.errors import AnswerError
 from ianvs_specdec.types import Completion, Message
 
 FILE_NAME = "journal.jsonl"
 
 _ANSWER = re.compile(
-    rb'\{"key":"([0-9a-f]{64})","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})","run":"([^"\\]*)",'
+    rb'\{"key":"([0-9a-f]{64})","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})","run":"([ !#-\[\]-~]*)",'
     rb'"side":"[^"\\]*","hardware":"([0-9a-f]{16})",'
 )
 _FAILURE = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
-_ROUTED = re.compile(rb'\{"routed":"([0-9a-f]{64})","run":"([^"\\]*)","seconds":(-?[0-9.]+(?:e-?[0-9]+)?)\}\n')
+_ROUTED = re.compile(rb'\{"routed":"([0-9a-f]{64})","run":"([ !#-\[\]-~]*)","seconds":([0-9]{1,9}\.[0-9]{1,20})\}\s*')
 _RECORD = re.compile(rb'\{"(config|hardware)_id":"([0-9a-f]{16})",')
 RECORDS = ("config", "hardware")
-_ID = "[0-9a-f]{16}"
-_HEAD = ("[0-9a-f]{64}", _ID, _ID, ".*", _ID)
+_ID, _KEY = "[0-9a-f]{16}", "[0-9a-f]{64}"
+_HEAD = (_KEY, _ID, _ID, ".*", _ID)
 """What the parts of a ``Head`` look like."""
 
 
@@ -127,7 +127,13 @@ def _object_in(line: bytes) -> dict[str, Any] | None:
 def routed_of(line: bytes) -> tuple[str, str, float] | None:
     """Key, run and seconds of a whole line with a router's time; None of any other line."""
     match = _ROUTED.fullmatch(line)
-    return (match[1].decode(), match[2].decode(), float(match[3])) if match else None
+    if match:
+        return match[1].decode(), match[2].decode(), float(match[3])
+    record = _object_in(line) if b'"routed"' in line else None
+    key, run, seconds = (record.get(name) for name in ("routed", "run", "seconds")) if record else (None,) * 3
+    if not isinstance(key, str) or not re.fullmatch(_KEY, key) or not isinstance(run, str) or not is_time(seconds):
+        return None
+    return key, run, float(seconds)
 
 
 def answer_line(

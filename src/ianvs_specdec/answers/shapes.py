@@ -23,16 +23,27 @@ def check_answer(answer: Any) -> None:
     """
     if not isinstance(answer, Mapping):
         raise ValueError("an answer is an object")
-    _check(answer, _ANSWER, required=_ANSWER.keys() - {"truncated", "cached_tokens"})
-    _check(answer["trace"], _TRACE, required=())
+    check_fields(answer, _ANSWER, required=_ANSWER.keys() - {"truncated", "cached_tokens"})
+    check_trace(answer["trace"])
+
+
+def check_trace(trace: Mapping[str, Any], required: Iterable[str] = ()) -> None:
+    """The same for the trace of an answer."""
+    check_fields(trace, _TRACE, required)
 
 
 def are_attempts(value: Any) -> TypeGuard[list[tuple[float, str]]]:
     """Whether this is a list of pairs of seconds and a text."""
-    return _are_tuples(value, (_are_numbers, _are_texts))
+    return _are_tuples(value, (_are_numbers, are_texts))
 
 
-def _check(record: Mapping[str, Any], checks: Mapping[str, Check], required: Iterable[str]) -> None:
+def is_time(value: Any) -> TypeGuard[float]:
+    """Whether this is a number of seconds that something can have taken."""
+    return _are_numbers((value,)) and 0 <= value < LARGEST
+
+
+def check_fields(record: Mapping[str, Any], checks: Mapping[str, Check], required: Iterable[str]) -> None:
+    """Raise ValueError that names the first field that is missing or fails its check."""
     for name in required:
         if name not in record:
             raise ValueError(f"{name} is missing")
@@ -44,7 +55,7 @@ def _check(record: Mapping[str, Any], checks: Mapping[str, Check], required: Ite
 # Lists are as long as answers, so that each is looked through by functions of C.
 
 
-def _are_whole(values: Collection[Any]) -> bool:
+def are_whole(values: Collection[Any]) -> bool:
     return set(map(type, values)) <= {int} and min(values, default=0) > -LARGEST and max(values, default=0) < LARGEST
 
 
@@ -59,7 +70,7 @@ def _are_numbers(values: Collection[Any]) -> bool:
         return False
 
 
-def _are_texts(values: Collection[Any]) -> bool:
+def are_texts(values: Collection[Any]) -> bool:
     return set(map(type, values)) <= {str}
 
 
@@ -78,23 +89,23 @@ def _are_steps(rows: Any) -> bool:
     return set(map(len, rows)) <= _STEP_LENGTHS and _are_counts(list(itertools.chain.from_iterable(rows)))
 
 
-def _is_text(value: Any) -> bool:
+def is_text(value: Any) -> bool:
     return type(value) is str
 
 
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < LARGEST
 
 
-def _is_count_or_none(value: Any) -> bool:
-    return value is None or _is_count(value)
+def is_count_or_none(value: Any) -> bool:
+    return value is None or is_count(value)
 
 
-def _is_number_or_none(value: Any) -> bool:
+def is_number_or_none(value: Any) -> bool:
     return value is None or _are_numbers((value,))
 
 
-def _list_of(check: Column) -> Check:
+def list_of(check: Column) -> Check:
     return lambda value: isinstance(value, list) and check(value)
 
 
@@ -106,24 +117,24 @@ _STEP_LENGTHS = set(range(sum(field.default is MISSING for field in fields(Step)
 """How many numbers a step may have."""
 
 _ANSWER: Mapping[str, Check] = {
-    "text": _is_text,
-    "token_ids": _list_of(_are_whole),
-    "prompt_tokens": _is_count,
-    "completion_tokens": _is_count,
-    "finish_reason": _is_text,
-    "truncated": _is_count_or_none,
-    "cached_tokens": _is_count,
+    "text": is_text,
+    "token_ids": list_of(are_whole),
+    "prompt_tokens": is_count,
+    "completion_tokens": is_count,
+    "finish_reason": is_text,
+    "truncated": is_count_or_none,
+    "cached_tokens": is_count,
     "trace": lambda value: isinstance(value, Mapping),
 }
 _TRACE: Mapping[str, Check] = {
     "chunks": _tuples_of(_are_numbers, _are_counts),
     "steps": _are_steps,
-    "near_ties": _tuples_of(_are_whole, _are_numbers),
-    "rejected": lambda value: isinstance(value, list) and all(map(_list_of(_are_whole), value)),
+    "near_ties": _tuples_of(are_whole, _are_numbers),
+    "rejected": lambda value: isinstance(value, list) and all(map(list_of(are_whole), value)),
     "failures": are_attempts,
     "confidence": lambda value: value is None or _are_tuples(value, (_are_numbers,) * 3),
-    "target": lambda value: value is None or _is_text(value),
+    "target": lambda value: value is None or is_text(value),
     "characters": lambda value: value is None or (isinstance(value, list) and _are_counts(value)),
-    **dict.fromkeys(("bytes_up", "bytes_down", "memory"), _is_count_or_none),
-    **dict.fromkeys(("issued", "busy"), _is_number_or_none),
+    **dict.fromkeys(("bytes_up", "bytes_down", "memory"), is_count_or_none),
+    **dict.fromkeys(("issued", "busy"), is_number_or_none),
 }

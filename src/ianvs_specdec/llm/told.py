@@ -26,7 +26,11 @@ class ImplausibleNumber(ValueError):
 
 
 def whole(value: Any, what: str, most: int) -> int:
-    """A count from 0 to ``most``. Raises ImplausibleNumber: a text, a fraction and ``true`` are no counts."""
+    """A count from 0 to ``most``. Raises ImplausibleNumber: a text, a fraction and ``true`` are no counts. JSON has one
+    kind of number, and some servers write 5.0.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         _refuse(value, f"{what} must be a whole number from 0 to {most}")
     return value

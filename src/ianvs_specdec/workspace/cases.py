@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -18,6 +18,7 @@ from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.storage.cells import unescaped
 from ianvs_specdec.types import Query
 from ianvs_specdec.workspace import upstream
+from ianvs_specdec.workspace.forms import check_response
 from ianvs_specdec.workspace.kept import KeptAnswers
 
 ANSWERS, CONFIG, ENVIRONMENT, REPEATS = "answers.jsonl", "config.yaml", "environment.json", "repeats.csv"
@@ -65,8 +66,8 @@ class Case:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    index, row = _row(json.loads(line))
-                except (ValueError, TypeError, KeyError):
+                    index, row = _row(json.loads(line, parse_constant=_refused))
+                except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                     damaged.append(number)
                     continue
                 if row is None:
@@ -82,6 +83,10 @@ class Case:
         return found
 
 
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
 def _row(line: Mapping[str, Any]) -> tuple[int, Row | None]:
     """The number and the results of a line; no results where they are another plugin's."""
     result, edge, cloud = line["result"], line.get("edge"), line.get("cloud")
@@ -92,6 +97,11 @@ def _row(line: Mapping[str, Any]) -> tuple[int, Row | None]:
     # One object where the host wrote the same twice: half the memory.
     sides = [side if isinstance(side, dict) else None for side in (edge, cloud)]
     result = next((side for side in sides if side == result), result)
+    if all(side is not result for side in sides):
+        check_response(result)
+    for side in sides:
+        if side is not None:
+            check_response(side, required=("usage",))
     edge, cloud = (None if side is None else Response(side) for side in sides)
     return int(line["index"]), (bool(line.get("is_hard")), Response(result), edge, cloud)
 
@@ -169,7 +179,7 @@ def _question(line: str, index: int) -> tuple[Query, Any] | None:
     try:
         row = json.loads(line)
         return query_of(row["question"], row["answer"], index), row["answer"]
-    except (ValueError, TypeError, KeyError, UserError):
+    except (ValueError, TypeError, KeyError, RecursionError, UserError):
         return None
 
 
@@ -259,11 +269,22 @@ def _case(job: str, algorithm: str, identifier: str, folder: Path | None, rank: 
         case.config = _read_mapping(folder / CONFIG, yaml.safe_load, case.notes)
         return case
     case.config = _read_mapping(folder / CONFIG, yaml.safe_load, case.notes)
-    case.environment = _read_mapping(folder / ENVIRONMENT, json.loads, case.notes)
+    case.environment = _read_mapping(folder / ENVIRONMENT, _environment, case.notes)
     if (folder / REPEATS).is_file():
         header, rows = _read_csv(folder / REPEATS, case.notes)
         case.repeats = [header, *rows]
     return case
+
+
+def _environment(text: str) -> Any:
+    """Raises ValueError where anything that is read of it is not what it should be."""
+    value = json.loads(text)
+    # No page can hold a number without an end.
+    json.dumps(value, allow_nan=False)
+    given = value if isinstance(value, dict) else {}
+    if not isinstance(given.get("run") or {}, dict) or not isinstance(given.get("load") or [], list):
+        raise ValueError("no environment")
+    return value
 
 
 def _read_mapping(path: Path, parse: Any, notes: list[str]) -> dict[str, Any]:
@@ -272,7 +293,7 @@ def _read_mapping(path: Path, parse: Any, notes: list[str]) -> dict[str, Any]:
     except FileNotFoundError:
         notes.append(f"no {path.name}")
         return {}
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         notes.append(f"{path.name} is damaged")
         return {}
     return value if isinstance(value, dict) else {}

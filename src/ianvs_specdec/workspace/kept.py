@@ -132,7 +132,8 @@ def _drawn(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lossy(value: Mapping[str, Any]) -> bool:
     """Whether the model's own output is traded for speed. Back ends differ in where they say it."""
-    return "typical" in (value.get("acceptance"), (value.get("options") or {}).get("acceptance"))
+    options = value.get("options")
+    return "typical" in (value.get("acceptance"), options.get("acceptance") if isinstance(options, dict) else None)
 
 
 def _quantization(value: Mapping[str, Any]) -> str | None:

@@ -12,7 +12,7 @@ import pytest
 
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.llm import APIBasedLLM
-from ianvs_specdec.llm.api.failures import of_status
+from ianvs_specdec.llm.api.failures import LONGEST_BODY, message_of, of_status
 from ianvs_specdec.llm.api.secrets import Secrets
 from ianvs_specdec.types import Sampling
 from tests.support.api_server import ScriptedAPI, Serve, answer, error, refusal, serving
@@ -238,3 +238,15 @@ def test_a_password_of_the_url_is_a_secret_too(serve: Serve, monkeypatch: pytest
 def test_a_pause_is_a_number_of_seconds(value: str, wait: float | None) -> None:
     """A server that asks for an endless one would never be asked again."""
     assert of_status(429, {"retry-after": value}, b"").wait == wait
+
+
+@pytest.mark.parametrize("piece", ["<title", "<title>", "<title><TITLE ", "</title", "<", "<title>x</titl"])
+def test_no_page_takes_long_to_read(piece: str) -> None:
+    """Looking for a title's end after each of its beginnings takes minutes for a page of this length."""
+    page = (piece * LONGEST_BODY)[: 4 * LONGEST_BODY].encode()
+    assert message_of(page, "text/html")[0].startswith("an HTML page")
+
+
+def test_a_page_is_told_by_its_title() -> None:
+    page = b'<html><head><TITLE lang="en">Bad &amp;\n Gateway</Title></head>'
+    assert message_of(page, "text/html") == ("an HTML page 'Bad & Gateway'", "")

@@ -68,6 +68,13 @@ def test_usage_is_a_count_that_the_request_can_have_led_to(serve: Serve, number:
         check_refused(serve(lambda prompt, count, usage=usage: streamed(usage=usage)))  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("usage", ["true", "7", "-1.5", '"x"', "[1]", '[{"completion_tokens": 3}]'])
+def test_usage_that_is_no_object_is_a_failed_attempt(serve: Serve, usage: str) -> None:
+    with pytest.raises(AnswerError) as caught:
+        ask(serve(lambda prompt, count: streamed(usage=usage)))
+    assert [kind for _, kind in caught.value.failures] == ["broken stream"]
+
+
 @pytest.mark.parametrize("number", ABSURD)
 def test_what_the_engine_counted_is_what_an_answer_can_have(serve: Serve, number: str) -> None:
     for told in (

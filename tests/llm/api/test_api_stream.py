@@ -198,3 +198,49 @@ def test_a_histogram_of_equal_drafts_is_steps_and_of_unequal_ones_is_nothing() -
     metrics = acceptance([3, 3, 3], [3, 0, 0], 3, detailed=False)
     assert steps_of_acceptance(metrics, 7) == [Step(3, 0, 1, 4), Step(3, 0, 1, 4), Step(3, 3, 4, 4)]
     assert steps_of_acceptance(acceptance([3, 2, 3], [1, 2, 0], 3, detailed=False), 7) == []
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        (("A \ud83d", "\ude42 b"), "A 🙂 b"),
+        (("\ud83d", "\ude42"), "🙂"),
+        (("A \ud83d b",), "A \ufffd b"),
+        (("A \ude42", "b\ud83d"), "A \ufffdb\ufffd"),
+    ],
+)
+def test_halves_of_a_character_are_put_together_or_marked(pieces: tuple[str, ...], text: str) -> None:
+    def escaped(piece: str) -> bytes:
+        chunk = {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]}
+        return f"data: {json.dumps(chunk)}\n\n".encode()
+
+    answer = read(*map(escaped, pieces), *WHOLE[2:])
+    assert answer.text == text
+    assert answer.trace.tokens == 4
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_a_byte_order_mark_hides_nothing(size: int) -> None:
+    assert read(b"\xef\xbb\xbf", *WHOLE, size=size).text == "Grüße, Wörld 🙂"
+
+
+def test_the_text_of_a_second_answer_is_not_part_of_the_first() -> None:
+    second = event(choices=[{"index": 1, "delta": {"content": "other"}, "finish_reason": "stop"}])
+    assert read(WHOLE[0], second, *WHOLE[1:]).text == "Grüße, Wörld 🙂"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"metrics": {"seconds": 1.5}},
+        {"usage": {"prompt_tokens": 5}},
+        {"usage": {"prompt_tokens": 5, "completion_tokens": None, "total_tokens": 5}},
+        {"usage": {"prompt_tokens": 5.0, "completion_tokens": 0.0, "total_tokens": 5.0}},
+    ],
+)
+def test_what_other_servers_add_to_a_chunk_breaks_nothing(fields: dict[str, Any]) -> None:
+    first = event(choices=[{"index": 0, "delta": {"content": "Grüße, "}, "finish_reason": None}], **fields)
+    assert read(first, *WHOLE[1:]).text == "Grüße, Wörld 🙂"
+    counted = read(*WHOLE[:3], event(usage={"prompt_tokens": 5.0, "completion_tokens": 4.0}), DONE)
+    assert (counted.prompt_tokens, counted.completion_tokens) == (5, 4)
+    assert type(counted.completion_tokens) is int

@@ -106,9 +106,16 @@ def message_of(body: bytes, content_type: str) -> tuple[str, str]:
     except (ValueError, RecursionError):
         pass
     if "html" in content_type or text.lstrip()[:1] == "<":
-        title = re.search(r"<title[^>]*>(.*?)</title", text, re.IGNORECASE | re.DOTALL)
-        return f"an HTML page {shortened(html.unescape(title[1]))!r}" if title else "an HTML page", ""
+        title = _title(text)
+        return f"an HTML page {shortened(html.unescape(title))!r}" if title else "an HTML page", ""
     return text, ""
+
+
+def _title(page: str) -> str:
+    """The title of an HTML page, "" without one. Found in one pass, whatever the page holds."""
+    _, _, rest = re.sub("(?i)<(/?)title", r"<\1title", page).partition("<title")
+    title, end, _ = rest.partition(">")[2].partition("</title")
+    return title if end else ""
 
 
 def _message(content: Any) -> tuple[str, str]:

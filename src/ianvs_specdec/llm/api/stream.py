@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Mapping
@@ -79,11 +80,14 @@ class StreamedAnswer:
         self._data: list[bytes] = []
         self._strange = bytearray()
         self._size = 0
+        self._begun = False
         self._pieces: list[tuple[float, int, int | None]] = []
         self._characters = 0
         self._reasoning = 0
         self._truncated: int | None = None
         self._text: list[str] = []
+        # Some servers cut between the halves of a character, and JSON lets them.
+        self._halves = codecs.getincrementaldecoder("utf-16-le")("replace")
         self._usage: Mapping[str, Any] | None = None
         self._finish_reason: str | None = None
         self._ended = 0.0
@@ -101,6 +105,8 @@ class StreamedAnswer:
             return
         *lines, rest = self._line.split(b"\n")
         self._line = rest
+        if not self._begun:
+            self._begun, lines[0] = True, lines[0].removeprefix(codecs.BOM_UTF8)
         for line in lines:
             line = line.rstrip(b"\r")
             if line.startswith(b"data:"):
@@ -120,17 +126,22 @@ class StreamedAnswer:
             if chunk.get("error"):
                 raise of_event(chunk["error"])
             usage, choices = chunk.get("usage"), chunk.get("choices") or ()
+            if usage and not isinstance(usage, dict):
+                raise TypeError("the token usage is not an object")
             self._usage = usage or self._usage
             self._metrics = (chunk.get("metrics") or {}).get("speculative_decoding") or self._metrics
             self._specdec = chunk.get("specdec") or self._specdec
             if chunk.get(TRUNCATED) is not None:
                 self._truncated = whole(chunk[TRUNCATED], TRUNCATED, self._most.prompt)
             for choice in choices[:1]:
+                # One answer was asked for: further ones are not part of it.
+                if choice.get("index"):
+                    continue
                 if self._logprobs is not None:
                     self._logprobs.take(choice.get("logprobs"))
-                self._take(
-                    choice.get("delta") or {}, self._counted(usage["completion_tokens"]) if usage else None, seconds
-                )
+                # At the beginning, some servers tell the prompt's tokens only.
+                told = usage.get("completion_tokens") if usage else None
+                self._take(choice.get("delta") or {}, None if told is None else self._counted(told), seconds)
                 if choice.get("finish_reason"):
                     self._finish_reason, self._ended = str(choice["finish_reason"]), seconds
         except (ImplausibleNumber, AttemptError):
@@ -149,6 +160,7 @@ class StreamedAnswer:
         piece = delta.get("content") or delta.get("refusal") or ""
         if not isinstance(piece, str) or not isinstance(reasoning, str):
             raise TypeError("a piece of an answer is not a text")
+        piece = self._halves.decode(piece.encode("utf-16-le", "surrogatepass"))
         if not piece and not reasoning:
             return
         self._characters += len(reasoning) + len(piece)
@@ -161,7 +173,7 @@ class StreamedAnswer:
 
     def completion(self) -> Completion:
         """The answer, when the stream has ended. Raises AttemptError or ImplausibleNumber if it is not whole."""
-        text = "".join(self._text)
+        text = "".join(self._text) + self._halves.decode(b"", final=True)
         if not self._pieces and self._finish_reason is None:
             self._check_events()
         if self._finish_reason is None or self._finish_reason in BROKEN_REASONS:
