@@ -57,6 +57,14 @@ def test_medusa_heads_with_numbers_that_are_none_are_refused(tmp_path: Path) -> 
         read_medusa(medusa(tmp_path, tensors))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int8, torch.bool])
+def test_medusa_heads_of_whole_numbers_are_refused(tmp_path: Path, dtype: torch.dtype) -> None:
+    tensors = medusa_tensors()
+    tensors["1.1.weight"] = tensors["1.1.weight"].to(dtype)
+    with pytest.raises(UserError, match=r"tensor 1\.1\.weight is of type .*, expected floating point"):
+        read_medusa(medusa(tmp_path, tensors))
+
+
 @pytest.mark.parametrize("key", ["medusa_num_heads", "medusa_num_layers"])
 @pytest.mark.parametrize("value", [10**5, 10**9, 10**100, float("inf"), float("nan"), 2.5, -1])
 def test_absurd_numbers_of_heads_take_no_time(tmp_path: Path, key: str, value: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,17 @@ DROPPED = [
     *(f"{LAYER}{name}.weight" for name in (*MATRICES, "input_layernorm", "post_attention_layernorm")),
     *("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"),
 ]
+
+
+@pytest.fixture(scope="module")
+def gpt2(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of another family, with the tokenizer of the tiny one."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    folder = copy_of(tiny_model, tmp_path_factory.mktemp("gpt2") / "model")
+    config = GPT2Config(vocab_size=258, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=1)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
 
 
 def refused(folder: Path, told: str, name: str = "autoregressive") -> None:
@@ -129,6 +141,8 @@ def test_a_tensor_that_the_model_has_no_place_for_is_refused(tiny_model: Path, t
         ("num_key_value_heads", 2, "k_proj.weight"),
         ("head_dim", 10**10, "head_dim"),
         ("head_dim", 15, "even number"),
+        ("head_dim", "16", "head_dim must be a whole number"),
+        ("num_key_value_heads", [1], "num_key_value_heads must be a whole number"),
         ("max_position_embeddings", 10**18, "max_position_embeddings"),
         ("max_position_embeddings", 0, "max_position_embeddings"),
         ("rms_norm_eps", Raw("NaN"), "rms_norm_eps"),
@@ -182,3 +196,63 @@ def test_a_fault_of_ours_is_not_told_as_the_users(
     with backend("PromptLookup")(str(tiny_model)) as llm, pytest.raises(type(fault)) as caught:
         llm.load()
     assert not isinstance(caught.value, UserError)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "is not JSON"),
+        ("[1]", "must hold a JSON object"),
+        ('{"eos_token_id": "</s>"}', "eos_token_id"),
+        ('{"eos_token_id": [2, "</s>"]}', "eos_token_id"),
+        ('{"eos_token_id": -1}', "eos_token_id"),
+    ],
+)
+def test_what_ends_an_answer_is_known_or_the_model_refused(
+    tiny_model: Path, tmp_path: Path, text: str, told: str
+) -> None:
+    folder = copy_of(tiny_model, tmp_path / "m")
+    (folder / "generation_config.json").write_text(text, encoding="utf-8")
+    for name in BACKENDS:
+        refused(folder, told, name)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_tokenizer_of_another_model_is_told(tiny_model: Path, tmp_path: Path, name: str) -> None:
+    folder = copy_of(tiny_model, tmp_path / "m")
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    tokenizer["added_tokens"].append(
+        dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+        | {"id": 258, "content": "river"}
+    )
+    path.write_text(json.dumps(tokenizer), encoding="utf-8")
+    with backend(name)(str(folder)) as llm:
+        llm.generate([{"role": "user", "content": "lake"}], Sampling(max_tokens=2))
+        with pytest.raises(UserError, match="the tokenizer is of another model"):
+            llm.generate([{"role": "user", "content": "river"}], Sampling(max_tokens=2))
+
+
+def test_a_damaged_tokenizer_is_named(tiny_model: Path, tmp_path: Path) -> None:
+    folder = copy_of(tiny_model, tmp_path / "m")
+    (folder / "tokenizer.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match=f"cannot load the tokenizer of {re.escape(str(folder))}"):
+        backend("autoregressive")(str(folder)).load()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int8, torch.bool])
+@pytest.mark.parametrize("tensor", ["transformer.h.0.mlp.c_fc.weight", "transformer.ln_f.bias"])
+def test_whole_numbers_are_no_weights_of_any_family(
+    gpt2: Path, tmp_path: Path, tensor: str, dtype: torch.dtype
+) -> None:
+    def edit(tensors: Tensors) -> None:
+        tensors[tensor] = tensors[tensor].to(dtype)
+
+    refused(with_weights(gpt2, tmp_path / "m", edit), f"the tensor {tensor} in")
+
+
+def test_the_masks_of_older_files_of_gpt2_are_no_weights(gpt2: Path, tmp_path: Path) -> None:
+    mask = {"transformer.h.0.attn.bias": torch.ones((1, 1, 8, 8), dtype=torch.bool)}
+    folder = with_weights(gpt2, tmp_path / "m", lambda tensors: tensors.update(mask))
+    with backend("autoregressive")(str(folder)) as llm:
+        llm.load()

@@ -18,11 +18,12 @@ from ianvs_specdec.checkpoints.headers import FLOATS, Header, counted, headers
 from ianvs_specdec.checkpoints.numbers import check_numbers
 from ianvs_specdec.errors import UserError
 
-CONFIG = "config.json"
+CONFIG, GENERATION = "config.json", "generation_config.json"
 Shapes = dict[str, tuple[int, ...]]
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+WEIGHT_NAMES = re.compile(r"(^|\.)(weight|bias)$")
 IGNORED = re.compile(r"rotary_emb\.inv_freq$")
 """What older files hold besides the weights; it follows from the configuration."""
 EAGLE_NAMES = re.compile(r"(model\.)?(midlayer\.|fc\.(weight|bias)$)")
@@ -53,8 +54,13 @@ def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool
                 "it holds no weights in safetensors format (model.safetensors, or model.safetensors.index.json and "
                 "what that lists); pickled weights run code when they are loaded, so they are not"
             )
-        if causal and config.get("model_type") in FAMILIES and not config.get("quantization_config"):
+        if causal:
+            _check_ends(folder / GENERATION)
+        if config.get("quantization_config"):
+            return
+        if causal and config.get("model_type") in FAMILIES:
             _check_tensors(config, tensors)
+        _check_types(tensors)
     except UserError as error:
         raise UserError(f"cannot load {what}: {error}", key=key) from error
 
@@ -98,6 +104,24 @@ def _check_kind(folder: Path, tensors: Mapping[str, Header]) -> None:
         raise UserError(f"it is {head}, not a model: name it as head, and as model the one that it was trained for")
 
 
+def _check_ends(path: Path) -> None:
+    """Where the file is unreadable, transformers does as if there were none, and no answer would end by itself."""
+    if not path.is_file():
+        return
+    ends = read_object(path).get("eos_token_id")
+    if not all(type(token) is int and token >= 0 for token in (ends if isinstance(ends, list) else [ends or 0])):
+        raise UserError(f"{path}: eos_token_id must be the id of a token, or a list of ids, not {ends!r:.40}")
+
+
+def _check_types(tensors: Mapping[str, Header]) -> None:
+    """Numbers that stand for weights only together with others would be taken as they are."""
+    for name, header in sorted(tensors.items()):
+        # A bias of several dimensions is a mask, which older files of GPT-2 hold.
+        mask = name.endswith("bias") and len(header.shape) > 1
+        if WEIGHT_NAMES.search(name) and header.kind not in FLOATS and not mask:
+            raise UserError(f"the tensor {name} in {header.file} is of type {header.kind}, expected floating point")
+
+
 def _check_tensors(config: Mapping[str, Any], tensors: Mapping[str, Header]) -> None:
     prefix = "model." if any(name.startswith("model.") for name in tensors) else ""
     expected = _expected(config, prefix)
@@ -115,8 +139,6 @@ def _check_tensors(config: Mapping[str, Any], tensors: Mapping[str, Header]) -> 
                 f"the tensor {name} in {header.file} has the shape {list(header.shape)}, {CONFIG} asks for "
                 f"{list(known[name])}"
             )
-        if name in known and header.kind not in FLOATS:
-            raise UserError(f"the tensor {name} in {header.file} is of type {header.kind}, expected floating point")
 
 
 def _expected(config: Mapping[str, Any], prefix: str) -> tuple[Shapes, Shapes] | None:
@@ -125,6 +147,9 @@ def _expected(config: Mapping[str, Any], prefix: str) -> tuple[Shapes, Shapes] |
     if any(type(config.get(name)) is not int for name in SIZES):
         return None
     hidden, intermediate, queries, layers, vocabulary = (int(config[name]) for name in SIZES)
+    for name in ("num_key_value_heads", "head_dim"):
+        if config.get(name) is not None and type(config[name]) is not int:
+            raise UserError(f"{CONFIG}: {name} must be a whole number, not {config[name]!r:.40}")
     keys = config.get("num_key_value_heads") or queries
     if min(hidden, intermediate, queries, layers, vocabulary) < 1 or queries % keys:
         raise UserError(

@@ -19,8 +19,8 @@ LAYERS = re.compile(r"(^|_)(n_layer|layers|blocks)$")
 """How many modules there are. Each of them has weights of its own."""
 SIZES = re.compile(r"(_size|_dim|_width|_rank|_heads|_experts|_labels|^n_embd|^n_inner|^n_head|^d_model|^d_ff|^d_kv)$")
 """How large a matrix is, in one direction, or how many parts it has."""
-NO_SIZES = re.compile(r"window|chunk|patch|image|group|batch|block|beam")
-"""Lengths of texts and pictures, and what concerns them: no matrix has their size."""
+NO_SIZES = re.compile(r"window|chunk|patch|image|group|batch|block|beam|mscale")
+"""Lengths of texts and pictures, what concerns them, and factors of rotations: no matrix has their size."""
 POSITIONS = re.compile(r"^(max_position_embeddings|n_positions|n_ctx|max_seq_len)$")
 EPSILONS = re.compile(r"(_eps|_epsilon)$")
 ELSEWHERE = ("quantization_config", "compression_config", "task_specific_params", "id2label", "label2id")

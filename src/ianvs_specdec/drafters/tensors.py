@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +55,9 @@ def read_shapes(path: Path, what: str) -> Shapes | None:
     return None
 
 
-def read_tensors(path: Path, what: str) -> dict[str, Tensor]:
-    """Tensors by name, of safetensors or of PyTorch's format. Raises ``UserError`` naming the file, and the tensor that
-    holds NaN or infinity."""
+def read_tensors(path: Path, what: str, whole: Collection[str] = ()) -> dict[str, Tensor]:
+    """Tensors by name, of safetensors or of PyTorch's format. Those in ``whole`` may be of whole numbers. Raises
+    ``UserError`` naming the file, and the tensor that is of another type or holds NaN or infinity."""
     from torch import Tensor
 
     from ianvs_specdec.checkpoints.loading import check_finite
@@ -77,6 +78,9 @@ def read_tensors(path: Path, what: str) -> dict[str, Tensor]:
         raise UserError(f"cannot read the {what} in {path}: {reason}", key="head") from error
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() and name not in whole:
+            raise UserError(f"{path}: tensor {name} is of type {tensor.dtype}, expected floating point", key="head")
     try:
         check_finite(tensors.items())
     except UserError as error:

@@ -15,7 +15,15 @@ from ianvs_specdec.checkpoints.layout import check_model
 from ianvs_specdec.errors import UserError, not_installed, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
-from ianvs_specdec.llm.prompts import Chat, TextStream, check_truncation, end_ids, model_folder, window_of
+from ianvs_specdec.llm.prompts import (
+    Chat,
+    TextStream,
+    check_truncation,
+    end_ids,
+    model_folder,
+    vocabulary_of,
+    window_of,
+)
 from ianvs_specdec.llm.quantization import arguments, check
 from ianvs_specdec.types import Completion, Hints, Message, Sampling, Trace
 
@@ -126,12 +134,13 @@ class LocalLLM(LLM):
         dtype = self.dtype if self.dtype == "auto" else getattr(torch, self.dtype)
         model = loading.load(loading.CAUSAL, folder, what=what, key="model", dtype=dtype, **placed)
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             if not placed:
                 model.to(self._device())
+            what = f"the tokenizer of {self.model}"
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:
             raise not_installed(error) or loading.refusal(what, error, "model") from error
-        self._chat, self._model = Chat(tokenizer, window_of(model.config)), model
+        self._chat, self._model = Chat(tokenizer, window_of(model.config), vocabulary_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)
         self._prepare()
         self._warm_up()

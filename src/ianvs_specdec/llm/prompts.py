@@ -60,15 +60,16 @@ class Chat:
 
     Prompts come from the tokenizer's chat template. A model without one gets a plain transcript: each message as
     ``Role: content`` and a blank line, then ``Assistant:``. ``window`` is the number of tokens that fit into the
-    model's context, None where there is no limit.
+    model's context, None where there is no limit; ``vocabulary`` the number of tokens that the model knows, None where
+    the engine looks itself.
 
     A prompt fits where at least one token of the window is left for the answer, which ends where the window is full.
     One that does not fit is refused, or, where that is permitted, loses its oldest tokens, so that ``max_tokens``, but
     at most half of the window, remain for the answer.
     """
 
-    def __init__(self, tokenizer: Any, window: int | None) -> None:
-        self.tokenizer, self.window = tokenizer, window
+    def __init__(self, tokenizer: Any, window: int | None, vocabulary: int | None = None) -> None:
+        self.tokenizer, self.window, self._vocabulary = tokenizer, window, vocabulary
         # A tokenizer keeps settings of the call in progress in itself.
         self._encoding = threading.Lock()
         self._alone: dict[int, str] = {}
@@ -82,7 +83,7 @@ class Chat:
         else:
             transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in messages)
             with self._encoding:
-                ids = list(self.tokenizer(f"{transcript}Assistant:")["input_ids"])
+                ids = self._known(self.tokenizer(f"{transcript}Assistant:")["input_ids"])
         if not ids:
             raise UserError("the model's chat template and tokenizer make no token of this chat", key="model")
         if self.window is None or len(ids) < self.window:
@@ -99,7 +100,16 @@ class Chat:
     def ids(self, text: str) -> list[int]:
         """The ids of ``text`` alone, without those that begin or end a sequence."""
         with self._encoding:
-            return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+            return self._known(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _known(self, ids: list[int]) -> list[int]:
+        if self._vocabulary is not None and ids and max(ids) >= self._vocabulary:
+            raise UserError(
+                f"the tokenizer makes the token {max(ids)} of this text, the model knows those below "
+                f"{self._vocabulary}: the tokenizer is of another model",
+                key="model",
+            )
+        return ids
 
     def text(self, ids: list[int]) -> str:
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
@@ -136,6 +146,12 @@ def window_of(config: Any) -> int | None:
     """The context window that a model's configuration (transformers) states."""
     window: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
     return window
+
+
+def vocabulary_of(config: Any) -> int | None:
+    """The number of tokens that a model's configuration (transformers) states."""
+    vocabulary: int | None = getattr(config.get_text_config(), "vocab_size", None)
+    return vocabulary
 
 
 def end_ids(generation_config: Any, tokenizer: Any) -> frozenset[int]:

@@ -22,6 +22,9 @@ from ianvs_specdec.drafters.eagle.layout import (
 from ianvs_specdec.drafters.tensors import find, read_tensors
 from ianvs_specdec.errors import UserError
 
+MAPPINGS = ("d2t", "t2d")
+"""Tensors that lead from one vocabulary to another."""
+
 
 @dataclass(frozen=True)
 class EagleCheckpoint:
@@ -43,11 +46,9 @@ class EagleCheckpoint:
         config = head_config(folder)
         _check_rotation(folder, config)
         path = find(folder, FILES, WHAT)
-        tensors = {name: tensor for name, tensor in read_tensors(path, WHAT).items() if not name.endswith(IGNORED)}
+        found = read_tensors(path, WHAT, whole=MAPPINGS)
+        tensors = {name: tensor for name, tensor in found.items() if not name.endswith(IGNORED)}
         check_shapes(path, config, {name: tuple(tensor.shape) for name, tensor in tensors.items()})
-        for name, tensor in tensors.items():
-            if not tensor.is_floating_point() and name not in ("d2t", "t2d"):
-                raise UserError(f"{path}: tensor {name} is of type {tensor.dtype}, expected floating point", key="head")
         if "d2t" in tensors:
             _check_mapping(path, tensors["d2t"], config.vocabulary)
         return cls(folder, config, tensors, is_eagle3(tensors))
