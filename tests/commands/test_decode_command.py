@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -37,8 +38,6 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model_with_tokenizer(model, tmp_path_factory):
-    import shutil
-
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -119,6 +118,21 @@ def test_the_models_end_tokens_end_the_output(decode):
         generated = row["output"][len(IDS) :]
         assert not {46, 47} & set(generated[:-1])
         assert (generated[-1] in (46, 47)) == (row["finish_reason"] == "stop")
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_outputs_that_end_at_once_are_warned_of(decode, model_with_tokenizer, tmp_path_factory, chat):
+    folder = tmp_path_factory.mktemp("silent") / "model"
+    shutil.copytree(model_with_tokenizer, folder)
+    for name in ("config.json", "generation_config.json"):
+        told = json.loads((folder / name).read_text()) | {"eos_token_id": list(range(48))}
+        (folder / name).write_text(json.dumps(told))
+    flags = ["--chat"] if chat else []
+    code, rows, err = decode(*flags, prompts=[{"prompt": "one two"}], folder=folder)
+    assert (code, rows[0]["finish_reason"]) == (0, "stop")
+    assert "warning: every output ended at once" in err
+    assert ("which --chat puts the prompts through" in err) == (not chat)
+    assert "warning" not in decode(prompts=[{"prompt": "one two"}], folder=model_with_tokenizer)[2]
 
 
 def test_sampling_is_repeatable_and_differs_between_lines_and_seeds(decode):

@@ -150,3 +150,22 @@ def test_the_command_tells_what_the_drafter_does_not_take(tmp_path, tiny_model, 
     arguments = ["--model", str(tiny_model), "--prompts", "x", "--out", "y", "--drafter", drafter]
     assert main(["decode", *arguments, "--set", "longst=4"]) == 2
     assert "unknown option of Bigrams 'longst'. Did you mean 'longest'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return 7 / 0", "mine.py:5: ZeroDivisionError: division by zero"),
+        ("return [1, 2]", "mine.py: B.propose must return a TokenTree, not [1, 2]"),
+        ("return None", "mine.py: B.propose must return a TokenTree, not None"),
+    ],
+)
+def test_a_fault_while_it_drafts_is_told_with_its_line(tmp_path, tiny_model, monkeypatch, capsys, body, message):
+    monkeypatch.chdir(tmp_path)
+    code = "from ianvs_specdec.decoding import Drafter\n\nclass B(Drafter):\n    def propose(self, c, b):\n        "
+    (tmp_path / "mine.py").write_text(f"{code}{body}\n")
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": [5, 6, 7]}\n')
+    arguments = ["--model", str(tiny_model), "--prompts", "prompts.jsonl", "--out", "out.jsonl"]
+    assert main(["decode", *arguments, "--drafter", "mine.py:B"]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()

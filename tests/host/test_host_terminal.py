@@ -98,3 +98,21 @@ def test_no_line_is_longer_than_the_terminal(
     table = capsys.readouterr().out.splitlines()
     assert max(map(wcswidth, table)) <= columns
     assert "Algorithm1" not in "\n".join(table), "the algorithm says it already"
+
+
+def test_each_part_of_a_folded_table_tells_the_rows_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = ["rank", "algorithm", *NAMES, "paradigm", "edgemodel-backend", "cloudmodel-backend", "time", "url"]
+    backends = [("autoregressive", "DraftModelSpecDec"), ("autoregressive", "EagleSpecDec"), ("LadeSpecDec", "none")]
+    algorithms = ["cloud-only", "cloud-only", "learned-router"]
+    rows = [
+        [str(rank), algorithms[rank - 1], *[f"{rank}.123"] * len(NAMES), "jointinference", *pair, "t", "u" * 90]
+        for rank, pair in enumerate(backends, 1)
+    ]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    assert print_table("\n".join(",".join(row) for row in [header, *rows]))
+    parts = [part for part in capsys.readouterr().out.split("\n\n") if part.startswith("rank")]
+    assert len(parts) > 1
+    assert all(name in part for part in parts for _, name in backends)

@@ -44,11 +44,22 @@ def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
         if column not in table.columns:
             raise UserError(f"{options.path}: {unknown('column', column, table.columns)}")
     name = PurePath(options.path).name.partition(".")[0]
+    if table.texts and options.choices:
+        _number(table.rows, options.answer, len(options.choices))
     found = [_row(row, number, name, table.classes, options) for number, row in enumerate(table.rows, start=1)]
     placed = ((f"row {number}", row["question"], row["answer"]) for number, row in enumerate(found, start=1))
     for _, reason in faults(placed, lambda part, place: f"{options.path}: {place}: the {part}", judged=False):
         raise UserError(reason)
     return found
+
+
+def _number(rows: list[dict[str, Any]], column: str, options: int) -> None:
+    """Read a column of texts as numbers of options if every one of them can be that. Otherwise an option that is a
+    small number itself would be mistaken for the one that is counted.
+    """
+    if all(str(row[column]).isdecimal() and int(row[column]) < options for row in rows):
+        for row in rows:
+            row[column] = int(row[column])
 
 
 def _row(

@@ -32,11 +32,14 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Table:
-    """``columns``: their names; ``classes``: of a column of labels, their names by number."""
+    """``columns``: their names; ``classes``: of a column of labels, their names by number; ``texts``: whether cells
+    have no type, as in CSV.
+    """
 
     columns: Sequence[str]
     classes: dict[str, list[str]]
     rows: list[Row]
+    texts: bool
 
 
 def load(path: str, name: str | None = None, split: str | None = None) -> Table:
@@ -50,11 +53,12 @@ def load(path: str, name: str | None = None, split: str | None = None) -> Table:
         if Path(path).is_file():
             if not Path(path).stat().st_size:
                 raise UserError(f"{path}: the file is empty")
-            found = datasets.load_dataset(_kind(path), data_files={TEST: path}, streaming=True)
+            separator = {"sep": "\t"} if _ending(path) == "tsv" else {}
+            found = _as_written(_kind(path), data_files={TEST: path}, **separator)
             split = split or TEST
         elif Path(path).is_dir():
             # Not copied into the library's cache: it is here already.
-            found = _from_disk(path) or datasets.load_dataset(path, name, streaming=True)
+            found = _from_disk(path) or _as_written(path, name)
         elif path.startswith((".", "/", "~")) or path.count("/") > 1:
             raise UserError(f"there is no file or folder {path}")
         else:
@@ -63,7 +67,8 @@ def load(path: str, name: str | None = None, split: str | None = None) -> Table:
         data = found[_split(found, split, path)]
     rows, features = list(_rows(path, data)), data.features or {}
     classes = {column: list(kind.names) for column, kind in features.items() if hasattr(kind, "int2str")}
-    return Table(list(features or (rows[0] if rows else ())), classes, rows)
+    texts = data.info.builder_name == "csv"
+    return Table(list(features or (rows[0] if rows else ())), classes, rows, texts)
 
 
 def parquet(path: str) -> Iterator[Row]:
@@ -92,8 +97,30 @@ def _quiet() -> None:
     datasets.disable_progress_bars()
 
 
+def _as_written(*what: Any, **options: Any) -> Any:
+    """The splits, read while they are gone through. Cells of CSV are texts: the library would guess their types from
+    all of a column, and take 007 for 7, and NA for nothing.
+    """
+    import datasets
+    import pandas
+
+    found = datasets.load_dataset(*what, **options, streaming=True)
+    for split, data in found.items():
+        if data.info.builder_name == "csv":
+            config = datasets.load_dataset_builder(*what, **options).config
+            columns = pandas.read_csv(config.data_files[split][0], sep=config.sep, nrows=0).columns
+            features = datasets.Features({column: datasets.Value("string") for column in columns})
+            texts = {"features": features, "keep_default_na": False, "na_values": [""]}
+            found[split] = datasets.load_dataset(*what, **options, **texts, split=split, streaming=True)
+    return found
+
+
+def _ending(path: str) -> str:
+    return path.removesuffix(".gz").rpartition(".")[2].lower()
+
+
 def _kind(path: str) -> str:
-    kind = KINDS.get(path.removesuffix(".gz").rpartition(".")[2].lower())
+    kind = KINDS.get(_ending(path))
     if kind is None:
         raise UserError(f"{path}: what is in it is not known by its name: {', '.join(f'.{end}' for end in KINDS)}")
     return kind

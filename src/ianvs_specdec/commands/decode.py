@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ianvs_specdec.decoding import Decoded, Target, TokenTree
 
 WARM_UP_TOKENS = 8
+AT_ONCE = 2
+"""Tokens of an output that says nothing: the end, or a line break and the end."""
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -99,6 +101,10 @@ def run(options: argparse.Namespace) -> int:
         results.append(result)
     _write(options.out, rows)
     _summarise(results)
+    if all(len(result.token_ids) <= AT_ONCE and result.finish_reason == "stop" for result in results):
+        unused = not options.chat and getattr(tokenizer, "chat_template", None)
+        advice = ": the model has a chat template, which --chat puts the prompts through" if unused else ""
+        print(f"specdec decode: warning: every output ended at once{advice}", file=sys.stderr)
     return 0
 
 

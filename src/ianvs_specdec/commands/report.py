@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from itertools import chain
 from pathlib import Path
 
 from ianvs_specdec.errors import UserError
@@ -59,6 +60,6 @@ def run(options: argparse.Namespace) -> int:
         f"({shown} to look at one by one), {out.stat().st_size / 1e6:.1f} MB",
         file=sys.stderr,
     )
-    for note in [*document["notes"], *(f"{case['name']}: {note}" for case in cases for note in case["notes"])]:
+    for note in [*document["notes"], *chain.from_iterable(document["told"].values())]:
         print(f"note: {note}", file=sys.stderr)
     return 0

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ianvs_specdec.decoding import Drafter
+from ianvs_specdec.decoding import Drafter, TokenTree
 from ianvs_specdec.errors import UserError, unknown
+
+CALLED = ("prepare", "begin", "propose", "observe", "weights")
+"""What the engine calls of a drafter."""
 
 
 def own(drafter: str, drafter_options: Mapping[str, Any] | None = None) -> Drafter:
@@ -24,11 +28,35 @@ def own(drafter: str, drafter_options: Mapping[str, Any] | None = None) -> Draft
     kind = load(drafter)
     _check_options(kind, drafter_options or {})
     try:
-        return kind(**(drafter_options or {}))
+        return _watched(kind, _file(drafter))(**(drafter_options or {}))
     except UserError:
         raise
     except Exception as error:
         raise _told(error, _file(drafter), "drafter_options") from error
+
+
+def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
+    """The class, with what goes wrong in its methods told as a fault of its file."""
+
+    def watched(name: str) -> Callable[..., Any]:
+        method = getattr(kind, name)
+
+        @functools.wraps(method)
+        def call(self: Drafter, *arguments: Any) -> Any:
+            try:
+                result = method(self, *arguments)
+            except UserError:
+                raise
+            except Exception as error:
+                raise _told(error, file, "drafter") from error
+            if name == "propose" and not isinstance(result, TokenTree):
+                reason = f"{file}: {kind.__name__}.propose must return a TokenTree, not {result!r:.80}"
+                raise UserError(reason, key="drafter")
+            return result
+
+        return call
+
+    return type(kind.__name__, (kind,), {name: watched(name) for name in CALLED})
 
 
 def check(drafter: str, drafter_options: Mapping[str, Any] | None = None) -> None:

@@ -28,6 +28,7 @@ from ianvs_specdec.reporting.figures import (
 )
 from ianvs_specdec.reporting.known import known_parts, withdraw
 from ianvs_specdec.reporting.machine import doubts, targets
+from ianvs_specdec.reporting.notes import told
 from ianvs_specdec.reporting.routing import curves, outcomes
 from ianvs_specdec.storage.cells import csv_text
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
@@ -51,8 +52,9 @@ def collect(folder: Path, most: int = 200) -> Document:
     """The document of the workspace ``folder`` with the details of up to ``most`` queries per test case.
 
     Keys: ``columns`` (see ``figures.column``), ``shown`` (names of columns), ``quantiles`` (percents), ``jobs``,
-    ``cases``, ``queries``, ``answers`` (which the cases' entries refer to by place), ``routing`` and ``notes``. What is
-    undefined is None or left out. Raises UserError where there is nothing to report on.
+    ``cases``, ``queries``, ``answers`` (which the cases' entries refer to by place), ``routing``, ``notes``, and
+    ``told`` (by job: the cases' notes in few lines). What is undefined is None or left out.
+    Raises UserError where there is nothing to report on.
     """
     workspace = read_workspace(folder)
     details, sides, scores = Details(workspace), BothSides(), []
@@ -79,6 +81,7 @@ def collect(folder: Path, most: int = 200) -> Document:
         "answers": details.answers,
         "routing": _routing(workspace, sides, [case["router"] for case in cases], scores),
         "notes": workspace.notes,
+        "told": {job: told([case for case in cases if case["job"] == job]) for job in workspace.headers},
     }
 
 

@@ -16,6 +16,7 @@ from core.common.cells import unescaped
 DISPENSABLE = ("url", "time", "paradigm")  # left out one by one where the screen is too narrow
 GAP = 2  # columns of the screen between two of the table
 NARROWEST = 20  # columns of the screen; no table is folded further
+KEYS = 0.6  # of the width, at most, for the columns that tell the rows apart, in each part of a folded table
 
 
 def print_table(text: str) -> bool:
@@ -83,8 +84,8 @@ def _table(columns: Sequence[_Column]) -> list[str]:
 
 def _folded(columns: Sequence[_Column], header: Sequence[str], width: int) -> Iterator[str]:
     """The table in parts, one below the other, each with the columns that tell the rows apart, as far as they take no
-    more than half of the width. What is the same in all rows is told once below, and a column that repeats another one
-    in other spelling is left out.
+    more than ``KEYS`` of the width: their names are broken at hyphens for that. What is the same in all rows is told
+    once below, and a column that repeats another one in other spelling is left out.
     """
     metrics = set(header[: header.index("paradigm")] if "paradigm" in header else header) - {"rank", "algorithm"}
     several = len(columns[0].cells) > 1 if columns else False
@@ -94,10 +95,12 @@ def _folded(columns: Sequence[_Column], header: Sequence[str], width: int) -> It
     for column in shown:
         if column.name not in metrics and not any(_plain(column) == _plain(other) for other in described):
             described.append(column)
-    described = [column.cut(width // 3) for column in described]
+    described = [
+        _Column(column.name, column.cells, column.name.replace("-", "- ")).cut(width // 3) for column in described
+    ]
     keys: list[_Column] = []
     for column in described:
-        if _width([*keys, column]) <= width // 2:
+        if _width([*keys, column]) <= width * KEYS:
             keys.append(column)
     rest = [column for column in described if column not in keys]
     rest += [column.cut(width // 3) for column in shown if column.name in metrics]

@@ -26,7 +26,7 @@ function tiles() {
 }
 
 function notes() {
-  const found = [...data.notes, ...cases().flatMap((item) => item.notes.map((note) => `${item.name}: ${note}`))];
+  const found = [...data.notes, ...data.told[state.job]];
   for (const item of cases()) {
     if (item.failures.queries) found.push(`${item.name}: ${item.failures.queries} queries have no answer`);
   }
@@ -131,8 +131,9 @@ function leaderboard() {
 // Names the columns that lie beyond the right edge, and goes there.
 function tellFurther(table, button) {
   const edge = table.parentNode.getBoundingClientRect().right;
-  const beyond = [...table.tHead.rows[0].cells].filter((cell) => cell.getBoundingClientRect().right > edge + 2);
-  const names = beyond.map((cell) => cell.querySelector('button').firstChild.textContent);
+  // The column of ticks has no name.
+  const beyond = [...table.tHead.rows[0].querySelectorAll('button')].filter((button) => button.closest('th').getBoundingClientRect().right > edge + 2);
+  const names = beyond.map((heading) => heading.firstChild.textContent);
   button.hidden = !beyond.length;
   button.textContent = `${beyond.length} more column${beyond.length === 1 ? '' : 's'} →`;
   button.setAttribute('aria-label', `Show further columns: ${names.join(', ')}`);

@@ -188,5 +188,6 @@ function setup() {
   const repeats = item.repeats.length > 1 && element('details', {}, element('summary', {}, 'Repeats'), element('div', { class: 'scroll' }, element('table', { class: 'plain' },
     item.repeats.map((row, i) => element('tr', {}, row.map((text) => element(i ? 'td' : 'th', {}, text)))))));
   replace('setup', caption('setup', 'Set-up', 'Configuration and environment of a test case, as they were when it ran.'), onPaper(item), element('div', { class: 'tools' }, picker()),
+    item.notes.length > 0 && element('ul', {}, item.notes.map((note) => element('li', {}, note))),
     pairs('What sets it apart from the others', varied, true), pairs('Run and environment', { ...item.environment, ...extra }, true), pairs('Whole configuration', item.configuration, false), repeats);
 }
