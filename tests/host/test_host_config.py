@@ -73,6 +73,7 @@ def test_a_misspelt_key(
 
 
 WRONG: list[tuple[str, Change, str, str, str]] = [
+    ("workspace with a NUL", lambda j: j.job.update(workspace="a\0b"), "job.yaml", "workspace:", "cannot be the name of a folder"),
     ("string for a list", lambda j: j.env.update(metrics="Accuracy"), "testenv.yaml", "metrics:", "metrics must be a list, got the string 'Accuracy'"),
     ("values no list", lambda j: j.modules[0].update(hyperparameters=[{"seed": {"values": 3}}]), "algorithm.yaml", "values:", "values must be a list, got the value 3"),
     ("no values", lambda j: j.hyperparameters(0, seed=[]), "algorithm.yaml", "seed:", "seed has no values"),

@@ -256,3 +256,13 @@ def test_the_masks_of_older_files_of_gpt2_are_no_weights(gpt2: Path, tmp_path: P
     folder = with_weights(gpt2, tmp_path / "m", lambda tensors: tensors.update(mask))
     with backend("autoregressive")(str(folder)) as llm:
         llm.load()
+
+
+@pytest.mark.parametrize("threads", [0, True, "2", 1.5, 10**5, 10**30])
+@pytest.mark.parametrize("name", [*BACKENDS, "llamacpp"])
+def test_numbers_of_threads_that_would_end_the_process_are_refused(
+    tiny_model: Path, name: str, threads: object
+) -> None:
+    with pytest.raises(UserError, match="threads must be a whole number from 1 to 1024") as caught:
+        backend(name)(str(tiny_model), threads=threads)
+    assert caught.value.key == "threads"

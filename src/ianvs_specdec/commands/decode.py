@@ -217,10 +217,10 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
 
     from ianvs_specdec.checkpoints.loading import CAUSAL, check_device, load
     from ianvs_specdec.decoding import target_of
+    from ianvs_specdec.llm.base import check_threads
 
     if options.threads is not None:
-        if options.threads < 1:
-            raise UserError("--threads must be at least 1")
+        check_threads(options.threads)
         torch.set_num_threads(options.threads)
     check_device(options.device)
     what = f"--model {options.model}"

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests, machine
 from ianvs_specdec.types import Completion, Hints, Message, Sampling
 
@@ -15,6 +16,15 @@ OnChunk = Callable[[str, int], None]
 
 
 NO_HINTS = Hints()
+
+MOST_THREADS = 1024
+"""Of one operation. Libraries start as many as they are told, and end the process where the system gives no more."""
+
+
+def check_threads(value: Any) -> None:
+    """Raise UserError unless the option ``threads`` is a possible number of threads, or None."""
+    if value is not None and (type(value) is not int or not 1 <= value <= MOST_THREADS):
+        raise UserError(f"threads must be a whole number from 1 to {MOST_THREADS}, not {value!r}", key="threads")
 
 
 class LLM(ABC):

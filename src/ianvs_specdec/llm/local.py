@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.checkpoints import loading
 from ianvs_specdec.checkpoints.layout import check_model
-from ianvs_specdec.errors import UserError, not_installed, packages, unknown
+from ianvs_specdec.errors import not_installed, packages, unknown
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
+from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk, check_threads
 from ianvs_specdec.llm.prompts import (
     Chat,
     TextStream,
@@ -76,8 +76,7 @@ class LocalLLM(LLM):
         super().__init__(model)
         if dtype not in DTYPES:
             raise unknown("dtype", dtype, DTYPES, key="dtype")
-        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-            raise UserError(f"threads must be a whole number from 1, not {threads!r}", key="threads")
+        check_threads(threads)
         quantization = None if quantization == "none" else quantization
         check(quantization)
         self.dtype, self.device_name, self.threads, self.options = dtype, device, threads, options

@@ -209,6 +209,7 @@ def test_what_the_package_cannot_do_is_refused_before_it_is_loaded(
         ("lade", {"guess": 0}, "guess", "whole number from 1"),
         ("lade", {"dtype": "float8"}, "dtype", "unknown dtype"),
         ("lade", {"threads": 0}, "threads", "whole number from 1"),
+        ("lade", {"threads": 10**30}, "threads", "to 1024"),
         ("lade", {"device": "cuda"}, "device", "runs on a CPU"),
     ],
 )

@@ -27,6 +27,7 @@ def vllm(**options: Any) -> VllmLLM:
     [
         ({"dtype": "float8"}, "dtype", "unknown dtype"),
         ({"threads": 0}, "threads", "whole number from 1"),
+        ({"threads": 10**5}, "threads", "to 1024"),
         ({"tensor_parallel_size": "2"}, "tensor_parallel_size", "whole number from 1"),
         ({"max_model_len": True}, "max_model_len", "whole number from 1"),
         ({"gpu_memory_utilization": 90}, "gpu_memory_utilization", "above 0 and at most 1"),

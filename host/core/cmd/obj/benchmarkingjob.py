@@ -57,7 +57,10 @@ class BenchmarkingJob:
         for key in RunConfig.KINDS:
             if key in entries:
                 problems.upstream.add(self.doc.place("benchmarkingjob", key), f"upstream Ianvs ignores {key}")
-        self.workspace = os.path.join(os.path.expanduser(entries.get("workspace", "./workspace")), self.name)
+        folder = entries.get("workspace", "./workspace")
+        if "\0" in folder:
+            problems.add(self.doc.place("benchmarkingjob", "workspace"), f"{folder!r} cannot be the name of a folder")
+        self.workspace = os.path.join(os.path.expanduser(folder), self.name)
         env_doc = self._open(entries.get("testenv"), ("benchmarkingjob", "testenv"), problems)
         self.env = TestEnv.parse(env_doc, problems) if env_doc else None
         unsure = set() if env_doc and not problems.errors else {"metrics"}

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.answering import PendingAnswer, chat_of
-from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
+from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk, check_threads
 from ianvs_specdec.llm.local import DTYPES, WARM_UP, instructions
 from ianvs_specdec.llm.official.layout import check_head, check_model, old_head, old_model
 from ianvs_specdec.llm.process import WorkerProcess, environment, missing, probe, python_of
@@ -72,8 +72,7 @@ class PublishedLLM(LLM):
         if device not in DEVICES:
             reason = f"the back end {self.backend} runs on a CPU: device must be cpu or auto, not {device!r}"
             raise UserError(reason, key="device")
-        if threads is not None:
-            check_whole("threads", threads)
+        check_threads(threads)
         self.dtype, self.device, self.threads = dtype, device, threads
         self._named = options.pop(self.python_option, None)
         if self._named is not None and (not isinstance(self._named, str) or not self._named):

@@ -9,14 +9,24 @@ from string import digits
 from typing import Any
 
 from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.llm.base import check_threads
 from ianvs_specdec.llm.prompts import check_model
 
 log = logging.getLogger(__name__)
 
-COUNTS = ("threads", "tensor_parallel_size", "max_model_len", "max_num_seqs", "kv_cache_memory_bytes")
+COUNTS = ("tensor_parallel_size", "max_model_len", "max_num_seqs", "kv_cache_memory_bytes")
 TEXTS = ("vllm_python", "quantization")
 MAPPINGS = ("speculative", "engine_args")
-OPTIONS = ("dtype", *TEXTS, *COUNTS, "gpu_memory_utilization", "enforce_eager", "truncate_prompts", *MAPPINGS)
+OPTIONS = (
+    "dtype",
+    "threads",
+    *TEXTS,
+    *COUNTS,
+    "gpu_memory_utilization",
+    "enforce_eager",
+    "truncate_prompts",
+    *MAPPINGS,
+)
 MODEL_FREE = ("ngram", "ngram_gpu", "suffix", "custom_class")
 """Methods whose ``model``, if any, is not a folder."""
 METHODS = (*MODEL_FREE, "eagle", "eagle3", "medusa", "mlp_speculator", "draft_model", "mtp", "dflash", "dspark")
@@ -65,7 +75,9 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if value is None:
             continue
-        if name in COUNTS:
+        if name == "threads":
+            check_threads(value)
+        elif name in COUNTS:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UserError(f"{name} must be a whole number from 1, not {value!r}", key=name)
         elif name == "gpu_memory_utilization":
