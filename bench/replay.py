@@ -21,6 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import save_file
+
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "cloud-edge-speculative-decoding"
 JOB = Path("examples") / EXAMPLE.name
 LARGE = 100_000
@@ -92,7 +95,8 @@ def prepare(folder: Path, data: Path, limit: int | None, large: bool) -> None:
     model = folder / "model"
     model.mkdir()
     # Looked at to tell models apart, never loaded.
-    (model / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+    (model / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
+    save_file({"wte.weight": np.zeros((1, 1), np.float32)}, model / "model.safetensors")
     settings = _configure(folder, rows, model)
 
     os.chdir(folder)

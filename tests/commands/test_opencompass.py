@@ -11,6 +11,7 @@ import yaml
 
 from ianvs_specdec.cli import main
 from ianvs_specdec.commands.opencompass import abbreviation
+from ianvs_specdec.types import Trace
 
 
 def job(folder: Path, rows: list[dict[str, Any]], answers: list[list[str] | None], name: str = "job") -> Path:
@@ -22,7 +23,7 @@ def job(folder: Path, rows: list[dict[str, Any]], answers: list[list[str] | None
     (case / "config.yaml").write_text(yaml.safe_dump({"dataset": str(data)}), encoding="utf-8")
     with (case / "answers.jsonl").open("w", encoding="utf-8") as file:
         for index, given in enumerate(answers):
-            turns = [{"completion": text} for text in given or ()]
+            turns = [{"completion": text, "trace": Trace().to_json()} for text in given or ()]
             result = {"turns": turns, **({"error": "timeout"} if given is None else {})}
             line = {"index": index, "is_hard": True, "result": result, "edge": None, "cloud": result}
             file.write(json.dumps(line) + "\n")

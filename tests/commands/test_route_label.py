@@ -237,6 +237,7 @@ def test_the_clouds_back_end_may_be_the_edges_on_models_in_this_process(place: P
         folder = build_model(place.folder / side, seed=seed)
         backend = "PromptLookup" if side == "edge" else "same-as-edge"
         settings = f"model: {folder}\nbackend: {backend}\nmax_tokens: 4\ndtype: float32\nthreads: 1\n"
+        settings += "truncate_prompts: true\n"
         (place.folder / f"{side}.yaml").write_text(settings)
     long = {"turns": ["word " * 20_000], "id": "long"}
     place.questions(question(0, "text", scorer="text"), {"question": long, "answer": "text"})

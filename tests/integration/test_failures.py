@@ -51,23 +51,40 @@ def damaged(model: Path, folder: Path, damage: str) -> Path:
     return folder / damage
 
 
-@pytest.mark.slow
-def test_damaged_model_folders_take_nothing_else_along(
-    workplace: Workplace, api: CountingAPI, models: tuple[Path, Path], tmp_path: Path
-) -> None:
+def damaged_models(workplace: Workplace, api: CountingAPI, model: Path, folder: Path, *damages: str) -> list[str]:
+    """A job with an edge that works and clouds that are damaged so; the clouds' folders."""
     workplace.on_api(api.url)
     workplace.backends("api", cloud="autoregressive")
-    workplace.settings("cloud", model=str(models[1]), max_tokens=4)
-    damages = ("truncated-weights", "no-weights", "no-tokenizer", "damaged-configuration", "none")
-    folders = [str(damaged(models[1], tmp_path, damage)) for damage in damages]
+    workplace.settings("cloud", model=str(model), max_tokens=4)
+    folders = [str(damaged(model, folder, damage)) for damage in damages]
     workplace.hyperparameter("cloud_only.yaml", "cloudmodel", "model", folders)
     workplace.algorithms("EdgeOnly", "CloudOnly")
     workplace.data(questions(4))
+    return folders
+
+
+@pytest.mark.slow
+def test_damaged_model_folders_are_named_before_anything_is_asked(
+    workplace: Workplace, api: CountingAPI, models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    damages = ("truncated-weights", "no-weights", "damaged-configuration", "none")
+    folders = damaged_models(workplace, api, models[1], tmp_path, *damages)
+    outcome = workplace.ianvs()
+    assert outcome.code == 2
+    assert [len(outcome.lines(f"cannot load the model {folder}: ")) for folder in folders] == [1, 1, 1, 0]
+    assert "Traceback" not in outcome.output
+    assert not api.asked
+
+
+@pytest.mark.slow
+def test_a_model_that_does_not_load_takes_nothing_else_along(
+    workplace: Workplace, api: CountingAPI, models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folders = damaged_models(workplace, api, models[1], tmp_path, "no-tokenizer", "none")
     outcome = workplace.ianvs()
     assert outcome.code == 1
-    for folder in folders[:-1]:
-        assert len(outcome.lines(f"failed: row 1 of 4: cannot load the model {folder}: ")) == 1
-    assert "4 of 6 test cases failed" in outcome.stderr
+    assert len(outcome.lines(f"failed: row 1 of 4: cannot load the tokenizer of {folders[0]}: ")) == 1
+    assert "1 of 3 test cases failed" in outcome.stderr
     assert "Traceback" not in outcome.output
     leaderboard = workplace.leaderboard()
     assert leaderboard.keys() == {("EdgeOnly", "api"), ("CloudOnly", "api")}

@@ -9,7 +9,7 @@ import pytest
 from tests.support.counting_api import CountingAPI
 from tests.support.harness import Outcome, Workplace, questions
 
-HEAVY = ("torch", "transformers", "openai", "pandas", "safetensors")
+HEAVY = ("torch", "transformers", "openai", "pandas")
 
 
 def imported(outcome: Outcome) -> set[str]:

@@ -220,7 +220,7 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     from ianvs_specdec.llm.base import check_threads
 
     if options.threads is not None:
-        check_threads(options.threads)
+        check_threads(options.threads, "--threads")
         torch.set_num_threads(options.threads)
     check_device(options.device)
     what = f"--model {options.model}"

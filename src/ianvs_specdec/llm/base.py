@@ -21,10 +21,10 @@ MOST_THREADS = 1024
 """Of one operation. Libraries start as many as they are told, and end the process where the system gives no more."""
 
 
-def check_threads(value: Any) -> None:
-    """Raise UserError unless the option ``threads`` is a possible number of threads, or None."""
+def check_threads(value: Any, option: str = "threads") -> None:
+    """Raise UserError unless the value of an option is a possible number of threads, or None."""
     if value is not None and (type(value) is not int or not 1 <= value <= MOST_THREADS):
-        raise UserError(f"threads must be a whole number from 1 to {MOST_THREADS}, not {value!r}", key="threads")
+        raise UserError(f"{option} must be a whole number from 1 to {MOST_THREADS}, not {value!r}", key="threads")
 
 
 class LLM(ABC):
