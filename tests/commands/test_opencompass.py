@@ -24,7 +24,8 @@ def job(folder: Path, rows: list[dict[str, Any]], answers: list[list[str] | None
     with (case / "answers.jsonl").open("w", encoding="utf-8") as file:
         for index, given in enumerate(answers):
             turns = [{"completion": text, "trace": Trace().to_json()} for text in given or ()]
-            result = {"turns": turns, **({"error": "timeout"} if given is None else {})}
+            usage = {"prompt_tokens": 1, "completion_tokens": len(turns), "total_tokens": 1 + len(turns)}
+            result = {"turns": turns, "usage": usage, **({"error": "timeout"} if given is None else {})}
             line = {"index": index, "is_hard": True, "result": result, "edge": None, "cloud": result}
             file.write(json.dumps(line) + "\n")
     return folder / "workspace"
