@@ -240,6 +240,7 @@ def test_a_pause_is_a_number_of_seconds(value: str, wait: float | None) -> None:
     assert of_status(429, {"retry-after": value}, b"").wait == wait
 
 
+@pytest.mark.timeout(60)  # 0.1 s, or minutes where the work grows with the square of the page
 @pytest.mark.parametrize("piece", ["<title", "<title>", "<title><TITLE ", "</title", "<", "<title>x</titl"])
 def test_no_page_takes_long_to_read(piece: str) -> None:
     """Looking for a title's end after each of its beginnings takes minutes for a page of this length."""
