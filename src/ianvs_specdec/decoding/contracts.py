@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -17,19 +18,52 @@ from ianvs_specdec.types import Sampling, Step
 
 @dataclass
 class Output:
-    """What one target forward computed.
+    """What one target step computed for one sequence.
 
-    ``logits`` has shape ``[nodes, vocabulary]``; after ``prefill`` it has one row, for the last position. ``hidden``
-    holds one tensor ``[nodes, hidden]`` per feature asked for in ``prefill``; after ``prefill`` it covers every prompt
-    position.
+    ``logits`` has shape ``[nodes, vocabulary]``; after the last piece of a prompt it has one row, for the last
+    position, and after the pieces before it none. ``hidden`` holds one tensor ``[rows, hidden]`` per feature that the
+    sequence was opened with, one row for every token of the step.
     """
 
     logits: Tensor
     hidden: tuple[Tensor, ...] = ()
 
 
+@dataclass(frozen=True)
+class Prompt:
+    """A piece of a prompt: tokens that continue a sequence for good, and whether the prompt ends with them."""
+
+    tokens: Sequence[int]
+    last: bool = True
+
+
+Piece = Prompt | TokenTree
+"""What one sequence has computed in one step."""
+
+
+class SequenceState(Protocol):
+    """The state of one sequence in a target. The root of a verified tree is not in it before ``commit``."""
+
+    @property
+    def reach(self) -> int | None:
+        """How many positions the next step can address: the target's window, or less where the model computes all
+        positions anew from there on; None = unlimited."""
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep the nodes of the last verified tree on ``path`` (root first), drop the others."""
+
+    def snapshot(self) -> Any:
+        """The state, for ``restore``; only where everything verified is committed."""
+
+    def restore(self, snapshot: Any) -> None:
+        """Go back to an earlier state, as often as wanted."""
+
+    def close(self) -> None:
+        """Free the memory. The sequence cannot be used any more; closing it twice does nothing."""
+
+
 class Target(Protocol):
-    """A causal LM with the state of one sequence. The root of a verified tree is not in the state before ``commit``."""
+    """A causal LM that computes steps of many sequences at once."""
 
     @property
     def kind(self) -> str:
@@ -46,13 +80,12 @@ class Target(Protocol):
         """How many positions the model can address; None = unlimited."""
 
     @property
-    def reach(self) -> int | None:
-        """How many positions the next step can address: the window, or less where the model computes all positions
-        anew from there on; None = unlimited."""
+    def prompt_rows(self) -> int | None:
+        """How many tokens of a prompt may be computed in one step: longer ones come in pieces; None = all."""
 
     @property
     def near_tie(self) -> float:
-        """Two logits that are closer may change places by rounding (see ``rounding``)."""
+        """Two logits that are closer may change places by rounding (see ``rounding``); 0 where they never do."""
 
     @property
     def layers(self) -> int:
@@ -73,24 +106,22 @@ class Target(Protocol):
         """Do beforehand what is done once in a process for prompts of that many tokens: a library compiles kernels when
         it first sees a shape. Otherwise whoever asks first pays for all."""
 
-    def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
-        """Start a new sequence from token ids.
+    def memory(self, positions: int) -> int:
+        """Bytes that a sequence of so many tokens takes."""
+
+    def open(self, features: Sequence[int] = ()) -> SequenceState:
+        """A new, empty sequence.
 
         ``features`` are indices into the layer inputs in Hugging Face's ``hidden_states`` order (0 = embeddings, -1 =
-        the last hidden state after the final norm); every later output of this sequence carries them.
+        the last hidden state after the final norm); every output of this sequence carries them.
         """
 
-    def verify(self, tree: TokenTree) -> Output:
-        """Logits and hidden states after every node, as if its path from the root had been decoded token by token."""
+    def step(self, parts: Sequence[tuple[SequenceState, Piece]]) -> list[Output]:
+        """Compute one piece for each of several different sequences.
 
-    def commit(self, path: Sequence[int]) -> None:
-        """Keep the nodes of the last verified tree on ``path`` (root first), drop the others."""
-
-    def snapshot(self) -> Any:
-        """The state of the sequence, for ``restore``; only where everything verified is committed."""
-
-    def restore(self, snapshot: Any) -> None:
-        """Go back to an earlier state of this sequence, as often as wanted."""
+        The tokens of a prompt are in their sequence's state afterwards. Logits and hidden states of a tree's node are
+        those after decoding its path from the root token by token.
+        """
 
 
 @dataclass
@@ -130,8 +161,12 @@ class Observation:
 class Drafter:
     """Guesses what the target will say. A wrong guess costs time, never correctness.
 
-    A method overrides ``propose`` and what else it needs.
+    One instance serves one request at a time, ``fork`` makes more of them. A method overrides ``propose`` and what else
+    it needs.
     """
+
+    together: ClassVar[bool] = False
+    """Whether ``propose_all`` is faster than ``propose`` for one request after another."""
 
     roots_in_prompt: bool = False
     """Whether the first tree is rooted at the last token of the prompt, so that the first output token, too, comes from
@@ -139,12 +174,17 @@ class Drafter:
     """
 
     def prepare(self, target: Target) -> Sequence[int]:
-        """Called before every prefill: load and check what depends on the target. Returns the target's hidden states
-        that this drafter wants to be given (see ``Target.prefill``).
+        """Called before every request: load and check what depends on the target. Returns the target's hidden states
+        that this drafter wants to be given (see ``Target.open``).
 
         Raises ``UserError`` where the drafter does not fit the target.
         """
         return ()
+
+    def fork(self) -> Drafter:
+        """A drafter for one more request at the same time, prepared as this one is. It shares what one request may
+        leave to the next, and not the state of a request, which ``begin`` has to make anew."""
+        return copy.copy(self)
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         """A new request: the prompt is in the target, ``context.tokens`` already ends with the root of the first
@@ -158,6 +198,12 @@ class Drafter:
     def propose(self, context: Context, budget: int) -> TokenTree:
         """A tree rooted at ``context.tokens[-1]`` with at most ``budget`` (>= 1) further nodes that can be accepted;
         only the root = no guess."""
+        raise NotImplementedError
+
+    @classmethod
+    def propose_all(cls, drafts: Sequence[tuple[Self, Context, int]]) -> list[TokenTree]:
+        """``propose`` for several requests, each with its drafter, context and budget, all in the same steps of the
+        model that drafts. Only asked of a class that drafts ``together``."""
         raise NotImplementedError
 
     def observe(self, observation: Observation) -> None:
