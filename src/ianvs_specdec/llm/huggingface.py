@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.llm.local import Emit, LocalLLM
-from ianvs_specdec.types import Sampling, Trace
+from ianvs_specdec.types import Hints, Sampling, Trace
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.confidence import Confidence
@@ -37,7 +37,7 @@ class HuggingfaceLLM(LocalLLM):
         stop: Callable[[list[int]], int | None] | None,
         emit: Emit | None,
         prediction: list[int],
-        task: str,
+        hints: Hints,
     ) -> tuple[list[int], str, Trace]:
         import torch
 
