@@ -6,7 +6,7 @@ import gc
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -188,16 +188,43 @@ class LocalLLM(LLM):
         self.load()
         return self._answer(messages, sampling, on_chunk, hints, truncate=bool(self.truncate_prompts))
 
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
+        """As ``generate``, for a text or token ids that are continued as they are, without a chat template."""
+        self.load()
+        assert self._chat is not None
+        self._set_threads()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._chat.plain(prompt, sampling, truncate=bool(self.truncate_prompts))
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
     def _answer(
         self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+    ) -> Completion:
+        assert self._chat is not None
+        self._set_threads()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._chat.prompt(messages, sampling, truncate=truncate)
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
+    def _continue(
+        self,
+        prompt_ids: list[int],
+        truncated: int,
+        sampling: Sampling,
+        on_chunk: OnChunk | None,
+        hints: Hints,
+        started: float,
     ) -> Completion:
         chat = self._chat
         assert chat is not None
         from ianvs_specdec.decoding.stopping import StopStrings
 
-        self._set_threads()
-        started = time.perf_counter()
-        prompt_ids, truncated = chat.prompt(messages, sampling, truncate=truncate)
         prediction = chat.ids(hints.prediction)
         stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
         emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None

@@ -25,8 +25,11 @@ class EngineLLM(LocalLLM):
 
     concurrent: ClassVar[bool] = True
 
-    def __init__(self, model: str, **options: Any) -> None:
+    def __init__(self, model: str, *, engine: str = "auto", **options: Any) -> None:
         super().__init__(model, **options)
+        if engine not in ENGINES:
+            raise unknown("engine", engine, ENGINES, key="engine")
+        self.engine = engine
         drafters.check(self.method, self.options)
         self._length = lengths.create(str(self.options.get("length", drafters.default_length(self.method))))
         self._target: Any = None
@@ -35,7 +38,7 @@ class EngineLLM(LocalLLM):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        return (*super().option_names(), *drafters.options(cls.method))
+        return (*super().option_names(), "engine", *drafters.options(cls.method))
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         return {**super().identity(digests), **(AUTOREGRESSIVE if self.method == "autoregressive" else {})}
@@ -63,7 +66,7 @@ class EngineLLM(LocalLLM):
         from ianvs_specdec.decoding.memory import for_sequences
         from ianvs_specdec.llm.batcher import Batcher
 
-        self._target = target_of(self._model, consume=True, int8=self.quantization == "int8")
+        self._target = target_of(self._model, consume=True, quantization=self._own_quantization(), engine=self.engine)
         self._drafter = drafters.create(self.method, self.options)
         self._drafter.prepare(self._target)
         engine = Engine(self._target, for_sequences(self._target.device))

@@ -1,7 +1,8 @@
 """Who is served when: a bounded queue, first come, first served, before a back end that works in threads of its own.
 
 Everything but the decoding happens on the event loop, so that nothing needs a lock. A back end that lets one request
-in at a time gets one thread, one that takes many shares its steps among them; a place is free again when its decoding has really ended, not when its client has left.
+in at a time gets one thread, one that takes many shares its steps among them. A place is free again when its decoding
+has really ended, not when its client has left.
 """
 
 from __future__ import annotations
