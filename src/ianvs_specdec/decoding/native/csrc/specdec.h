@@ -12,6 +12,8 @@
 
 #include <stdint.h>
 
+#pragma GCC visibility push(default) /* everything else is hidden */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -151,5 +153,7 @@ int32_t specdec_model_step(specdec_model *model, const specdec_step *step);
 #ifdef __cplusplus
 }
 #endif
+
+#pragma GCC visibility pop
 
 #endif
