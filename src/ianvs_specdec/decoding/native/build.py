@@ -37,7 +37,9 @@ SAME_ROUNDING = "-ffp-contract=off"
 """Where the compiler may fuse a product and a sum, the bits of a row would depend on the code around it."""
 _SECONDS = 900
 _COMPILERS = ("c++", "g++", "clang++")
-_NO_COMPILER = "no C++ compiler was found when the package was installed: install g++ or clang++, then the package again"
+_NO_COMPILER = (
+    "no C++ compiler was found when the package was installed: install g++ or clang++, then the package again"
+)
 
 
 def library_name(variant: str) -> str:

@@ -37,10 +37,7 @@ class Config(ctypes.Structure):
     """``specdec_config``."""
 
     _fields_ = [
-        *(
-            (name, c_int32)
-            for name in ("version", "layers", "hidden", "queries", "keys", "width", "intermediate")
-        ),
+        *((name, c_int32) for name in ("version", "layers", "hidden", "queries", "keys", "width", "intermediate")),
         ("epsilon", c_float),
         ("embedding_kind", c_int32),
         ("vocabulary", c_int64),

@@ -55,8 +55,6 @@ class Product:
         if len(x):
             threads = torch.get_num_threads()
             interface.check(
-                self._run(
-                    self.pointer, x.data_ptr(), self.inputs, len(x), y.data_ptr(), self.out, int(add), threads
-                )
+                self._run(self.pointer, x.data_ptr(), self.inputs, len(x), y.data_ptr(), self.out, int(add), threads)
             )
         return y

@@ -87,10 +87,12 @@ class NativeTarget:
     def open(self, features: Sequence[int] = ()) -> NativeSequence:
         return NativeSequence(self, tuple(index % (self.layers + 1) for index in features))
 
-    def step(self, parts: Sequence[tuple[NativeSequence, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
         """See ``contracts.Target``. Raises ``ValueError`` for a token that the model does not have, and
         ``MemoryError``; no sequence has changed then."""
-        given, tokens, wanted, end = Parts(), [], set(), 0
+        given, end = Parts(), 0
+        tokens: list[int] = []
+        wanted: set[int] = set()
         for sequence, piece in parts:
             rows = len(piece.tokens)
             tokens += piece.tokens
