@@ -70,7 +70,7 @@ def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
         return [told(tree) for tree in trees]
 
     body: dict[str, Any] = {name: watched(name) for name in CALLED}
-    watching = type(kind.__name__, (kind,), {**body, "propose_all": classmethod(propose_all)})
+    watching: Any = type(kind.__name__, (kind,), {**body, "propose_all": classmethod(propose_all)})
     return watching
 
 
