@@ -270,4 +270,4 @@ def test_the_draft_model_has_the_targets_dtype(target, twin):
     drafter = DraftModel(twin)
     for wanted in (target, half):
         drafter.prepare(wanted)
-        assert drafter._sequence.model.dtype == wanted.dtype
+        assert drafter._model.dtype == wanted.dtype

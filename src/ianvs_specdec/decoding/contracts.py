@@ -178,12 +178,18 @@ class Drafter:
     """
 
     together: ClassVar[bool] = False
-    """Whether ``propose_all`` is faster than ``propose`` for one request after another."""
+    """Whether ``propose_all`` is faster than ``propose`` for one request after another. A class that changes only
+    ``propose`` is asked for one after another, unless it says otherwise."""
 
     roots_in_prompt: bool = False
     """Whether the first tree is rooted at the last token of the prompt, so that the first output token, too, comes from
     a verification step (prompts of one token excepted).
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "propose" in vars(cls) and "propose_all" not in vars(cls):
+            cls.together = vars(cls).get("together", False)
 
     def prepare(self, target: Target) -> Sequence[int]:
         """Called before every request: load and check what depends on the target. Returns the target's hidden states
