@@ -18,6 +18,7 @@ from ianvs_specdec.drafters.eagle.static import PATHS, limited
 from ianvs_specdec.types import Sampling
 from tests.drafters.eagle_heads import HEADS, PROMPT, run, save_heads, wide
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors
+from tests.support.one_sequence import OneSequence
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +50,16 @@ def forced(target, drafter, steps=5):
     """Trees and the text up to their roots, where some branch is taken to be right at every step, whatever the target
     says: accepted paths of all lengths, straight and branching."""
     rng = random.Random(0)
-    prefill = target.prefill(PROMPT, drafter.prepare(target))
+    sequence = OneSequence(target)
+    prefill = sequence.prefill(PROMPT, drafter.prepare(target))
     context = Context([*PROMPT, 7], len(PROMPT), 100, Sampling(), torch.Generator())
     drafter.begin(target, context, prefill)
     for _ in range(steps):
         tree = drafter.propose(context, 1000)
         yield list(context.tokens), tree
         path, token = tree.path_to(rng.randrange(len(tree))), rng.randrange(VOCABULARY)
-        output = target.verify(tree)
-        target.commit(path)
+        output = sequence.verify(tree)
+        sequence.commit(path)
         context.tokens += [*(tree.tokens[node] for node in path[1:]), token]
         drafter.observe(Observation(tree, output, path, token))
 
@@ -144,7 +146,7 @@ def test_a_bias_of_the_targets_output_counts(folder):
 def proposal(target, drafter, budget=1000, *, sampling=None, noise=None, confidence=0.0, seed=0):
     """The first tree of a request that begins with ``PROMPT``."""
     features = drafter.prepare(target)
-    prefill = target.prefill(PROMPT, features)
+    prefill = OneSequence(target).prefill(PROMPT, features)
     root = int(prefill.logits.argmax())
     generator = torch.Generator().manual_seed(seed)
     context = Context(

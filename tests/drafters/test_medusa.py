@@ -16,6 +16,7 @@ from ianvs_specdec.drafters.medusa.heads import MedusaHeads
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
+from tests.support.one_sequence import OneSequence
 from tests.support.tiny import VOCABULARY, tiny_model
 
 HIDDEN = 32
@@ -291,7 +292,7 @@ def test_the_heads_see_the_state_after_the_last_accepted_token(target, heads):
     for step, tree in zip(result.trace.steps[:-1], trees, strict=False):
         if len(tree) > 1:
             after_acceptance += before > 0
-            hidden = target.prefill(full[: done - 1], (-1,)).hidden[0][-1]
+            hidden = OneSequence(target).prefill(full[: done - 1], (-1,)).hidden[0][-1]
             assert tree.tokens[1] == int(loaded(hidden, 1)[0].argmax())
         done += step.emitted
         before = step.accepted

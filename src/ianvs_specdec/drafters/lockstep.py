@@ -11,9 +11,10 @@ Growth = Generator[tuple[SequenceState, Piece], Output, TokenTree]
 """A draft in the making: it yields what the model has to compute next, is sent the outcome, and returns the tree."""
 
 
-def lockstep(model: Target, growths: Sequence[Growth]) -> list[TokenTree]:
-    """The trees that come of ``growths``; what all of them ask for next is one step of ``model``."""
-    trees: dict[int, TokenTree] = {}
+def lockstep(model: Target, growths: Sequence[Growth]) -> list[TokenTree | Exception]:
+    """The trees that come of ``growths``, or what one of them raised; what all of them ask for next is one step of
+    ``model``."""
+    trees: dict[int, TokenTree | Exception] = {}
     asked: dict[int, tuple[SequenceState, Piece]] = {}
 
     def advance(number: int, output: Output | None) -> None:
@@ -21,6 +22,8 @@ def lockstep(model: Target, growths: Sequence[Growth]) -> list[TokenTree]:
             asked[number] = growths[number].send(output)  # type: ignore[arg-type]  # the first is always None
         except StopIteration as stop:
             trees[number] = stop.value
+        except Exception as error:
+            trees[number] = error
 
     for number in range(len(growths)):
         advance(number, None)

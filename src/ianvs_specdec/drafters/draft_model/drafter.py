@@ -69,12 +69,19 @@ class DraftModel(Drafter):
             self._sequence = None
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        return lockstep(self._model, [self._grow(context, budget)])[0]
+        (tree,) = lockstep(self._model, [self._grow(context, budget)])
+        if isinstance(tree, Exception):
+            raise tree
+        return tree
 
     @classmethod
-    def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree]:
-        growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
-        return lockstep(drafts[0][0]._model, growths)
+    def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree | Exception]:
+        trees: dict[int, TokenTree | Exception] = {}
+        for model in {id(drafter._model): drafter._model for drafter, _, _ in drafts}.values():
+            numbers = [number for number, (drafter, _, _) in enumerate(drafts) if drafter._model is model]
+            growths = [drafter._grow(context, budget) for drafter, context, budget in map(drafts.__getitem__, numbers)]
+            trees |= zip(numbers, lockstep(model, growths), strict=True)
+        return [trees[number] for number in range(len(drafts))]
 
     def _grow(self, context: Context, budget: int) -> Growth:
         assert self._sequence is not None
