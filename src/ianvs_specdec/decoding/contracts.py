@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
@@ -39,6 +39,13 @@ class Prompt:
 
 Piece = Prompt | TokenTree
 """What one sequence has computed in one step."""
+
+
+def pieces(tokens: Sequence[int], rows: int | None) -> Iterator[Prompt]:
+    """A prompt in pieces of at most ``rows`` tokens, None = in one piece."""
+    size = rows or len(tokens)
+    for start in range(0, len(tokens), size):
+        yield Prompt(tokens[start : start + size], last=start + size >= len(tokens))
 
 
 class SequenceState(Protocol):
@@ -208,6 +215,9 @@ class Drafter:
 
     def observe(self, observation: Observation) -> None:
         """Called after every step that did not end the request, with ``context`` already advanced."""
+
+    def end(self) -> None:
+        """The request is over: free the memory that it took. Also called where ``begin`` was not."""
 
 
 @dataclass

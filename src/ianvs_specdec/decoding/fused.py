@@ -13,13 +13,15 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.decoding.contracts import Output
+from ianvs_specdec.decoding.contracts import Output, Piece, Prompt
+from ianvs_specdec.decoding.fused_sequence import FIRST_CAPACITY, FusedSequence, Rows, Views, together
 from ianvs_specdec.decoding.int8 import Int8Linear
 from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
@@ -29,8 +31,9 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 ROTATIONS = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary embedding whose angles depend on the position alone."""
 
-_FIRST_CAPACITY = 512
 _EXCERPT_TOKENS = 64
+_PROMPT_ROWS = 512
+"""Tokens of a prompt in one step: others wait for no more, and the products have enough rows to be at full speed."""
 _TOLERANCE = 1e-3
 """Of the logits' standard deviation: far above rounding, far below what another computation would make."""
 
@@ -47,13 +50,16 @@ class _Layer:
 
 
 class FusedTarget:
-    """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``fits``; one sequence at a time.
+    """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``fits``.
+
+    The products of a step are computed for all its sequences at once, attention for one after another.
 
     The weights are copied into the layout of this class. With ``consume`` the model gives up its own copy layer by
     layer and must not be used for anything else afterwards. ``product`` computes the products with them.
     """
 
     kind: ClassVar[str] = "fused"
+    prompt_rows: ClassVar[int] = _PROMPT_ROWS
 
     def __init__(self, model: Any, *, consume: bool = False, product: type[Product] = Linear) -> None:
         self.model = model.eval()
@@ -84,18 +90,9 @@ class FusedTarget:
         self.unembed = product(head.weight.detach(), head.bias)
         if consume and head.weight is not model.get_input_embeddings().weight:
             head.weight.data = head.weight.data.new_empty(0)
-        self._features: tuple[int, ...] = ()
-        self._length = 0
-        shape = (self.layers, 2 * self._keys, 0, self._width)
-        self._cache = torch.empty(shape, dtype=self._attention_dtype, device=self.device)
         self._angles = torch.empty(0)
-        self._reserve(_FIRST_CAPACITY)
         self._compiles = on_cpu and self.dtype != torch.float64
         self._warm: set[int] = set()
-
-    @property
-    def reach(self) -> int | None:
-        return self.window
 
     @property
     def weights(self) -> Sequence[Any]:
@@ -105,9 +102,13 @@ class FusedTarget:
     @torch.inference_mode()
     def warm(self, tokens: int) -> None:
         # oneDNN compiles for each number of rows; all layers have the same shapes.
-        if not self._compiles or tokens in self._warm:
-            return
-        self._warm.add(tokens)
+        sizes = {min(tokens, self.prompt_rows), tokens % self.prompt_rows} - {0} - self._warm
+        if self._compiles:
+            self._warm |= sizes
+            for rows in sizes:
+                self._compile(rows)
+
+    def _compile(self, tokens: int) -> None:
         layer, hidden = self._stack[0], self.config.hidden_size
         narrow = self.embedding.new_zeros(tokens, hidden)
         layer.qkv(narrow)
@@ -115,85 +116,85 @@ class FusedTarget:
         layer.output.added(self.embedding.new_zeros(tokens, self._queries * self._width), narrow)
         layer.down.added(self.embedding.new_zeros(tokens, self._intermediate), narrow)
 
-    @torch.inference_mode()
-    def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
-        self._features = tuple(index % (self.layers + 1) for index in features)
-        self._length = 0
-        self._reserve(len(ids))
-        tokens = torch.tensor(ids, device=self.device)
-        output = self._forward(tokens, self._angles[: len(ids)], None, last_row=True)
-        self._length = len(ids)
-        return output
+    def memory(self, positions: int) -> int:
+        return self.layers * 2 * self._keys * positions * self._width * self._attention_dtype.itemsize
+
+    def open(self, features: Sequence[int] = ()) -> FusedSequence:
+        shape = (self.layers, 2 * self._keys, 0, self._width)
+        cache = torch.empty(shape, dtype=self._attention_dtype, device=self.device)
+        return FusedSequence(cache, tuple(index % (self.layers + 1) for index in features), self.window)
 
     @torch.inference_mode()
-    def verify(self, tree: TokenTree) -> Output:
-        """Logits ``[nodes, vocabulary]``; see ``contracts.Target``."""
-        start, nodes = self._length, len(tree)
-        self._reserve(start + nodes)
-        tokens = torch.tensor(tree.tokens, device=self.device)
-        if nodes == 1:
-            return self._forward(tokens, self._angles[start : start + 1], None)
-        mask = torch.zeros(nodes, start + nodes, dtype=self._attention_dtype, device=self.device)
-        mask[:, start:].masked_fill_(~tree.mask(self.device), -torch.inf)
-        if tree.is_chain:
-            return self._forward(tokens, self._angles[start : start + nodes], mask)
-        positions = torch.tensor(tree.depths, device=self.device) + start
-        return self._forward(tokens, self._angles[positions], mask)
+    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+        rows = [Rows.of(sequence, piece) for sequence, piece in parts]
+        needed = max(part.end for part in rows)
+        if needed > len(self._angles):
+            self._angles = rotations(self.model, max(FIRST_CAPACITY, 2 * needed))
+        outputs = self._forward(rows)
+        for part in rows:
+            part.sequence.computed(part.piece)
+        return outputs
 
-    @torch.inference_mode()
-    def commit(self, path: Sequence[int]) -> None:
-        start, end = self._length, self._length + len(path)
-        if path[-1] != len(path) - 1:
-            rows = torch.tensor(path, device=self.device) + start
-            self._cache[:, :, start:end] = self._cache[:, :, rows]
-        self._length = end
-
-    def snapshot(self) -> int:
-        return self._length
-
-    def restore(self, snapshot: int) -> None:
-        self._length = snapshot
-
-    def _forward(self, tokens: Tensor, angles: Tensor, mask: Tensor | None, *, last_row: bool = False) -> Output:
-        """Compute ``tokens`` behind what the cache holds; their keys and values are written, not yet kept."""
-        rows, queries = len(tokens), self._queries
-        end = self._length + rows
+    def _forward(self, parts: list[Rows]) -> list[Output]:
+        """Compute the parts' tokens behind what their sequences hold; their keys and values are written, not yet
+        kept."""
+        joined = together([part.tokens for part in parts])
+        angles = together([part.angles(self._angles) for part in parts])
+        rows, queries = len(joined), self._queries
         # Values are turned with the rest, by nothing.
         turns = angles.new_ones(rows, queries + 2 * self._keys, angles.shape[-1])
         turns[:, : queries + self._keys] = angles[:, None]
         turns = turns.view(rows, -1)
-        slots = self._cache[:, :, self._length : end].unbind()
-        keys, values = (part.unbind() for part in self._cache[:, None, :, :end].split(self._keys, dim=2))
-        causal = mask is None and rows > 1
+        views = [part.views(self._keys) for part in parts]
+        features = {index for part in parts for index in part.sequence.features}
         kept: dict[int, Tensor] = {}
-        x = functional.embedding(tokens, self.embedding)
+        x = functional.embedding(joined, self.embedding)
         for index, layer in enumerate(self._stack):
-            if index in self._features:
+            if index in features:
                 kept[index] = x
             qkv = layer.qkv(self._normed(x)).to(self._rotation_dtype)
             if layer.head_norms is not None:
                 self._norm_heads(qkv, layer.head_norms)
             torch.view_as_complex(qkv.view(rows, -1, 2)).mul_(turns)
             heads = qkv.view(rows, -1, self._width).transpose(0, 1)
-            slots[index].copy_(heads[queries:])
-            attended = functional.scaled_dot_product_attention(
-                heads[None, :queries].to(self._attention_dtype),
-                keys[index],
-                values[index],
-                mask,
-                is_causal=causal,
-                enable_gqa=queries != self._keys,
-            )
-            x = layer.output.added(attended.transpose(1, 2).reshape(rows, -1).to(self.dtype), x)
+            each = heads.split([len(part.tokens) for part in parts], dim=1)
+            attended = together([self._attend(index, *pair) for pair in zip(each, views, strict=True)])
+            x = layer.output.added(attended.to(self.dtype), x)
             gate_up = layer.gate_up(self._normed(x))
             active = functional.silu(gate_up[:, : self._intermediate]).mul_(gate_up[:, self._intermediate :])
             x = layer.down.added(active, x)
-        if last_row and self.layers not in self._features:
-            x = x[-1:]
+        return self._outputs(parts, x, kept)
+
+    def _attend(self, layer: int, heads: Tensor, view: Views) -> Tensor:
+        """Attention ``[rows, heads * width]`` of one sequence's rows, whose keys and values are written."""
+        view.slots[layer].copy_(heads[self._queries :])
+        attended = functional.scaled_dot_product_attention(
+            heads[None, : self._queries].to(self._attention_dtype),
+            view.keys[layer],
+            view.values[layer],
+            view.mask,
+            is_causal=view.causal,
+            enable_gqa=self._queries != self._keys,
+        )
+        return attended.transpose(1, 2).reshape(heads.shape[1], -1)
+
+    def _outputs(self, parts: list[Rows], x: Tensor, kept: dict[int, Tensor]) -> list[Output]:
+        """What each sequence asked for of the last layer's output ``x``, logits of the rows that need them only."""
+        sizes = [len(part.tokens) for part in parts]
+        ends = list(accumulate(sizes))
+        wanted = [part.wanted(end) for part, end in zip(parts, ends, strict=True)]
+        rows = [row for each in wanted for row in each]
+        everywhere = any(self.layers in part.sequence.features for part in parts)
+        if not everywhere and len(rows) < len(x):
+            x, rows = x[rows], list(range(len(rows)))
         x = functional.rms_norm(x, self._norm.shape, self._norm, self._epsilon)
         kept[self.layers] = x
-        logits = self.unembed(x[-1:] if last_row else x)
-        return Output(logits, tuple(kept[index] for index in self._features))
+        logits = self.unembed(x if len(rows) == len(x) else x[rows]) if rows else x.new_empty(0, len(self.embedding))
+        each = logits.split([len(some) for some in wanted])
+        return [
+            Output(some, tuple(kept[index][end - size : end] for index in part.sequence.features))
+            for part, some, size, end in zip(parts, each, sizes, ends, strict=True)
+        ]
 
     def _normed(self, x: Tensor) -> Tensor:
         """Root-mean-square norm without weight; on a CPU times 1 / sqrt(hidden)."""
@@ -247,16 +248,6 @@ class FusedTarget:
         """Rows of a projection, head by head, from (first half, second half) to pairs of one of each."""
         return weight.unflatten(0, (-1, 2, self._width // 2)).transpose(1, 2).reshape(weight.shape)
 
-    def _reserve(self, positions: int) -> None:
-        """Room for ``positions`` tokens in the cache, what it holds kept, and their rotations."""
-        if positions <= self._cache.shape[2]:
-            return
-        capacity = max(_FIRST_CAPACITY, 2 * positions)
-        cache = self._cache.new_empty((*self._cache.shape[:2], capacity, self._width))
-        cache[:, :, : self._length] = self._cache[:, :, : self._length]
-        self._cache = cache
-        self._angles = rotations(self.model, capacity)
-
 
 def rotations(model: Any, positions: int, start: int = 0) -> Tensor:
     """The rotary embedding as complex factors ``[positions, head_dim / 2]`` of the model's own angles and scale, for
@@ -299,9 +290,10 @@ def _agrees(model: Any, layer: torch.nn.Module) -> bool:
     with torch.inference_mode():
         expected = probe(torch.tensor([tokens], device=model.device), use_cache=False).logits[0, -3:]
         target = FusedTarget(probe)
-        target.prefill(tokens[:3])
-        got = target.verify(TokenTree.chain(tokens[3], tokens[4:])).logits
-    return bool((got - expected).abs().max() <= _TOLERANCE * expected.std())
+        sequence = target.open()
+        target.step([(sequence, Prompt(tokens[:3]))])
+        (got,) = target.step([(sequence, TokenTree.chain(tokens[3], tokens[4:]))])
+    return bool((got.logits - expected).abs().max() <= _TOLERANCE * expected.std())
 
 
 def _excerpt(model: Any, layer: torch.nn.Module) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from ianvs_specdec.decoding import Drafter, TokenTree
 from ianvs_specdec.errors import UserError, unknown
 
-CALLED = ("prepare", "begin", "propose", "observe", "weights")
+CALLED = ("prepare", "fork", "begin", "propose", "observe", "end", "weights")
 """What the engine calls of a drafter."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
 from ianvs_specdec.decoding.sampling import Processor
 from ianvs_specdec.drafters.draft_model.sequence import DraftSequence
 from ianvs_specdec.drafters.draft_model.vocabulary import load_draft
+from ianvs_specdec.drafters.lockstep import Growth, lockstep
 
 
 class DraftModel(Drafter):
@@ -32,41 +34,66 @@ class DraftModel(Drafter):
     Raises ``UserError`` from ``prepare`` for a folder that cannot be loaded and for another tokenizer.
     """
 
+    together = True
+
     def __init__(self, draft: str | Path, branches: int = 1) -> None:
         self._folder = Path(draft)
         self._branches = branches
         self._target: Target | None = None
+        self._sequence: DraftSequence | None = None
 
     def prepare(self, target: Target) -> Sequence[int]:
         if self._target is not target:
-            self._sequence = DraftSequence(load_draft(self._folder, target))
+            self._model = load_draft(self._folder, target)
             self._target = target
         return ()
 
     def weights(self) -> Sequence[Any]:
-        return self._sequence.model.weights
+        return self._model.weights
+
+    def fork(self) -> DraftModel:
+        another = copy.copy(self)
+        another._sequence = None
+        return another
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._vocabulary = prefill.logits.shape[-1]
         self._processor = Processor(context.sampling, context.tokens, target.device)
         self._processed = len(context.tokens)
-        self._sequence.clear()
+        self.end()
+        self._sequence = DraftSequence(self._model)
+
+    def end(self) -> None:
+        if self._sequence is not None:
+            self._sequence.close()
+            self._sequence = None
 
     def propose(self, context: Context, budget: int) -> TokenTree:
+        return lockstep(self._model, [self._grow(context, budget)])[0]
+
+    @classmethod
+    def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree]:
+        growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
+        return lockstep(drafts[0][0]._model, growths)
+
+    def _grow(self, context: Context, budget: int) -> Growth:
+        assert self._sequence is not None
         levels = min(budget, context.remaining - 1, self._sequence.reach(context.tokens))
         if levels < 1:
             return TokenTree.chain(context.tokens[-1])
         for token in context.tokens[self._processed :]:
             self._processor.extend(token)
         self._processed = len(context.tokens)
-        self._sequence.follow(context.tokens)
+        yield from self._sequence.follow(context.tokens)
         growth = _Growth(context.tokens[-1], self._processor)
         least = math.log(context.confidence) if context.confidence > 0 else -math.inf
         frontier: list[int] = [0]
         best: list[int] = []
         for level in range(levels):
             first = len(growth.tokens)
-            self._add_children(growth, frontier, context, len(context.tokens) + level, least)
+            logits = yield from self._sequence.logits((growth.tokens, growth.parents), frontier)
+            scores = self._scores(growth, frontier, logits, context, len(context.tokens) + level)
+            self._add_children(growth, frontier, scores, context, least)
             best = growth.best(range(1, len(growth.tokens)), budget)
             frontier = growth.best([node for node in best if node >= first], self._branches)
             if not frontier:
@@ -74,9 +101,8 @@ class DraftModel(Drafter):
         return growth.tree([0, *sorted(best)])
 
     def _add_children(
-        self, growth: _Growth, frontier: list[int], context: Context, position: int, least: float
+        self, growth: _Growth, frontier: list[int], scores: Tensor, context: Context, least: float
     ) -> None:
-        scores = self._scores(growth, frontier, context, position)
         width = min(self._branches, self._vocabulary)
         top = scores.topk(width, dim=-1)
         tokens = top.indices
@@ -89,20 +115,18 @@ class DraftModel(Drafter):
                 if value > -math.inf and growth.scores[parent] + value >= least:
                     growth.add(parent, token, value)
 
-    def _scores(self, growth: _Growth, frontier: list[int], context: Context, position: int) -> Tensor:
+    def _scores(self, growth: _Growth, frontier: list[int], logits: Tensor, context: Context, position: int) -> Tensor:
         """Log-probability, ``[frontier, vocabulary]``, that the target takes this token at ``position``, as far as the
-        draft can tell."""
-        rows = list(zip(self._logits(growth, frontier), map(growth.processor, frontier), strict=True))
+        draft's ``logits`` after the nodes of ``frontier`` can tell."""
+        missing = self._vocabulary - logits.shape[-1]
+        if missing:
+            # Cut or filled up to the target's vocabulary.
+            logits = functional.pad(logits, (0, missing), value=-math.inf)
+        rows = list(zip(logits, map(growth.processor, frontier), strict=True))
         if context.sampling.greedy:
             return torch.stack([processor.scores(logits) for logits, processor in rows]).log_softmax(dim=-1)
         q = torch.stack([processor.probabilities(logits) for logits, processor in rows])
         return q.log() if context.noise is None else (q.log() + context.noise.at(position)).log_softmax(dim=-1)
-
-    def _logits(self, growth: _Growth, frontier: list[int]) -> Tensor:
-        """The draft's logits after the nodes of ``frontier``, cut or filled up to the target's vocabulary."""
-        logits = self._sequence.logits((growth.tokens, growth.parents), frontier)
-        missing = self._vocabulary - logits.shape[-1]
-        return functional.pad(logits, (0, missing), value=-math.inf) if missing else logits
 
 
 class _Growth:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from itertools import takewhile
 from typing import Any
 
 from torch import Tensor
 
-from ianvs_specdec.decoding import Target, TokenTree
+from ianvs_specdec.decoding import Output, Target, TokenTree
+from ianvs_specdec.decoding.contracts import Piece, SequenceState, pieces
+
+Steps = Generator[tuple[SequenceState, Piece], Output, None]
+"""What the model has to compute, and what it computed (see ``lockstep``)."""
 
 
 class DraftSequence:
@@ -22,12 +26,13 @@ class DraftSequence:
 
     def __init__(self, model: Target) -> None:
         self.model = model
-        self.clear()
-
-    def clear(self) -> None:
-        """Another context comes."""
         self._kept = 0
         self._fed: TokenTree | None = None
+        self._state = model.open()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._state.close()
 
     def reach(self, context: Sequence[int]) -> int:
         """How many levels can be drafted after ``context``; none where the model lacks one of its tokens or positions.
@@ -38,28 +43,31 @@ class DraftSequence:
             return 0
         return sys.maxsize if self.model.window is None else self.model.window - len(context) + 1
 
-    def follow(self, context: Sequence[int]) -> None:
+    def follow(self, context: Sequence[int]) -> Steps:
         """Keep of the drafts what the context has become, and make up for what is missing. The last token of the
         context is node 0 of the tree to come."""
         if self._kept == 0:
-            self.model.prefill(context[:-1])
+            for piece in pieces(context[:-1], self.model.prompt_rows):
+                yield self._state, piece
             self._kept = len(context) - 1
         elif self._fed is not None:
             self._kept += self._keep(self._fed, context[self._kept : -1])
         if len(context) - self._kept > 2:
             behind = context[self._kept : -1]
-            self.model.verify(TokenTree.chain(behind[0], behind[1:]))
-            self.model.commit(range(len(behind)))
+            yield self._state, TokenTree.chain(behind[0], behind[1:])
+            self._state.commit(range(len(behind)))
             self._kept += len(behind)
         # Drafts that are in the model already, and the states to go back to, each after so many of them.
         self._ahead: list[int] = []
-        self._states: list[tuple[int, Any]] = [(0, self.model.snapshot())]
+        self._states: list[tuple[int, Any]] = [(0, self._state.snapshot())]
         self._fed = None
         missing = context[self._kept :]
         self._tokens, self._parents = list(missing), list(range(-1, len(missing) - 1))
         self._numbers = {0: len(missing) - 1}
 
-    def logits(self, tree: tuple[Sequence[int], Sequence[int]], nodes: Sequence[int]) -> Tensor:
+    def logits(
+        self, tree: tuple[Sequence[int], Sequence[int]], nodes: Sequence[int]
+    ) -> Generator[tuple[SequenceState, Piece], Output, Tensor]:
         """``[nodes, vocabulary]`` after these nodes of a tree, given as its tokens and parents.
 
         First node 0 is asked for, then, level by level, children of nodes that were asked for.
@@ -68,18 +76,19 @@ class DraftSequence:
             if len(nodes) == 1 and self._fed.is_chain:
                 self._commit_chain(self._fed)
             else:
-                self.model.restore(self._states[-1][1])
+                self._state.restore(self._states[-1][1])
             for node in nodes:
                 self._numbers[node] = len(self._tokens)
                 self._parents.append(self._numbers.get(tree[1][node], -1))
                 self._tokens.append(tree[0][node])
         self._fed = TokenTree(self._tokens[:], self._parents[:])
-        return self.model.verify(self._fed).logits[-len(nodes) :]
+        output = yield self._state, self._fed
+        return output.logits[-len(nodes) :]
 
     def _commit_chain(self, chain: TokenTree) -> None:
-        self.model.commit(range(len(chain)))
+        self._state.commit(range(len(chain)))
         self._ahead += chain.tokens
-        self._states.append((len(self._ahead), self.model.snapshot()))
+        self._states.append((len(self._ahead), self._state.snapshot()))
         self._tokens, self._parents, self._numbers = [], [], {}
 
     def _keep(self, fed: TokenTree, tokens: Sequence[int]) -> int:
@@ -87,10 +96,10 @@ class DraftSequence:
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(self._ahead, tokens, strict=False))
         same = sum(1 for _ in alike)
         if same == len(self._ahead) and (path := _path(fed, tokens[same:])):
-            self.model.commit(path)
+            self._state.commit(path)
             return same + len(path)
         count, state = next(state for state in reversed(self._states) if state[0] <= same)
-        self.model.restore(state)
+        self._state.restore(state)
         return count
 
 

@@ -5,6 +5,7 @@ Li et al. 2024 (arXiv 2401.15077), EAGLE-2 (arXiv 2406.16858) and EAGLE-3 (arXiv
 
 from __future__ import annotations
 
+import copy
 import math
 import weakref
 from collections.abc import Sequence
@@ -64,6 +65,11 @@ class Eagle(Drafter):
             self._sequence = HeadSequence(self._head)
             self._target = target
         return self._head.features
+
+    def fork(self) -> Eagle:
+        another = copy.copy(self)
+        another._target = None
+        return another
 
     def weights(self) -> Sequence[Any]:
         return (self._head,)

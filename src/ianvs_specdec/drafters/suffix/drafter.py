@@ -6,6 +6,7 @@ for longer matches as in SuffixDecoding (Oliaro et al. 2024, arXiv 2411.04975).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,11 @@ class Suffix(Drafter):
     def weights(self) -> Sequence[Any]:
         return self._store, *(self._head.weights() if self._head else ())
 
+    def fork(self) -> Suffix:
+        another = copy.copy(self)
+        another._head = self._head and self._head.fork()
+        return another
+
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._automaton = SuffixAutomaton()
         if self._head:
@@ -55,6 +61,10 @@ class Suffix(Drafter):
     def observe(self, observation: Observation) -> None:
         if self._head:
             self._head.observe(observation)
+
+    def end(self) -> None:
+        if self._head:
+            self._head.end()
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         tokens, automaton = context.tokens, self._automaton

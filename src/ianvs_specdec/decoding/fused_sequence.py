@@ -1,0 +1,121 @@
+"""The state of one sequence in the fast path, and its share of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.decoding.contracts import Piece, Prompt
+from ianvs_specdec.decoding.tree import TokenTree
+
+FIRST_CAPACITY = 512
+
+
+class FusedSequence:
+    """Keys and values of all layers in one tensor ``cache [layers, 2 * key heads, capacity, width]``.
+
+    ``features`` are indices of layer inputs, 0 to the number of layers.
+    """
+
+    def __init__(self, cache: Tensor, features: tuple[int, ...], window: int | None) -> None:
+        self.cache, self.features, self.reach = cache, features, window
+        self.length = 0
+
+    def computed(self, piece: Piece) -> None:
+        """``piece`` was written behind what is kept."""
+        if isinstance(piece, Prompt):
+            self.length += len(piece.tokens)
+
+    @torch.inference_mode()
+    def commit(self, path: Sequence[int]) -> None:
+        start, end = self.length, self.length + len(path)
+        if path[-1] != len(path) - 1:
+            index = torch.tensor(path, device=self.cache.device) + start
+            self.cache[:, :, start:end] = self.cache.index_select(2, index)
+        self.length = end
+
+    def snapshot(self) -> int:
+        return self.length
+
+    def restore(self, snapshot: int) -> None:
+        self.length = snapshot
+
+    def close(self) -> None:
+        self.cache = self.cache.new_empty(0)
+
+    def reserve(self, positions: int) -> None:
+        """Room for ``positions`` tokens, what is kept stays."""
+        layers, heads, capacity, width = self.cache.shape
+        if positions <= capacity:
+            return
+        cache = self.cache.new_empty(layers, heads, max(FIRST_CAPACITY, 2 * positions), width)
+        cache[:, :, : self.length] = self.cache[:, :, : self.length]
+        self.cache = cache
+
+
+@dataclass
+class Views:
+    """By layer: where keys and values are written, and those to attend to; who may see whom."""
+
+    slots: Sequence[Tensor]
+    keys: Sequence[Tensor]
+    values: Sequence[Tensor]
+    mask: Tensor | None
+    causal: bool
+
+
+@dataclass
+class Rows:
+    """One sequence's tokens in a step."""
+
+    sequence: FusedSequence
+    piece: Piece
+    tokens: Tensor
+    end: int
+
+    @classmethod
+    def of(cls, sequence: FusedSequence, piece: Piece) -> Rows:
+        """Makes room for them in the sequence."""
+        end = sequence.length + len(piece.tokens)
+        sequence.reserve(end)
+        return cls(sequence, piece, torch.tensor(piece.tokens, device=sequence.cache.device), end)
+
+    def angles(self, angles: Tensor) -> Tensor:
+        """The rows' own of all ``angles [positions, width / 2]``."""
+        start = self.sequence.length
+        if isinstance(self.piece, Prompt) or self.piece.is_chain:
+            return angles[start : self.end]
+        return angles[torch.tensor(self.piece.depths, device=angles.device) + start]
+
+    def views(self, key_heads: int) -> Views:
+        cache, start = self.sequence.cache, self.sequence.length
+        keys, values = (part.unbind() for part in cache[:, None, :, : self.end].split(key_heads, dim=2))
+        rows = len(self.tokens)
+        causal = rows > 1 and start == 0 and isinstance(self.piece, Prompt)
+        mask = None if causal or rows == 1 else self._mask(rows)
+        return Views(cache[:, :, start : self.end].unbind(), keys, values, mask, causal)
+
+    def wanted(self, end: int) -> range:
+        """The rows of the step whose logits are asked for; this sequence's last one is ``end - 1``."""
+        if isinstance(self.piece, TokenTree):
+            return range(end - len(self.tokens), end)
+        return range(end - 1, end) if self.piece.last else range(0)
+
+    def _mask(self, rows: int) -> Tensor:
+        """``[rows, positions]`` to be added to attention scores: nothing where a row may look."""
+        start, like = self.sequence.length, self.sequence.cache
+        mask = like.new_zeros(rows, self.end)
+        if isinstance(self.piece, TokenTree):
+            visible = self.piece.mask(like.device)
+        else:
+            visible = torch.ones(rows, rows, dtype=torch.bool, device=like.device).tril_()
+        mask[:, start:].masked_fill_(~visible, -torch.inf)
+        return mask
+
+
+def together(parts: Sequence[Tensor]) -> Tensor:
+    """All rows, without a copy where there is one part only."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

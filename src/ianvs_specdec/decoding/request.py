@@ -1,0 +1,246 @@
+"""One request: its prompt is read, then it drafts, verifies and emits, a step at a time, until its output ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.decoding import acceptance
+from ianvs_specdec.decoding.acceptance import Verdict
+from ianvs_specdec.decoding.confidence import Confidence
+from ianvs_specdec.decoding.contracts import (
+    Context,
+    Drafter,
+    Length,
+    Observation,
+    Output,
+    Piece,
+    Prompt,
+    SequenceState,
+    Stats,
+    Target,
+)
+from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.decoding.stopping import OutputIds, Stop
+from ianvs_specdec.decoding.tree import TokenTree
+from ianvs_specdec.errors import AbandonedError, ContextWindowError
+from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
+
+
+@dataclass
+class Decoded:
+    """``token_ids`` is the output without the prompt, with the end-of-sequence token that ended it, if one did.
+
+    ``finish_reason`` is ``"stop"`` or ``"length"``; the latter also when the context window is full before
+    ``max_tokens``.
+    """
+
+    token_ids: list[int]
+    finish_reason: str
+    trace: Trace
+
+
+class Request:
+    """One request under way. Its times count from here: waiting for others is part of its latency.
+
+    ``rule`` is how sampled tokens are accepted, one of ``acceptance.RULES``; ``prediction`` and ``task`` are handed to
+    drafter and length (see ``Context``). ``stop`` is asked after every emission how many output ids to keep (see
+    ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the trace.
+    ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still waits.
+
+    Raises ``ContextWindowError`` for a prompt that fills the target's context window.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter,
+        length: Length,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        eos_ids: Iterable[int],
+        stop: Stop | None = None,
+        on_tokens: Callable[[list[int]], None] | None = None,
+        trace_trees: list[TokenTree] | None = None,
+        rule: str = "rejection",
+        prediction: Sequence[int] = (),
+        task: str = "",
+        given_up: Callable[[], bool] | None = None,
+    ) -> None:
+        self._began = time.perf_counter()
+        self.drafter = drafter
+        self._target, self._length, self._rule = target, length, rule
+        self._on_tokens, self._trace_trees = on_tokens, trace_trees
+        self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), eos_ids, stop)
+        generator = torch.Generator(target.device).manual_seed(sampling.seed)
+        self.context = Context(
+            list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, prediction=prediction, task=task
+        )
+        self._stats = Stats(len(prompt_ids), task, output.remaining)
+        self._confidence = Confidence() if sampling.logprobs else None
+        self._trace = Trace()
+        # Scores of sampled tokens are log-probabilities: logits over the temperature.
+        self._near_tie = target.near_tie / (1.0 if sampling.greedy else sampling.temperature)
+        self.unread: list[int] = []
+        """What is still to be computed of the prompt."""
+        self.began = False
+        """Whether the prompt is read, and trees are verified from now on."""
+        self._read: list[tuple[Tensor, ...]] = []
+        self._budget = 0
+        self._given_up = given_up
+        self.error: Exception | None = None
+        """Why the request ended without a whole output."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, or is to end because it was given up."""
+        if self._output.finish_reason is not None or self.error is not None:
+            return True
+        if self._given_up is not None and self._given_up():
+            self.error = AbandonedError()
+        return self.error is not None
+
+    def cancel(self) -> None:
+        """Give it up, from any thread: it ends at the engine's next step."""
+        self._given_up = lambda: True
+
+    @property
+    def positions(self) -> int:
+        """The most tokens that its sequence may come to hold."""
+        return len(self.context.tokens) + self._output.remaining
+
+    def result(self) -> Decoded:
+        """What came of it. Raises what it ended with where its output is not whole."""
+        if self.error is not None:
+            raise self.error
+        assert self._output.finish_reason is not None
+        if self._confidence is not None:
+            self._trace.confidence = self._confidence.triples(len(self._output.ids))
+        return Decoded(self._output.ids, self._output.finish_reason, self._trace)
+
+    def open(self) -> None:
+        """Take a sequence of the target. The first token comes of the prompt, unless the first tree is rooted in it."""
+        prompt = self.context.tokens
+        features = self.drafter.prepare(self._target)
+        self._rooted = self.drafter.roots_in_prompt and len(prompt) > 1
+        self.unread = prompt[:-1] if self._rooted else prompt[:]
+        self.sequence: SequenceState = self._target.open(features)
+
+    def close(self) -> None:
+        """Give back what the sequence and its drafts hold."""
+        self.sequence.close()
+        self.drafter.end()
+
+    def read(self) -> None:
+        """The next step computes the next piece of the prompt. Where pieces end depends on the prompt alone, so that a
+        target whose bits depend on it computes the same whoever else is served."""
+        end = self._target.prompt_rows or len(self.unread)
+        piece, self.unread = self.unread[:end], self.unread[end:]
+        self.piece: Piece = Prompt(piece, last=not self.unread)
+
+    def budget(self) -> int:
+        """How many tokens to draft for the next step, as the length says; ``context`` is what the drafter is told."""
+        self._budget = self._length.budget(self._stats)
+        self.context.confidence = self._length.confidence
+        return self._budget
+
+    def verify(self, tree: TokenTree) -> None:
+        """The next step computes ``tree``, within what the target can address."""
+        reach, tokens = self.sequence.reach, self.context.tokens
+        if reach is not None and len(tokens) + len(tree) - 1 > reach:
+            tree = tree.truncated(reach - len(tokens))
+        self.piece = tree
+
+    def advance(self, output: Output, drafting: float, verifying: float) -> None:
+        """Take what the step computed for ``piece``. It took so many seconds to draft and to compute, for all requests
+        that took part."""
+        if isinstance(self.piece, Prompt):
+            self._begin(self.piece, output)
+        else:
+            self._decide(self.piece, output, drafting, verifying)
+
+    def _begin(self, piece: Prompt, output: Output) -> None:
+        self._read.append(output.hidden)
+        if not piece.last:
+            return
+        context, sampling = self.context, self.context.sampling
+        hidden = self._read[0] if len(self._read) == 1 else tuple(map(torch.cat, zip(*self._read, strict=True)))
+        self._read.clear()
+        if self._rule == "coupled" and not sampling.greedy:
+            context.noise = Noise(sampling.seed, output.logits.shape[-1], self._target.device)
+        self._accept = acceptance.create(sampling, context.tokens, context.generator, self._rule, context.noise)
+        if not self._rooted:
+            root = TokenTree.chain(context.tokens[-1])
+            self._emit(root, self._accept(root, output.logits), output.logits)
+        if self._output.finish_reason is None:
+            self.drafter.begin(self._target, context, Output(output.logits, hidden))
+        self.began = True
+
+    def _decide(self, tree: TokenTree, output: Output, drafting: float, verifying: float) -> None:
+        """Accept and emit; then tell the sequence, the drafter and the length what came of it."""
+        watch = Stopwatch()
+        verdict = self._accept(tree, output.logits)
+        verifying += watch.lap()
+        emitted = self._emit(tree, verdict, output.logits)
+        # What comes behind the end of the output was drafted, but is of no use.
+        accepted = min(len(verdict.path) - 1, emitted)
+        step = Step(len(tree) - 1 - len(tree.scouts), accepted, emitted, len(tree))
+        self._trace.steps.append(step)
+        self._trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
+        if self._trace_trees is not None:
+            self._trace_trees.append(tree)
+        if self._output.finish_reason is None:
+            watch.lap()  # emitting is neither drafting nor verifying
+            self.sequence.commit(verdict.path)
+            verifying += watch.lap()
+            self.drafter.observe(Observation(tree, output, verdict.path, verdict.token))
+            drafting += watch.lap()
+            self._stats.add(step, self._budget, tree.depth, drafting, verifying)
+
+    def _emit(self, tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:
+        """Put out what was accepted, as far as it belongs to the output; returns how many tokens that are."""
+        tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.token]
+        output, context, trace = self._output, self.context, self._trace
+        position = len(output.ids)
+        emitted = output.add(tokens)
+        gaps = enumerate(verdict.gaps[: len(emitted)], start=position)
+        trace.near_ties += [(place, gap) for place, gap in gaps if gap < self._near_tie]
+        if self._confidence is not None:
+            self._confidence.add(logits[verdict.path], tokens)
+        context.tokens += emitted
+        context.remaining = self._stats.remaining = output.remaining
+        self._stats.context_tokens = len(context.tokens)
+        if emitted:
+            trace.chunks.append((time.perf_counter() - self._began, len(emitted)))
+            if self._on_tokens is not None:
+                self._on_tokens(emitted)
+        return len(emitted)
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def lap(self) -> float:
+        """Seconds since the lap before."""
+        before, self._since = self._since, time.perf_counter()
+        return self._since - before
+
+
+def _token_limit(target: Target, prompt_ids: Sequence[int], sampling: Sampling) -> int:
+    if not prompt_ids:
+        raise ValueError("the prompt is empty: a causal LM needs at least one token to continue")
+    if target.window is None:
+        return sampling.max_tokens
+    room = target.window - len(prompt_ids)
+    if room < 1:
+        raise ContextWindowError(
+            f"the prompt has {len(prompt_ids)} tokens, the model's context window {target.window}: "
+            "shorten the prompt or use a model with a longer window"
+        )
+    return min(room, sampling.max_tokens)
