@@ -10,7 +10,7 @@ from ianvs_specdec.decoding.contracts import Target
 from ianvs_specdec.decoding.fused import FusedTarget, Product, fits
 from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.decoding.native import library
-from ianvs_specdec.decoding.native.target import NativeTarget
+from ianvs_specdec.decoding.native.target import NativeTarget, fits_native
 from ianvs_specdec.decoding.target import HuggingFaceTarget
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.types import ENGINES
@@ -59,7 +59,7 @@ def target_of(
 
 def why_not_native(model: Any) -> str | None:
     """Why the native step cannot compute ``model``; None if it can."""
-    return library.why_not() or (None if fits(model) else "does not fit")
+    return library.why_not() or fits_native(model)
 
 
 def quantize(model: Any, quantization: Quantization | None) -> None:

@@ -52,7 +52,7 @@ class Computation {
 
   template <class Work>
   void each(int64_t count, int thread, Work work) {
-    const Share mine = share(count, thread, threads_);
+    const Range mine = range_of(count, thread, threads_);
     for (int64_t i = mine.begin; i < mine.end; i++) work(i);
   }
 

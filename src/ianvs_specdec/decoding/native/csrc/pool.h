@@ -24,11 +24,11 @@ class Barrier {
 bool run_together(int threads, void (*work)(void *job, int thread), void *job);
 
 // The part of `count` things that is one thread's: [begin, end).
-struct Share {
+struct Range {
   int64_t begin, end;
 };
 
-inline Share share(int64_t count, int thread, int threads) {
+inline Range range_of(int64_t count, int thread, int threads) {
   return {count * thread / threads, count * (thread + 1) / threads};
 }
 
