@@ -17,7 +17,7 @@ from ianvs_specdec.checkpoints.layout import model_sizes, read_config
 from ianvs_specdec.errors import ContextWindowError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM
-from ianvs_specdec.types import Hints, Sampling, Trace
+from ianvs_specdec.types import Hints, Occupancy, Sampling, Trace
 
 
 class EngineLLM(LocalLLM):
@@ -32,6 +32,7 @@ class EngineLLM(LocalLLM):
         self._target: Any = None
         self._drafter: Any = None
         self._batcher: Any = None
+        self._ending: Any = None
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
@@ -69,7 +70,7 @@ class EngineLLM(LocalLLM):
         engine = Engine(self._target, for_sequences(self._target.device))
         self._batcher = Batcher(engine, self.threads or self._default_threads)
         # Its thread would keep the weights of a model that was never closed.
-        weakref.finalize(self, self._batcher.stop)
+        self._ending = weakref.finalize(self, self._batcher.close)
 
     def _decode(
         self,
@@ -82,7 +83,6 @@ class EngineLLM(LocalLLM):
     ) -> tuple[list[int], str, Trace]:
         from ianvs_specdec.decoding.request import Request
 
-        self._target.warm(len(prompt_ids))
         try:
             request = Request(
                 self._target,
@@ -106,14 +106,19 @@ class EngineLLM(LocalLLM):
     def target(self) -> str | None:
         return str(self._target.kind) if self._target is not None else None
 
+    def occupancy(self) -> Occupancy | None:
+        batcher = self._batcher
+        return batcher.occupancy if batcher is not None else None
+
     def _weights_memory(self) -> int:
         from ianvs_specdec.decoding.memory import held
 
         return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
 
     def _release(self) -> None:
-        self._batcher.close()
-        self._target = self._drafter = self._batcher = None
+        if self._ending is not None:
+            self._ending()
+        self._target = self._drafter = self._batcher = self._ending = None
 
 
 @functools.cache
