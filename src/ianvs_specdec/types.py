@@ -6,7 +6,7 @@ Nothing here imports anything heavy, so routers, benchmarks, metrics and the jou
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -82,11 +82,14 @@ class Sampling:
 class Hints:
     """What is known of a request besides what is asked. No answer depends on it, only how fast it comes.
 
-    ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request.
+    ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
+    ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
+    ``AbandonedError``.
     """
 
     prediction: str = ""
     task: str = ""
+    given_up: Callable[[], bool] | None = None
 
 
 @dataclass

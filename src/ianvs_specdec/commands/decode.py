@@ -55,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--quantization", choices=("none", *OWN), default="none", help="bits of the weights")
+    parser.add_argument("--engine", choices=ENGINES, default="auto", help="what computes (default: the fastest)")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch")
 
@@ -223,10 +225,13 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
         check_threads(options.threads, "--threads")
         torch.set_num_threads(options.threads)
     check_device(options.device)
+    arguments(None if options.quantization == "none" else options.quantization, options.model, options.device)
     what = f"--model {options.model}"
     model = load(CAUSAL, options.model, what=what, dtype=getattr(torch, options.dtype)).to(options.device)
     eos = model.generation_config.eos_token_id
-    return target_of(model, consume=True), [eos] if isinstance(eos, int) else list(eos or [])
+    quantization = None if options.quantization == "none" else options.quantization
+    target = target_of(model, consume=True, quantization=quantization, engine=options.engine)
+    return target, [eos] if isinstance(eos, int) else list(eos or [])
 
 
 def _tokenizer(folder: Path) -> Any:

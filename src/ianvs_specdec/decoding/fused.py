@@ -249,9 +249,10 @@ class FusedTarget:
         return weight.unflatten(0, (-1, 2, self._width // 2)).transpose(1, 2).reshape(weight.shape)
 
 
-def rotations(model: Any, positions: int) -> Tensor:
-    """The rotary embedding as complex factors ``[positions, head_dim / 2]`` of the model's own angles and scale."""
-    where = torch.arange(positions, device=model.device)[None]
+def rotations(model: Any, positions: int, start: int = 0) -> Tensor:
+    """The rotary embedding as complex factors ``[positions, head_dim / 2]`` of the model's own angles and scale, for
+    positions from ``start`` on."""
+    where = torch.arange(start, start + positions, device=model.device)[None]
     like = torch.empty(0, dtype=torch.float32, device=model.device)
     cosine, sine = (part[0, :, : part.shape[-1] // 2] for part in model.model.rotary_emb(like, where))
     kind = torch.float64 if model.dtype == torch.float64 else torch.float32

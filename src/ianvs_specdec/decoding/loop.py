@@ -76,12 +76,14 @@ class Engine:
             self._compute(taking_part, drafting)
         return over + self._leave()
 
-    def close(self) -> None:
-        """Give up what is under way."""
+    def close(self) -> list[Request]:
+        """Let go of all that is under way or waits, and return it."""
+        left = [*self._running, *self._waiting]
         for request in self._running:
             request.close()
         self._running.clear()
         self._waiting.clear()
+        return left
 
     def _leave(self) -> list[Request]:
         over = [request for request in self._running if request.over]
@@ -113,8 +115,8 @@ class Engine:
         if needed > self._memory:
             request.error = ContextWindowError(
                 f"keys and values of {request.positions} tokens, prompt and max_tokens together, take "
-                f"{needed / 1e6:.0f} MB, and {self._memory / 1e6:.0f} MB are there for all requests: shorten the prompt, "
-                "or lower max_tokens"
+                f"{needed / 1e6:.0f} MB, and {self._memory / 1e6:.0f} MB are there for all requests: shorten the "
+                "prompt, or lower max_tokens"
             )
             return True
         return needed + sum(self._target.memory(other.positions) for other in self._running) <= self._memory

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable
+from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -25,6 +27,30 @@ _LEAVES: tuple[Any, ...] = (
     weakref.ReferenceType,
     *weakref.ProxyTypes,
 )
+
+
+SHARE_FOR_SEQUENCES = 0.5
+"""Of the memory that is free when a model is loaded: another model may be loaded after it, and steps need some."""
+
+_MEMORY_GROUP = Path("/sys/fs/cgroup")
+
+
+def for_sequences(device: torch.device) -> int | None:
+    """Bytes that keys and values of all sequences may take on ``device``; None where it does not tell what is free."""
+    if device.type == "cuda":
+        return int(SHARE_FOR_SEQUENCES * torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu" or "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return None
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        # Pages of files are counted as used, and given up where they are needed.
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+        limit, used = ((_MEMORY_GROUP / name).read_text() for name in ("memory.max", "memory.current"))
+        free = min(free, max(0, int(limit) - int(used)))
+    except (OSError, KeyError, ValueError):
+        pass  # another system, or a group without a limit
+    return int(SHARE_FOR_SEQUENCES * free)
 
 
 def held(*roots: Any, apart: Iterable[Any] = ()) -> int:

@@ -6,7 +6,7 @@ import gc
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -174,7 +174,7 @@ class LocalLLM(LLM):
         stop: Callable[[list[int]], int | None] | None,
         emit: Emit | None,
         prediction: list[int],
-        task: str,
+        hints: Hints,
     ) -> tuple[list[int], str, Trace]:
         """Output ids with the one that ended the output, finish reason, trace from the call on."""
 
@@ -188,24 +188,48 @@ class LocalLLM(LLM):
         self.load()
         return self._answer(messages, sampling, on_chunk, hints, truncate=bool(self.truncate_prompts))
 
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
+        """As ``generate``, for a text or token ids that are continued as they are, without a chat template."""
+        self.load()
+        assert self._chat is not None
+        self._set_threads()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._chat.plain(prompt, sampling, truncate=bool(self.truncate_prompts))
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
     def _answer(
         self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
+        assert self._chat is not None
+        self._set_threads()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._chat.prompt(messages, sampling, truncate=truncate)
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
+    def _continue(
+        self,
+        prompt_ids: list[int],
+        truncated: int,
+        sampling: Sampling,
+        on_chunk: OnChunk | None,
+        hints: Hints,
+        started: float,
+    ) -> Completion:
         chat = self._chat
         assert chat is not None
-        import torch
-
         from ianvs_specdec.decoding.stopping import StopStrings
 
-        if torch.get_num_threads() != (wanted := self.threads or self._default_threads):
-            torch.set_num_threads(wanted)
-        started = time.perf_counter()
-        prompt_ids, truncated = chat.prompt(messages, sampling, truncate=truncate)
         prediction = chat.ids(hints.prediction)
         stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
         emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
         offset = time.perf_counter() - started
-        ids, finish_reason, trace = self._decode(prompt_ids, sampling, stop, emit, prediction, hints.task)
+        ids, finish_reason, trace = self._decode(prompt_ids, sampling, stop, emit, prediction, hints)
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         if sampling.logprobs:
             trace.characters = [len(piece) for piece in chat.pieces(ids)]
@@ -214,6 +238,13 @@ class LocalLLM(LLM):
         if emit is not None:
             emit.finish(text)
         return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
+
+    def _set_threads(self) -> None:
+        """Of this thread: torch keeps the number for each."""
+        import torch
+
+        if torch.get_num_threads() != (wanted := self.threads or self._default_threads):
+            torch.set_num_threads(wanted)
 
     def memory(self) -> int | None:
         """Bytes of the weights as they lie in memory, each once, packed copies and what drafts included."""

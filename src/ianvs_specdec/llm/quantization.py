@@ -12,14 +12,16 @@ from ianvs_specdec.errors import UserError, unknown
 
 QUANTIZATIONS = {
     "int8": None,
+    "int4": None,
     "bitsandbytes-int8": "bitsandbytes",
     "bitsandbytes-nf4": "bitsandbytes",
     "gptq": "gptqmodel",
     "awq": "gptqmodel",
 }
-"""Name -> the package it needs. ``int8`` is our own (``decoding.int8``, on the CPU); the bitsandbytes ones are made
-while the model is loaded; the last two are what a checkpoint on disk is made with."""
+"""Name -> the package it needs. ``int8`` and ``int4`` are our own, on the CPU (``decoding``); the bitsandbytes ones are
+made while the model is loaded; the last two are what a checkpoint on disk is made with."""
 
+OWN = ("int8", "int4")
 STORED = ("gptq", "awq")
 
 
@@ -36,10 +38,11 @@ def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
     """
     if name is None:
         return {}
-    if name == "int8":
+    if name in OWN:
         if device != "cpu":
-            message = f"quantization int8 is computed on the CPU, not on {device}"
-            raise UserError(f"{message}: set device to cpu, or quantization to bitsandbytes-int8", key="quantization")
+            message = f"quantization {name} is computed on the CPU, not on {device}"
+            instead = "bitsandbytes-int8" if name == "int8" else "bitsandbytes-nf4"
+            raise UserError(f"{message}: set device to cpu, or quantization to {instead}", key="quantization")
         return {}
     package = QUANTIZATIONS[name]
     if package is not None and importlib.util.find_spec(package) is None:

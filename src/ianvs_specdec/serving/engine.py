@@ -1,7 +1,8 @@
 """Who is served when: a bounded queue, first come, first served, before a back end that works in threads of its own.
 
 Everything but the decoding happens on the event loop, so that nothing needs a lock. A back end that lets one request
-in at a time gets one thread; a place is free again when its decoding has really ended, not when its client has left.
+in at a time gets one thread, one that takes many shares its steps among them. A place is free again when its decoding
+has really ended, not when its client has left.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError
 from ianvs_specdec.llm.base import LLM
@@ -137,7 +139,8 @@ class Engine:
         result: Completion | Exception
         try:
             chat = job.chat
-            result = _Over() if job.over else self._llm.generate(chat.messages, chat.sampling, on_chunk, chat.hints)
+            hints = replace(chat.hints, given_up=lambda: job.over)
+            result = _Over() if job.over else self._llm.generate(chat.messages, chat.sampling, on_chunk, hints)
         except Exception as error:
             result = error
         # The loop is closed when the server was told to stop at once.
