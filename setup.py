@@ -1,5 +1,5 @@
-"""What pyproject.toml has no words for: the example goes into the package, the native step is compiled, and an index gets
-a README without relative links.
+"""What pyproject.toml has no words for: the example goes into the package, the native step is compiled, and an index
+gets a README without relative links.
 """
 
 from __future__ import annotations

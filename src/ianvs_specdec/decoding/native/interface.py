@@ -10,7 +10,7 @@ import torch
 VERSION = 1
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-INT8, INT4 = 3, 4
+QUANTIZED = {"int8": 3, "int4": 4}
 NONE, LAST, ALL = 0, 1, 2
 
 ERRORS = {
@@ -37,10 +37,7 @@ class Config(ctypes.Structure):
     """``specdec_config``."""
 
     _fields_ = [
-        *(
-            (name, c_int32)
-            for name in ("version", "layers", "hidden", "queries", "keys", "width", "intermediate")
-        ),
+        *((name, c_int32) for name in ("version", "layers", "hidden", "queries", "keys", "width", "intermediate")),
         ("epsilon", c_float),
         ("embedding_kind", c_int32),
         ("vocabulary", c_int64),

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding.native import interface
-
-Quantization = Literal["int8", "int4"]
 
 
 class Product:
@@ -26,12 +23,12 @@ class Product:
         library: ctypes.CDLL,
         weight: Tensor,
         bias: Tensor | None = None,
-        quantization: Quantization | None = None,
+        quantization: str | None = None,
     ) -> None:
         weight = weight.detach().contiguous()
         bias = None if bias is None else bias.detach().float().contiguous()
         source = interface.KINDS[weight.dtype]
-        kind = {None: source, "int8": interface.INT8, "int4": interface.INT4}[quantization]
+        kind = source if quantization is None else interface.QUANTIZED[quantization]
         self.out, self.inputs = weight.shape
         where = None if bias is None else bias.data_ptr()
         self.pointer = library.specdec_product_new(kind, source, weight.data_ptr(), self.out, self.inputs, where)
@@ -55,8 +52,6 @@ class Product:
         if len(x):
             threads = torch.get_num_threads()
             interface.check(
-                self._run(
-                    self.pointer, x.data_ptr(), self.inputs, len(x), y.data_ptr(), self.out, int(add), threads
-                )
+                self._run(self.pointer, x.data_ptr(), self.inputs, len(x), y.data_ptr(), self.out, int(add), threads)
             )
         return y

@@ -1,7 +1,8 @@
 """Llama, Mistral, Qwen2 and Qwen3 in the native step: many sequences at once, without rounding that depends on them.
 
-Whatever a row is computed beside (other sequences, siblings in a tree, the rest of a prompt), on one thread or more, its
-logits and hidden states have the same bits. So drafts never change what greedy decoding writes, in no type of weights.
+Whatever a row is computed beside (other sequences, siblings in a tree, the rest of a prompt), on one thread or more,
+its logits and hidden states have the same bits. So drafts never change what greedy decoding writes, in any type of
+weights.
 This holds for one instruction set: another one rounds differently.
 """
 
@@ -14,10 +15,10 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding.contracts import Output, Piece, Prompt
-from ianvs_specdec.decoding.fused import rotations
-from ianvs_specdec.decoding.native import library
+from ianvs_specdec.decoding.fit import FAMILIES, agrees, is_plain, rotations
+from ianvs_specdec.decoding.native import interface, library
 from ianvs_specdec.decoding.native.model import ALL, LAST, NONE, Layer, Model, Parts
-from ianvs_specdec.decoding.native.product import Product, Quantization
+from ianvs_specdec.decoding.native.product import Product
 
 PROMPT_ROWS = 256
 """Rows from which a product gains little from more of them; a longer piece would only make others wait."""
@@ -28,9 +29,9 @@ _ROTATIONS_AT_ONCE = 512
 class NativeTarget:
     """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``fits_native``.
 
-    Weights are copied. With ``consume`` the model gives up its own copy layer by layer and must not be used for anything
-    else afterwards. ``quantization`` rounds the products' weights (with ``"int4"`` those of the output embedding to 8
-    bits); ``variant`` names an instruction set other than the best.
+    Weights are copied. With ``consume`` the model gives up its own copy layer by layer and must not be used for
+    anything else afterwards. ``quantization`` rounds the products' weights to 8 or 4 bits (with ``"int4"`` those of the
+    output embedding to 8); ``variant`` names an instruction set other than the best.
     """
 
     kind: ClassVar[str] = "native"
@@ -42,7 +43,7 @@ class NativeTarget:
         model: Any,
         *,
         consume: bool = False,
-        quantization: Quantization | None = None,
+        quantization: str | None = None,
         variant: str | None = None,
     ) -> None:
         self.model = model.eval()
@@ -87,10 +88,12 @@ class NativeTarget:
     def open(self, features: Sequence[int] = ()) -> NativeSequence:
         return NativeSequence(self, tuple(index % (self.layers + 1) for index in features))
 
-    def step(self, parts: Sequence[tuple[NativeSequence, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
         """See ``contracts.Target``. Raises ``ValueError`` for a token that the model does not have, and
         ``MemoryError``; no sequence has changed then."""
-        given, tokens, wanted, end = Parts(), [], set(), 0
+        given, end = Parts(), 0
+        tokens: list[int] = []
+        wanted: set[int] = set()
         for sequence, piece in parts:
             rows = len(piece.tokens)
             tokens += piece.tokens
@@ -106,9 +109,7 @@ class NativeTarget:
         logits, hidden = self.native.step(given, self._rotations, tokens=tokens, features=features)
         return self._outputs(parts, logits, dict(zip(features, hidden, strict=True)))
 
-    def _outputs(
-        self, parts: Sequence[tuple[NativeSequence, Piece]], logits: Tensor, hidden: dict[int, Tensor]
-    ) -> list[Output]:
+    def _outputs(self, parts: Sequence[tuple[Any, Piece]], logits: Tensor, hidden: dict[int, Tensor]) -> list[Output]:
         outputs, row, logits_row = [], 0, 0
         for sequence, piece in parts:
             rows = len(piece.tokens)
@@ -179,6 +180,24 @@ class NativeSequence:
 
     def close(self) -> None:
         self.state.close()
+
+
+def fits_native(model: Any) -> str | None:
+    """Why ``NativeTarget`` cannot compute ``model``, a ``transformers`` causal LM; None if it can."""
+    if model.device.type != "cpu":
+        return f"the native step runs on a CPU, and the model is on {model.device}"
+    if not is_plain(model):
+        return f"the native step computes {', '.join(FAMILIES)} as transformers builds them, and this model is another"
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    if len(dtypes) != 1 or not dtypes <= interface.KINDS.keys():
+        return f"the native step computes weights of one type, {', '.join(map(_name, interface.KINDS))}"
+    if not agrees(model, NativeTarget):
+        return "a layer of this model computes something else than its configuration says"
+    return None
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _projections(module: torch.nn.Module) -> list[Any]:

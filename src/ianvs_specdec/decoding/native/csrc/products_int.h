@@ -172,10 +172,9 @@ void int_run(const Product* p, const unsigned char* scratch, int64_t rows, float
     const Blocks blocks(rows, kIntRows);
     for (int64_t strip = strips.begin; strip < strips.end; strip++)
         for (int64_t block = 0; block < blocks.count; block++) {
-            int64_t row = blocks.begin(block);
-            int_rows<Weight, kIntRows>(blocks.begin(block + 1) - row, p->weight + strip * p->strip_bytes,
-                                       scratch + row * row_bytes, row_bytes, p->depth, p->bias + strip * kStrip,
-                                       y + row * ldy + strip * kStrip, ldy, p->out - strip * kStrip, add);
+            const int64_t row = blocks.begin(block), count = blocks.begin(block + 1) - row, column = strip * kStrip;
+            int_rows<Weight, kIntRows>(count, p->weight + strip * p->strip_bytes, scratch + row * row_bytes, row_bytes,
+                                       p->depth, p->bias + column, y + row * ldy + column, ldy, p->out - column, add);
         }
 }
 

@@ -16,8 +16,8 @@ struct Product {
     int64_t strips;       // of kStrip outputs, the last one padded with zeros
     int64_t strip_bytes;
     unsigned char* weight;
-    float* bias;          // [strips * kStrip]
-    int64_t bytes;
+    float* bias;          // [strips * kStrip], behind the weight
+    int64_t bytes;        // of both
 };
 
 namespace {
@@ -43,14 +43,25 @@ struct Share {
     Share(int64_t count, int thread, int threads) : begin(count * thread / threads), end(count * (thread + 1) / threads) {}
 };
 
-// One vector of sums to `y`, of which `left` elements exist.
+// With few rows a product waits for its weights: they are fetched this many bytes before they are used.
+constexpr int kFewRows = 4;
+constexpr int64_t kAhead = 4096;
+
+template <int64_t ahead = kAhead>
+inline void fetch_ahead(const unsigned char* weight, int64_t bytes) {
+    for (int64_t line = 0; line < bytes; line += kLine) __builtin_prefetch(weight + ahead + line, 0, 3);
+}
+
+// The first `left` elements of a vector to `y`. Out of line, so that the sums of a block stay in registers.
+__attribute__((noinline)) inline void put_some(float* y, Floats sums, int64_t left, bool add) {
+    for (int64_t lane = 0; lane < left; lane++) y[lane] = add ? y[lane] + sums[lane] : sums[lane];
+}
+
+// One vector of sums and its bias to `y`, of which `left` elements exist.
 inline void put(float* y, Floats sums, const float* bias, int64_t left, bool add) {
     sums += load<Floats>(bias);
-    if (left >= kLanes) {
-        store(y, add ? load<Floats>(y) + sums : sums);
-        return;
-    }
-    for (int64_t lane = 0; lane < left; lane++) y[lane] = add ? y[lane] + sums[lane] : sums[lane];
+    if (left < kLanes) return put_some(y, sums, left, add);
+    store(y, add ? load<Floats>(y) + sums : sums);
 }
 
 // Rows are cut into blocks of nearly equal size, none larger than `largest`.

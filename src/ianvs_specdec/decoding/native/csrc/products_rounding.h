@@ -130,5 +130,19 @@ void int_pack(const Product* p, const float* rows, unsigned char* strip) {
     }
 }
 
+template <class Weight>
+struct IntProduct {
+    static int64_t strip_bytes(int64_t depth) { return depth / kGroup * (Weight::kBytes + kScaleBytes); }
+    static int64_t scratch(const Product* p, int64_t rows) { return rows * int_row_bytes(p); }
+    static void pack(const Product* p, const float* rows, unsigned char* strip) { int_pack<Weight>(p, rows, strip); }
+    static void prepare(const Product* p, const float* x, int64_t ldx, Share rows, unsigned char* scratch) {
+        int_prepare<Weight>(p, x, ldx, rows, scratch);
+    }
+    static void run(const Product* p, const unsigned char* scratch, int64_t rows, float* y, int64_t ldy, bool add,
+                    Share strips) {
+        int_run<Weight>(p, scratch, rows, y, ldy, add, strips);
+    }
+};
+
 }  // namespace
 }  // namespace SPECDEC_VARIANT

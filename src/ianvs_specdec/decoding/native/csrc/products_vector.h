@@ -87,14 +87,17 @@ inline Floats from_f16(Halves values) {
 #endif
 }
 
+// To the nearest, ties to even; not a number stays so.
+inline Halves to_bf16(Floats values) {
+    const Words word = bits<Words>(values);
+    const Words nearest = word + 0x7fffu + (word >> 16 & 1u);
+    const Words kept = word | 0x400000u;
+    return __builtin_convertvector((values == values ? nearest : kept) >> 16, Halves);
+}
+
 inline float float_of_bf16(uint16_t half) { return bits<float>((uint32_t)half << 16); }
 
-// To the nearest, ties to even.
-inline uint16_t bf16_of(float value) {
-    uint32_t word = bits<uint32_t>(value);
-    if ((word & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(word >> 16 | 0x40);
-    return (uint16_t)((word + 0x7fffu + (word >> 16 & 1)) >> 16);
-}
+inline uint16_t bf16_of(float value) { return to_bf16(splat(value))[0]; }
 
 inline uint16_t f16_of(float value) {
     uint32_t word = bits<uint32_t>(value), sign = word >> 16 & 0x8000u;
