@@ -95,6 +95,7 @@ class Eagle(Drafter):
             self._sequence.close()
             self._sequence, self._pending = None, []
 
+    @torch.inference_mode()
     def propose(self, context: Context, budget: int) -> TokenTree:
         return grown(self._head.step, self._grow(context, budget))
 

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <new>
 
+#include "guarded.h"
 #include "head.h"
 #include "likeliest.h"
 #include "rows.h"
@@ -12,16 +13,6 @@ using namespace SPECDEC_VARIANT;
 namespace {
 
 Head &inner(specdec_head *head) { return *reinterpret_cast<Head *>(head); }
-
-// No exception may leave a function that C calls; the only ones are for memory.
-template <class Work>
-int32_t guarded(Work work) {
-  try {
-    return work();
-  } catch (const std::bad_alloc &) {
-    return SPECDEC_NO_MEMORY;
-  }
-}
 
 // The same for a head, whose calls wait for each other.
 template <class Work>
