@@ -38,6 +38,12 @@ Emit = Callable[[list[int]], None]
 """Called with the token ids of each chunk at the moment they are final."""
 
 
+def engine_identity(engine: str, device: str) -> dict[str, str]:
+    """How the journal's key names what computes in our engine, one of ``ENGINES``: not at all where that is torch,
+    which computed the answers of the first journals."""
+    return {} if engine == "torch" or device.startswith(("cuda", "mps")) else {"engine": engine}
+
+
 def instructions() -> dict[str, str]:
     """The instruction set that torch computes with, and the highest that oneDNN is permitted, if that is limited."""
     import torch
@@ -106,7 +112,8 @@ class LocalLLM(LLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         # Coupled sampling is reproduced token for token by coupled sampling only.
         options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
-        return {**self.identity(digests), **AUTOREGRESSIVE, "options": options}
+        engine = engine_identity("auto", self.device_name)
+        return {**engine, **self.identity(digests), **AUTOREGRESSIVE, "options": options}
 
     def check_files(self) -> None:
         self._check_device()

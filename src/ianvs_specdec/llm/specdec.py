@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.checkpoints.layout import model_sizes, read_config
-from ianvs_specdec.errors import ContextWindowError
+from ianvs_specdec.errors import ContextWindowError, unknown
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM
-from ianvs_specdec.types import Hints, Sampling, Trace
+from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
+from ianvs_specdec.llm.quantization import own
+from ianvs_specdec.types import ENGINES, Hints, Sampling, Trace
 
 
 class EngineLLM(LocalLLM):
@@ -41,7 +42,8 @@ class EngineLLM(LocalLLM):
         return (*super().option_names(), "engine", *drafters.options(cls.method))
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        return {**super().identity(digests), **(AUTOREGRESSIVE if self.method == "autoregressive" else {})}
+        named = AUTOREGRESSIVE if self.method == "autoregressive" else {}
+        return {**super().identity(digests), **named, **engine_identity(self.engine, self.device_name)}
 
     def check_files(self) -> None:
         super().check_files()
@@ -66,7 +68,12 @@ class EngineLLM(LocalLLM):
         from ianvs_specdec.decoding.memory import for_sequences
         from ianvs_specdec.llm.batcher import Batcher
 
-        self._target = target_of(self._model, consume=True, quantization=self._own_quantization(), engine=self.engine)
+        self._target = target_of(
+            self._model,
+            consume=True,
+            quantization=own(self.quantization),
+            engine=self.engine,
+        )
         self._drafter = drafters.create(self.method, self.options)
         self._drafter.prepare(self._target)
         engine = Engine(self._target, for_sequences(self._target.device))
