@@ -16,7 +16,7 @@ from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
 from ianvs_specdec.decoding.sampling import Processor
 from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing
 from ianvs_specdec.drafters.draft_model.vocabulary import load_draft
-from ianvs_specdec.drafters.lockstep import grown, lockstep
+from ianvs_specdec.drafters.lockstep import lockstep, only
 
 
 class DraftModel(Drafter):
@@ -69,16 +69,11 @@ class DraftModel(Drafter):
             self._sequence = None
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        return grown(self._model.step, self._grow(context, budget))
+        return only(self.propose_all([(self, context, budget)]))
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree | Exception]:
-        trees: dict[int, TokenTree | Exception] = {}
-        for model in {id(drafter._model): drafter._model for drafter, _, _ in drafts}.values():
-            numbers = [number for number, (drafter, _, _) in enumerate(drafts) if drafter._model is model]
-            growths = [drafter._grow(context, budget) for drafter, context, budget in map(drafts.__getitem__, numbers)]
-            trees |= zip(numbers, lockstep(model.step, growths), strict=True)
-        return [trees[number] for number in range(len(drafts))]
+        return lockstep([(drafter._model, drafter._grow(context, budget)) for drafter, context, budget in drafts])
 
     def _grow(self, context: Context, budget: int) -> Growing:
         assert self._sequence is not None
