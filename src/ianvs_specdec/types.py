@@ -18,6 +18,10 @@ LARGEST_COUNT = (1 << 31) - 1
 SEEDS = range(-(1 << 63), 1 << 64)
 """What torch takes."""
 
+ENGINES = ("auto", "native", "torch", "transformers")
+"""What computes a model in this process: our native step, our own forward in torch, or the model as transformers has
+it; auto = the first of these that can."""
+
 Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
 
@@ -90,6 +94,16 @@ class Hints:
     prediction: str = ""
     task: str = ""
     given_up: Callable[[], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What an engine has to do: how many sequences share its steps, how many requests wait for room beside them, and
+    the bytes that are set aside for what the sequences may come to hold."""
+
+    sequences: int
+    waiting: int
+    memory: int
 
 
 @dataclass

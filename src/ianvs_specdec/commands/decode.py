@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.llm.quantization import OWN, arguments, own
 from ianvs_specdec.storage.replacing import replacing
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.types import ENGINES, Sampling
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding import Decoded, Target, TokenTree
@@ -225,12 +226,11 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
         check_threads(options.threads, "--threads")
         torch.set_num_threads(options.threads)
     check_device(options.device)
-    arguments(None if options.quantization == "none" else options.quantization, options.model, options.device)
+    arguments(own(options.quantization), options.model, options.device)
     what = f"--model {options.model}"
     model = load(CAUSAL, options.model, what=what, dtype=getattr(torch, options.dtype)).to(options.device)
     eos = model.generation_config.eos_token_id
-    quantization = None if options.quantization == "none" else options.quantization
-    target = target_of(model, consume=True, quantization=quantization, engine=options.engine)
+    target = target_of(model, consume=True, quantization=own(options.quantization), engine=options.engine)
     return target, [eos] if isinstance(eos, int) else list(eos or [])
 
 

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from ianvs_specdec.decoding.contracts import Output, Piece
 from ianvs_specdec.decoding.fit import agrees, is_plain, rotations
-from ianvs_specdec.decoding.fused_sequence import FIRST_CAPACITY, FusedSequence, Rows, Views, together
+from ianvs_specdec.decoding.fused_sequence import FusedSequence, Rows, Views, room, together
 from ianvs_specdec.decoding.int8 import Int8Linear
 from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
@@ -59,6 +59,7 @@ class FusedTarget:
         self.window: int | None = config.max_position_embeddings
         self.layers: int = config.num_hidden_layers
         self.embedding: Tensor = model.get_input_embeddings().weight.detach()
+        self.vocabulary = len(self.embedding)
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self._queries: int = config.num_attention_heads
         self._keys: int = config.num_key_value_heads
@@ -109,7 +110,7 @@ class FusedTarget:
         layer.down.added(self.embedding.new_zeros(tokens, self._intermediate), narrow)
 
     def memory(self, positions: int) -> int:
-        return self.layers * 2 * self._keys * positions * self._width * self._attention_dtype.itemsize
+        return self.layers * 2 * self._keys * room(positions) * self._width * self._attention_dtype.itemsize
 
     def open(self, features: Sequence[int] = ()) -> FusedSequence:
         shape = (self.layers, 2 * self._keys, 0, self._width)
@@ -121,7 +122,7 @@ class FusedTarget:
         rows = [Rows.of(sequence, piece) for sequence, piece in parts]
         needed = max(part.end for part in rows)
         if needed > len(self._angles):
-            self._angles = rotations(self.model, max(FIRST_CAPACITY, 2 * needed))
+            self._angles = rotations(self.model, room(needed))
         outputs = self._forward(rows)
         for part in rows:
             part.sequence.computed(part.piece)

@@ -12,8 +12,8 @@ import torch
 from ianvs_specdec.decoding.contracts import Drafter, Length, Target
 from ianvs_specdec.decoding.request import Decoded, Request, Stopwatch
 from ianvs_specdec.decoding.tree import TokenTree
-from ianvs_specdec.errors import ContextWindowError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.errors import ContextWindowError, UserError
+from ianvs_specdec.types import Occupancy, Sampling
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,12 +58,20 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
+        _guarded(request, request.warm)
         self._waiting.append(request)
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to do."""
         return bool(self._waiting or self._running)
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What is under way and what waits; from any thread."""
+        running = list(self._running)
+        held = sum(self._target.memory(request.positions) for request in running)
+        return Occupancy(len(running), len(self._waiting), held)
 
     @torch.inference_mode()
     def step(self) -> list[Request]:
@@ -76,36 +84,34 @@ class Engine:
             self._compute(taking_part, drafting)
         return over + self._leave()
 
-    def close(self) -> list[Request]:
-        """Let go of all that is under way or waits, and return it."""
-        left = [*self._running, *self._waiting]
+    def close(self) -> None:
+        """Let go of all that is under way or waits."""
         for request in self._running:
-            request.close()
+            _guarded(request, request.close)
         self._running.clear()
         self._waiting.clear()
-        return left
 
     def _leave(self) -> list[Request]:
         over = [request for request in self._running if request.over]
         for request in over:
             self._running.remove(request)
-            request.close()
+            _guarded(request, request.close)
         return over
 
     def _join(self) -> list[Request]:
         """Let in what there is room for. Returns requests that were over before they began."""
-        over: list[Request] = []
+        over = [request for request in self._waiting if request.over]
+        for request in over:
+            self._waiting.remove(request)
         while self._waiting and len(self._running) < self._at_once:
             request = self._waiting[0]
-            if not request.over and not self._fits(request):
+            if not self._fits(request):
                 break
             self._waiting.popleft()
-            if not request.over:
+            if request.error is None:
                 _guarded(request, request.open)
-            if request.over:
-                over.append(request)
-            else:
-                self._running.append(request)
+            # One that was cancelled meanwhile has a sequence to be closed.
+            (self._running if request.opened else over).append(request)
         return over
 
     def _fits(self, request: Request) -> bool:
@@ -115,7 +121,7 @@ class Engine:
         if needed > self._memory:
             request.error = ContextWindowError(
                 f"keys and values of {request.positions} tokens, prompt and max_tokens together, take "
-                f"{needed / 1e6:.0f} MB, and {self._memory / 1e6:.0f} MB are there for all requests: shorten the "
+                f"{needed / 1e6:.3g} MB, and {self._memory / 1e6:.3g} MB are there for all requests: shorten the "
                 "prompt, or lower max_tokens"
             )
             return True
@@ -148,7 +154,7 @@ class Engine:
             if budget is not None and budget > 0:
                 asking.setdefault(type(request.drafter), []).append((request, budget))
             elif budget is not None:
-                request.verify(TokenTree.chain(request.context.tokens[-1]))
+                _guarded(request, request.verify, TokenTree.chain(request.context.tokens[-1]))
         for drafter, requests in asking.items():
             _propose(drafter, requests)
         return [request for request in decoding if not request.over]
@@ -168,14 +174,25 @@ class Engine:
 
 def _propose(drafter: type[Drafter], requests: list[tuple[Request, int]]) -> None:
     if drafter.together and len(requests) > 1:
-        drafts = [(request.drafter, request.context, budget) for request, budget in requests]
-        for (request, _), tree in zip(requests, drafter.propose_all(drafts), strict=True):
-            request.verify(tree)
+        for (request, _), tree in zip(requests, _proposed(drafter, requests), strict=True):
+            if isinstance(tree, Exception):
+                request.error = tree
+            else:
+                _guarded(request, request.verify, tree)
         return
     for request, budget in requests:
-        proposed = _guarded(request, request.drafter.propose, request.context, budget)
-        if proposed is not None:
-            request.verify(proposed)
+        _guarded(request, request.draft, budget)
+
+
+def _proposed(drafter: type[Drafter], requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Exception]:
+    """A tree for each request, or what went wrong with it."""
+    try:
+        trees = drafter.propose_all([(request.drafter, request.context, budget) for request, budget in requests])
+        if len(trees) != len(requests):
+            raise UserError(f"{drafter.__name__}.propose_all returned {len(trees)} trees for {len(requests)} requests")
+        return trees
+    except Exception as error:
+        return [error] * len(requests)
 
 
 def _guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -183,5 +200,6 @@ def _guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        request.error = error
+        # What comes behind the first error may come of it.
+        request.error = request.error or error
         return None

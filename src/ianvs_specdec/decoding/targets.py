@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Literal
 
 from ianvs_specdec.decoding import int4, int8
 from ianvs_specdec.decoding.contracts import Target
-from ianvs_specdec.decoding.fused import FusedTarget, fits
+from ianvs_specdec.decoding.fused import FusedTarget, Product, fits
 from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.decoding.native import library
 from ianvs_specdec.decoding.native.target import NativeTarget, fits_native
 from ianvs_specdec.decoding.target import HuggingFaceTarget
 from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.types import ENGINES
 
 log = logging.getLogger(__name__)
 
-ENGINES = ("auto", "native", "torch", "transformers")
-"""What computes: our native step, our own forward in torch, or the model as transformers has it; auto = the first of
-these that can."""
-_PRODUCTS = {None: Linear, "int8": int8.Int8Linear, "int4": int4.Int4Linear}
+Quantization = Literal["int8", "int4"]
+_PRODUCTS: dict[Quantization | None, type[Product]] = {
+    None: Linear,
+    "int8": int8.Int8Linear,
+    "int4": int4.Int4Linear,
+}
 
 
-def target_of(model: Any, *, consume: bool = False, quantization: str | None = None, engine: str = "auto") -> Target:
+def target_of(
+    model: Any, *, consume: bool = False, quantization: Quantization | None = None, engine: str = "auto"
+) -> Target:
     """The target that runs ``model``, a loaded ``transformers`` causal LM, on ``engine``, one of ``ENGINES``.
 
     With ``consume`` the target may take the model's weights away from it, so that none is held twice. ``quantization``
@@ -57,7 +62,7 @@ def why_not_native(model: Any) -> str | None:
     return library.why_not() or fits_native(model)
 
 
-def quantize(model: Any, quantization: str | None) -> None:
+def quantize(model: Any, quantization: Quantization | None) -> None:
     """Round the weights of a model that transformers computes, in place."""
     if quantization == "int8":
         int8.quantize(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,12 @@ written, so that their answers are still found."""
 
 Emit = Callable[[list[int]], None]
 """Called with the token ids of each chunk at the moment they are final."""
+
+
+def engine_identity(engine: str, device: str) -> dict[str, str]:
+    """How the journal's key names what computes in our engine, one of ``ENGINES``: not at all where that is torch,
+    which computed the answers of the first journals."""
+    return {} if engine == "torch" or device.startswith(("cuda", "mps")) else {"engine": engine}
 
 
 def instructions() -> dict[str, str]:
@@ -86,6 +93,7 @@ class LocalLLM(LLM):
         self._eos_ids: frozenset[int] = frozenset()
         self._default_threads = 0
         self._held = 0
+        self._loading = threading.Lock()
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
@@ -106,7 +114,8 @@ class LocalLLM(LLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         # Coupled sampling is reproduced token for token by coupled sampling only.
         options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
-        return {**self.identity(digests), **AUTOREGRESSIVE, "options": options}
+        engine = engine_identity("auto", self.device_name)
+        return {**engine, **self.identity(digests), **AUTOREGRESSIVE, "options": options}
 
     def check_files(self) -> None:
         self._check_device()
@@ -118,10 +127,19 @@ class LocalLLM(LLM):
         """The options as the journal's key has them: with contents in place of paths."""
         return self.options
 
-    @packages()
     def load(self) -> None:
-        if self._model is not None:
-            return
+        with self._loading:
+            if self._model is not None:
+                return
+            try:
+                self._load()
+            except BaseException:
+                # Half a model is none.
+                self.close()
+                raise
+
+    @packages()
+    def _load(self) -> None:
         folder = model_folder(self.model)
         import torch
         import transformers

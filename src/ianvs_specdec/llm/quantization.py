@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.errors import UserError, unknown
@@ -21,8 +21,14 @@ QUANTIZATIONS = {
 """Name -> the package it needs. ``int8`` and ``int4`` are our own, on the CPU (``decoding``); the bitsandbytes ones are
 made while the model is loaded; the last two are what a checkpoint on disk is made with."""
 
-OWN = ("int8", "int4")
+Own = Literal["int8", "int4"]
+OWN: tuple[Own, ...] = ("int8", "int4")
 STORED = ("gptq", "awq")
+
+
+def own(name: str | None) -> Own | None:
+    """The quantization, if it is one of our own."""
+    return next((each for each in OWN if each == name), None)
 
 
 def check(name: str | None) -> None:

@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.checkpoints.layout import model_sizes, read_config
-from ianvs_specdec.errors import ContextWindowError
+from ianvs_specdec.errors import ContextWindowError, unknown
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM
-from ianvs_specdec.types import Hints, Sampling, Trace
+from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
+from ianvs_specdec.llm.quantization import own
+from ianvs_specdec.types import ENGINES, Hints, Occupancy, Sampling, Trace
 
 
 class EngineLLM(LocalLLM):
@@ -35,13 +36,15 @@ class EngineLLM(LocalLLM):
         self._target: Any = None
         self._drafter: Any = None
         self._batcher: Any = None
+        self._ending: Any = None
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
         return (*super().option_names(), "engine", *drafters.options(cls.method))
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        return {**super().identity(digests), **(AUTOREGRESSIVE if self.method == "autoregressive" else {})}
+        named = AUTOREGRESSIVE if self.method == "autoregressive" else {}
+        return {**super().identity(digests), **named, **engine_identity(self.engine, self.device_name)}
 
     def check_files(self) -> None:
         super().check_files()
@@ -66,13 +69,18 @@ class EngineLLM(LocalLLM):
         from ianvs_specdec.decoding.memory import for_sequences
         from ianvs_specdec.llm.batcher import Batcher
 
-        self._target = target_of(self._model, consume=True, quantization=self._own_quantization(), engine=self.engine)
+        self._target = target_of(
+            self._model,
+            consume=True,
+            quantization=own(self.quantization),
+            engine=self.engine,
+        )
         self._drafter = drafters.create(self.method, self.options)
         self._drafter.prepare(self._target)
         engine = Engine(self._target, for_sequences(self._target.device))
         self._batcher = Batcher(engine, self.threads or self._default_threads)
         # Its thread would keep the weights of a model that was never closed.
-        weakref.finalize(self, self._batcher.stop)
+        self._ending = weakref.finalize(self, self._batcher.close)
 
     def _decode(
         self,
@@ -85,7 +93,6 @@ class EngineLLM(LocalLLM):
     ) -> tuple[list[int], str, Trace]:
         from ianvs_specdec.decoding.request import Request
 
-        self._target.warm(len(prompt_ids))
         try:
             request = Request(
                 self._target,
@@ -109,14 +116,19 @@ class EngineLLM(LocalLLM):
     def target(self) -> str | None:
         return str(self._target.kind) if self._target is not None else None
 
+    def occupancy(self) -> Occupancy | None:
+        batcher = self._batcher
+        return batcher.occupancy if batcher is not None else None
+
     def _weights_memory(self) -> int:
         from ianvs_specdec.decoding.memory import held
 
         return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
 
     def _release(self) -> None:
-        self._batcher.close()
-        self._target = self._drafter = self._batcher = None
+        if self._ending is not None:
+            self._ending()
+        self._target = self._drafter = self._batcher = self._ending = None
 
 
 @functools.cache

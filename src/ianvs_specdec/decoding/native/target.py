@@ -52,6 +52,7 @@ class NativeTarget:
         self.window: int | None = config.max_position_embeddings
         self.layers: int = config.num_hidden_layers
         self.embedding: Tensor = model.get_input_embeddings().weight.detach().contiguous()
+        self.vocabulary = len(self.embedding)
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self._library = library.load(variant)
         stack = [self._packed(layer, consume) for layer in model.model.layers]
