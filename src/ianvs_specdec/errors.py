@@ -67,6 +67,13 @@ class ContextWindowError(AnswerError, ValueError):
     """What such a failure is called in a trace."""
 
 
+class AbandonedError(AnswerError):
+    """A request was ended because nobody waits for its answer any more."""
+
+    def __init__(self) -> None:
+        super().__init__("nobody waits for this answer any more")
+
+
 def unknown(kind: str, name: object, known: Iterable[str], *, key: str | None = None) -> UserError:
     """The error for a name that is not on a list: says the nearest valid one, and the list."""
     names = sorted(known)

@@ -6,7 +6,7 @@ Nothing here imports anything heavy, so routers, benchmarks, metrics and the jou
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -17,6 +17,10 @@ LEAST_PENALTY, LARGEST_PENALTY = 1e-3, 1e3
 LARGEST_COUNT = (1 << 31) - 1
 SEEDS = range(-(1 << 63), 1 << 64)
 """What torch takes."""
+
+ENGINES = ("auto", "native", "torch", "transformers")
+"""What computes a model in this process: our native step, our own forward in torch, or the model as transformers has
+it; auto = the first of these that can."""
 
 Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
@@ -82,11 +86,24 @@ class Sampling:
 class Hints:
     """What is known of a request besides what is asked. No answer depends on it, only how fast it comes.
 
-    ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request.
+    ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
+    ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
+    ``AbandonedError``.
     """
 
     prediction: str = ""
     task: str = ""
+    given_up: Callable[[], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What an engine has to do: how many sequences share its steps, how many requests wait for room beside them, and
+    the bytes that are set aside for what the sequences may come to hold."""
+
+    sequences: int
+    waiting: int
+    memory: int
 
 
 @dataclass

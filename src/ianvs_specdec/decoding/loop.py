@@ -13,7 +13,7 @@ from ianvs_specdec.decoding.contracts import Drafter, Length, Target
 from ianvs_specdec.decoding.request import Decoded, Request, Stopwatch
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import ContextWindowError, UserError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.types import Occupancy, Sampling
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,12 +58,20 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
+        _guarded(request, request.warm)
         self._waiting.append(request)
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to do."""
         return bool(self._waiting or self._running)
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What is under way and what waits; from any thread."""
+        running = list(self._running)
+        held = sum(self._target.memory(request.positions) for request in running)
+        return Occupancy(len(running), len(self._waiting), held)
 
     @torch.inference_mode()
     def step(self) -> list[Request]:
@@ -77,11 +85,11 @@ class Engine:
         return over + self._leave()
 
     def close(self) -> None:
-        """Give up what is under way."""
-        for request in (*self._running, *self._waiting):
-            request.cancelled = True
+        """Let go of all that is under way or waits."""
+        for request in self._running:
+            _guarded(request, request.close)
+        self._running.clear()
         self._waiting.clear()
-        self._leave()
 
     def _leave(self) -> list[Request]:
         over = [request for request in self._running if request.over]
@@ -92,13 +100,15 @@ class Engine:
 
     def _join(self) -> list[Request]:
         """Let in what there is room for. Returns requests that were over before they began."""
-        over: list[Request] = []
+        over = [request for request in self._waiting if request.over]
+        for request in over:
+            self._waiting.remove(request)
         while self._waiting and len(self._running) < self._at_once:
             request = self._waiting[0]
-            if not request.over and not self._fits(request):
+            if not self._fits(request):
                 break
             self._waiting.popleft()
-            if not request.over:
+            if request.error is None:
                 _guarded(request, request.open)
             # One that was cancelled meanwhile has a sequence to be closed.
             (self._running if request.opened else over).append(request)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable
+from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -27,9 +29,39 @@ _LEAVES: tuple[Any, ...] = (
 )
 
 
+SHARE_FOR_SEQUENCES = 0.5
+"""Of the memory that is free when a model is loaded: another model may be loaded after it, and steps need some."""
+
+_MEMORY_GROUP = Path("/sys/fs/cgroup")
+"""Of the process where it runs in a container: what limits the memory, by the files of Linux' control groups, version
+2."""
+
+
+def for_sequences(device: torch.device) -> int | None:
+    """Bytes that keys and values of all sequences may take on ``device``; None where it does not tell what is free."""
+    if device.type == "cuda":
+        return int(SHARE_FOR_SEQUENCES * torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu" or "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return None
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        # Pages of files are counted as used, and given up where they are needed.
+        free = _numbers(Path("/proc/meminfo"))["MemAvailable:"] * 1024
+        limit, used = (int((_MEMORY_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        free = min(free, max(0, limit - used + _numbers(_MEMORY_GROUP / "memory.stat")["inactive_file"]))
+    except (OSError, KeyError, ValueError):
+        pass  # another system, or a group without a limit
+    return int(SHARE_FOR_SEQUENCES * free)
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """The numbers in a file of lines that are a name and a number."""
+    return {name: int(number) for name, number, *_ in map(str.split, file.read_text().splitlines())}
+
+
 def held(*roots: Any, apart: Iterable[Any] = ()) -> int:
     """Bytes of all tensors and arrays that can be reached from ``roots``, each storage once, without passing through
-    the objects in ``apart``.
+    the objects in ``apart``. An object that holds memory of a library tells how much in ``held_bytes``.
     """
     seen = {id(item) for item in apart}
     stack = list(roots)
@@ -45,6 +77,8 @@ def held(*roots: Any, apart: Iterable[Any] = ()) -> int:
             stack.append(item.base)
             of_another = isinstance(item.base, (np.ndarray, torch.Tensor))
             storages |= {} if of_another else {id(item): item.nbytes}
+        elif isinstance(own := getattr(item, "held_bytes", None), int):
+            storages[id(item)] = own
         else:
             stack += _parts(item)
     return sum(storages.values())

@@ -27,7 +27,7 @@ from ianvs_specdec.decoding.contracts import (
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
-from ianvs_specdec.errors import ContextWindowError, UserError
+from ianvs_specdec.errors import AbandonedError, ContextWindowError, UserError
 from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
 
 
@@ -50,7 +50,7 @@ class Request:
     ``rule`` is how sampled tokens are accepted, one of ``acceptance.RULES``; ``prediction`` and ``task`` are handed to
     drafter and length (see ``Context``). ``stop`` is asked after every emission how many output ids to keep (see
     ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the trace.
-    ``trace_trees`` collects the verified trees.
+    ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still waits.
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
     empty or has tokens that the target does not know.
@@ -71,6 +71,7 @@ class Request:
         rule: str = "rejection",
         prediction: Sequence[int] = (),
         task: str = "",
+        given_up: Callable[[], bool] | None = None,
     ) -> None:
         self._began = time.perf_counter()
         self.drafter = drafter
@@ -94,14 +95,22 @@ class Request:
         """Whether the prompt is read, and trees are verified from now on."""
         self._read: list[tuple[Tensor, ...]] = []
         self._budget = 0
-        self.cancelled = False
-        """Set from any thread: nobody waits for the rest."""
+        self._given_up = given_up
         self.error: Exception | None = None
         """Why the request ended without a whole output."""
 
     @property
     def over(self) -> bool:
-        return self._output.finish_reason is not None or self.error is not None or self.cancelled
+        """Whether it has ended, or is to end because it was given up."""
+        if self._output.finish_reason is not None or self.error is not None:
+            return True
+        if self._given_up is not None and self._given_up():
+            self.error = AbandonedError()
+        return self.error is not None
+
+    def cancel(self) -> None:
+        """Give it up, from any thread: it ends at the engine's next step."""
+        self._given_up = lambda: True
 
     @property
     def positions(self) -> int:
@@ -109,14 +118,19 @@ class Request:
         return len(self.context.tokens) + self._output.remaining
 
     def result(self) -> Decoded:
-        """What came of it. Raises what it ended with where its output is not whole. Not asked of one that was
-        cancelled."""
+        """What came of it. Raises what it ended with where its output is not whole."""
         if self.error is not None:
             raise self.error
         assert self._output.finish_reason is not None
         if self._confidence is not None:
             self._trace.confidence = self._confidence.triples(len(self._output.ids))
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
+
+    def warm(self) -> None:
+        """Have done what is done once in a process (see ``Target.warm``): that is no part of the request's time."""
+        watch = Stopwatch()
+        self._target.warm(len(self.context.tokens))
+        self._began += watch.lap()
 
     def open(self) -> None:
         """Take a sequence of the target. The first token comes of the prompt, unless the first tree is rooted in it."""
@@ -133,8 +147,8 @@ class Request:
         self.drafter.end()
 
     def read(self) -> None:
-        """The next step computes the next piece of the prompt. Where the pieces end depends on the prompt alone, so
-        that a target whose bits depend on it computes the same whoever else is served."""
+        """The next step computes the next piece of the prompt. Where pieces end depends on the prompt alone, so that a
+        target whose bits depend on it computes the same whoever else is served."""
         end = self._target.prompt_rows or len(self.unread)
         piece, self.unread = self.unread[:end], self.unread[end:]
         self.piece: Piece = Prompt(piece, last=not self.unread)

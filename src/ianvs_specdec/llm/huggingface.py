@@ -8,7 +8,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.llm.local import Emit, LocalLLM
-from ianvs_specdec.types import Sampling, Trace
+from ianvs_specdec.llm.quantization import own
+from ianvs_specdec.types import Hints, Sampling, Trace
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.confidence import Confidence
@@ -23,10 +24,10 @@ class HuggingfaceLLM(LocalLLM):
     def _prepare(self) -> None:
         from transformers import GenerationConfig
 
-        if self.quantization == "int8":
-            from ianvs_specdec.decoding.int8 import quantize
+        if (rounded := own(self.quantization)) is not None:
+            from ianvs_specdec.decoding.targets import quantize
 
-            quantize(self._model)
+            quantize(self._model, rounded)
         # A model folder may carry its own sampling settings, which generate would mix into the ones asked for.
         self._model.generation_config = GenerationConfig()
 
@@ -37,7 +38,7 @@ class HuggingfaceLLM(LocalLLM):
         stop: Callable[[list[int]], int | None] | None,
         emit: Emit | None,
         prediction: list[int],
-        task: str,
+        hints: Hints,
     ) -> tuple[list[int], str, Trace]:
         import torch
 

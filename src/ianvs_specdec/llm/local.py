@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,6 +37,12 @@ written, so that their answers are still found."""
 
 Emit = Callable[[list[int]], None]
 """Called with the token ids of each chunk at the moment they are final."""
+
+
+def engine_identity(engine: str, device: str) -> dict[str, str]:
+    """How the journal's key names what computes in our engine, one of ``ENGINES``: not at all where that is torch,
+    which computed the answers of the first journals."""
+    return {} if engine == "torch" or device.startswith(("cuda", "mps")) else {"engine": engine}
 
 
 def instructions() -> dict[str, str]:
@@ -86,6 +93,7 @@ class LocalLLM(LLM):
         self._eos_ids: frozenset[int] = frozenset()
         self._default_threads = 0
         self._held = 0
+        self._loading = threading.Lock()
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
@@ -106,7 +114,8 @@ class LocalLLM(LLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         # Coupled sampling is reproduced token for token by coupled sampling only.
         options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
-        return {**self.identity(digests), **AUTOREGRESSIVE, "options": options}
+        engine = engine_identity("auto", self.device_name)
+        return {**engine, **self.identity(digests), **AUTOREGRESSIVE, "options": options}
 
     def check_files(self) -> None:
         self._check_device()
@@ -118,10 +127,19 @@ class LocalLLM(LLM):
         """The options as the journal's key has them: with contents in place of paths."""
         return self.options
 
-    @packages()
     def load(self) -> None:
-        if self._model is not None:
-            return
+        with self._loading:
+            if self._model is not None:
+                return
+            try:
+                self._load()
+            except BaseException:
+                # Half a model is none.
+                self.close()
+                raise
+
+    @packages()
+    def _load(self) -> None:
         folder = model_folder(self.model)
         import torch
         import transformers
@@ -174,7 +192,7 @@ class LocalLLM(LLM):
         stop: Callable[[list[int]], int | None] | None,
         emit: Emit | None,
         prediction: list[int],
-        task: str,
+        hints: Hints,
     ) -> tuple[list[int], str, Trace]:
         """Output ids with the one that ended the output, finish reason, trace from the call on."""
 
@@ -188,24 +206,48 @@ class LocalLLM(LLM):
         self.load()
         return self._answer(messages, sampling, on_chunk, hints, truncate=bool(self.truncate_prompts))
 
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
+        """As ``generate``, for a text or token ids that are continued as they are, without a chat template."""
+        self.load()
+        assert self._chat is not None
+        self._set_threads()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._chat.plain(prompt, sampling, truncate=bool(self.truncate_prompts))
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
     def _answer(
         self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
+        assert self._chat is not None
+        self._set_threads()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._chat.prompt(messages, sampling, truncate=truncate)
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
+    def _continue(
+        self,
+        prompt_ids: list[int],
+        truncated: int,
+        sampling: Sampling,
+        on_chunk: OnChunk | None,
+        hints: Hints,
+        started: float,
+    ) -> Completion:
         chat = self._chat
         assert chat is not None
-        import torch
-
         from ianvs_specdec.decoding.stopping import StopStrings
 
-        if torch.get_num_threads() != (wanted := self.threads or self._default_threads):
-            torch.set_num_threads(wanted)
-        started = time.perf_counter()
-        prompt_ids, truncated = chat.prompt(messages, sampling, truncate=truncate)
         prediction = chat.ids(hints.prediction)
         stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
         emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
         offset = time.perf_counter() - started
-        ids, finish_reason, trace = self._decode(prompt_ids, sampling, stop, emit, prediction, hints.task)
+        ids, finish_reason, trace = self._decode(prompt_ids, sampling, stop, emit, prediction, hints)
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         if sampling.logprobs:
             trace.characters = [len(piece) for piece in chat.pieces(ids)]
@@ -214,6 +256,13 @@ class LocalLLM(LLM):
         if emit is not None:
             emit.finish(text)
         return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
+
+    def _set_threads(self) -> None:
+        """Of this thread: torch keeps the number for each."""
+        import torch
+
+        if torch.get_num_threads() != (wanted := self.threads or self._default_threads):
+            torch.set_num_threads(wanted)
 
     def memory(self) -> int | None:
         """Bytes of the weights as they lie in memory, each once, packed copies and what drafts included."""

@@ -7,33 +7,44 @@ only.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.checkpoints.layout import model_sizes, read_config
+from ianvs_specdec.errors import ContextWindowError, unknown
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM
-from ianvs_specdec.types import Sampling, Trace
+from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
+from ianvs_specdec.llm.quantization import own
+from ianvs_specdec.types import ENGINES, Hints, Occupancy, Sampling, Trace
 
 
 class EngineLLM(LocalLLM):
-    """A model decoded by our loop, with the drafter of ``method``."""
+    """A model decoded by our loop, with the drafter of ``method``; requests that come together share its steps."""
 
-    def __init__(self, model: str, **options: Any) -> None:
+    concurrent: ClassVar[bool] = True
+
+    def __init__(self, model: str, *, engine: str = "auto", **options: Any) -> None:
         super().__init__(model, **options)
+        if engine not in ENGINES:
+            raise unknown("engine", engine, ENGINES, key="engine")
+        self.engine = engine
         drafters.check(self.method, self.options)
         self._length = lengths.create(str(self.options.get("length", drafters.default_length(self.method))))
         self._target: Any = None
         self._drafter: Any = None
+        self._batcher: Any = None
+        self._ending: Any = None
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        return (*super().option_names(), *drafters.options(cls.method))
+        return (*super().option_names(), "engine", *drafters.options(cls.method))
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        return {**super().identity(digests), **(AUTOREGRESSIVE if self.method == "autoregressive" else {})}
+        named = AUTOREGRESSIVE if self.method == "autoregressive" else {}
+        return {**super().identity(digests), **named, **engine_identity(self.engine, self.device_name)}
 
     def check_files(self) -> None:
         super().check_files()
@@ -54,9 +65,22 @@ class EngineLLM(LocalLLM):
 
     def _prepare(self) -> None:
         from ianvs_specdec.decoding import target_of
+        from ianvs_specdec.decoding.loop import Engine
+        from ianvs_specdec.decoding.memory import for_sequences
+        from ianvs_specdec.llm.batcher import Batcher
 
-        self._target = target_of(self._model, consume=True, int8=self.quantization == "int8")
+        self._target = target_of(
+            self._model,
+            consume=True,
+            quantization=own(self.quantization),
+            engine=self.engine,
+        )
         self._drafter = drafters.create(self.method, self.options)
+        self._drafter.prepare(self._target)
+        engine = Engine(self._target, for_sequences(self._target.device))
+        self._batcher = Batcher(engine, self.threads or self._default_threads)
+        # Its thread would keep the weights of a model that was never closed.
+        self._ending = weakref.finalize(self, self._batcher.close)
 
     def _decode(
         self,
@@ -65,15 +89,14 @@ class EngineLLM(LocalLLM):
         stop: Callable[[list[int]], int | None] | None,
         emit: Emit | None,
         prediction: list[int],
-        task: str,
+        hints: Hints,
     ) -> tuple[list[int], str, Trace]:
-        from ianvs_specdec.decoding import ContextWindowError, decode
+        from ianvs_specdec.decoding.request import Request
 
-        self._target.warm(len(prompt_ids))
         try:
-            decoded = decode(
+            request = Request(
                 self._target,
-                self._drafter,
+                self._drafter.fork(),
                 self._length,
                 prompt_ids,
                 sampling,
@@ -82,8 +105,10 @@ class EngineLLM(LocalLLM):
                 on_tokens=emit,
                 rule=self.options.get("acceptance", "rejection"),
                 prediction=prediction,
-                task=task,
+                task=hints.task,
+                given_up=hints.given_up,
             )
+            decoded = self._batcher.run(request)
         except ContextWindowError as error:
             raise ContextWindowError(f"model {self.model}: {error}") from error
         return decoded.token_ids, decoded.finish_reason, decoded.trace
@@ -91,13 +116,19 @@ class EngineLLM(LocalLLM):
     def target(self) -> str | None:
         return str(self._target.kind) if self._target is not None else None
 
+    def occupancy(self) -> Occupancy | None:
+        batcher = self._batcher
+        return batcher.occupancy if batcher is not None else None
+
     def _weights_memory(self) -> int:
         from ianvs_specdec.decoding.memory import held
 
         return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
 
     def _release(self) -> None:
-        self._target = self._drafter = None
+        if self._ending is not None:
+            self._ending()
+        self._target = self._drafter = self._batcher = self._ending = None
 
 
 @functools.cache
