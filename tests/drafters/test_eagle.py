@@ -15,6 +15,7 @@ from ianvs_specdec.drafters.eagle import drafter as eagle
 from ianvs_specdec.drafters.eagle import head as eagle_head
 from ianvs_specdec.drafters.eagle import sequence as eagle_sequence
 from ianvs_specdec.drafters.eagle.static import PATHS, limited
+from ianvs_specdec.drafters.eagle.steps import Level
 from ianvs_specdec.types import Sampling
 from tests.drafters.eagle_heads import HEADS, PROMPT, run, save_heads, wide
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors
@@ -128,6 +129,7 @@ def test_weights_that_are_too_large_to_fold_draft_the_same(target, folder, monke
             patch.setattr(eagle_head, "_FOLDED_TABLE", 0)
             patch.setattr(eagle_head, "_CACHED_WEIGHT", 0)
             patch.setattr(eagle_sequence, "_FIRST_CAPACITY", 4)
+            patch.setattr(eagle_head, "_FIRST_POSITIONS", 4)
             eagle._FITTED.clear()
             assert run(target, drafters.create("eagle", options))[0] == folded
         eagle._FITTED.clear()
@@ -160,11 +162,14 @@ def proposal(target, drafter, budget=1000, *, sampling=None, noise=None, confide
 def test_a_small_budget_gives_the_best_sub_tree_and_drafts_no_further(model, target, folder, monkeypatch):
     oracle = oracle_of(model, "eagle")
     drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 30, "depth": 4, "eagle_topk": 5})
-    extended = []
-    extend = eagle_sequence.HeadSequence.extend
-    monkeypatch.setattr(
-        eagle_sequence.HeadSequence, "extend", lambda *a, **k: extended.append(len(a[1])) or extend(*a, **k)
-    )
+    extended: list[int] = []
+    step = eagle_head.EagleHead.step
+
+    def counted(head, parts):
+        extended.extend(len(level.tokens) for _, level in parts if isinstance(level, Level))
+        return step(head, parts)
+
+    monkeypatch.setattr(eagle_head.EagleHead, "step", counted)
     for budget in (1, 2, 3, 5, 8, 20):
         extended.clear()
         text, tree = proposal(target, drafter, budget)

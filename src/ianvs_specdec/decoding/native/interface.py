@@ -70,7 +70,10 @@ class Step(ctypes.Structure):
     ]
 
 
-_FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
+Functions = dict[str, tuple[type | None, list[type]]]
+"""Types of result and arguments, by the name without ``specdec_``."""
+
+FUNCTIONS: Functions = {
     "version": (c_int32, []),
     "sources": (c_char_p, []),
     "variant": (c_char_p, []),
@@ -94,9 +97,9 @@ _FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
 }
 
 
-def declare(library: ctypes.CDLL) -> None:
+def declare(library: ctypes.CDLL, functions: Functions) -> None:
     """Give the library's functions their types."""
-    for name, (result, arguments) in _FUNCTIONS.items():
+    for name, (result, arguments) in functions.items():
         function = getattr(library, f"specdec_{name}")
         function.restype, function.argtypes = result, arguments
 

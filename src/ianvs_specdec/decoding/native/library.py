@@ -6,7 +6,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-from ianvs_specdec.decoding.native import interface
+from ianvs_specdec.decoding.native import heads_interface, interface
 from ianvs_specdec.decoding.native.build import GENERIC, LIBRARIES, REASON, fingerprint, library_name
 
 _FOLDER = Path(__file__).resolve().parent / LIBRARIES
@@ -55,7 +55,7 @@ def _opened(file: Path) -> ctypes.CDLL:
         raise Unavailable(f"{file.name} was not built: {_AGAIN}")
     try:
         library = ctypes.CDLL(str(file))
-        interface.declare(library)
+        interface.declare(library, interface.FUNCTIONS | heads_interface.FUNCTIONS)
     except (OSError, AttributeError) as error:
         raise Unavailable(f"{file.name} cannot be loaded ({error}): {_AGAIN}") from error
     same = library.specdec_version() == interface.VERSION and library.specdec_sources().decode() == fingerprint()

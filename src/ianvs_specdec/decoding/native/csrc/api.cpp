@@ -1,6 +1,7 @@
 // The C interface over the classes.
 #include <new>
 
+#include "guarded.h"
 #include "model.h"
 #include "pool.h"
 #include "processor.h"
@@ -22,16 +23,6 @@ const Product *inner(const specdec_product *product) { return reinterpret_cast<c
 Model *inner(specdec_model *model) { return reinterpret_cast<Model *>(model); }
 const Model *inner(const specdec_model *model) { return reinterpret_cast<const Model *>(model); }
 Sequence *inner(specdec_sequence *sequence) { return reinterpret_cast<Sequence *>(sequence); }
-
-// No exception may leave a function that C calls; the only ones are for memory.
-template <class Work>
-int32_t guarded(Work work) {
-  try {
-    return work();
-  } catch (const std::bad_alloc &) {
-    return SPECDEC_NO_MEMORY;
-  }
-}
 
 // A product that is computed by itself.
 struct ProductCall {

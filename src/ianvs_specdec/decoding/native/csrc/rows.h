@@ -46,6 +46,14 @@ inline void activate(float *gate, int64_t count) {
   store_some(gate + i, gated(load_some(gate + i, count - i), load_some(up + i, count - i)), count - i);
 }
 
+// to += silu(from).
+inline void add_active(const float *from, int64_t count, float *to) {
+  const auto active = [](Vector x) { return x / (1.0f + exponential(-x)); };
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) store(to + i, load(to + i) + active(load(from + i)));
+  store_some(to + i, load_some(to + i, count - i) + active(load_some(from + i, count - i)), count - i);
+}
+
 inline float from_bf16(uint16_t x) {
   const uint32_t bits = static_cast<uint32_t>(x) << 16;
   float value;
