@@ -8,7 +8,7 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Drafter, TokenTree, decode, target_of
 from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.errors import UserError
-from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, request_of, run
+from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, request_of, run, target_of_kind
 from tests.support.tiny import VOCABULARY, tiny_model
 from tests.support.watched import Watched
 
@@ -20,9 +20,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    target = Watched(KINDS[request.param](model))
-    assert target.kind == request.param
-    return target
+    return Watched(target_of_kind(request.param, model))
 
 
 def test_a_cancelled_request_gives_its_memory_back_at_the_next_step(target):
