@@ -58,8 +58,8 @@ class _Over(Exception):
 
 
 class Engine:
-    """``queue``: requests that may wait; ``concurrency``: those that may be worked on at the same time, 1 where the back
-    end takes no more. The model must be loaded; all methods are called on the event loop.
+    """``queue``: requests that may wait; ``concurrency``: those that may be worked on at the same time, 1 where the
+    back end takes no more. The model must be loaded; all methods are called on the event loop.
     """
 
     def __init__(self, llm: LLM, queue: int, concurrency: int, metrics: Metrics) -> None:
