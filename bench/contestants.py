@@ -13,7 +13,9 @@ from bench.command import interleaved
 from bench.prompts import Request
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Target, decode
+from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.decoding.memory import held
+from ianvs_specdec.decoding.request import Request as UnderWay
 from ianvs_specdec.types import Sampling
 
 GENERATE = "transformers generate"
@@ -70,8 +72,10 @@ def ours(
     drafter = drafters.create(method, settings)
     length = lengths.create(str(settings.get("length", drafters.default_length(method))))
     sampling = Sampling(max_tokens=max_tokens)
+    longest: list[int] = []
 
     def run(request: Request) -> Run:
+        longest[:] = max(longest, request.ids, key=len)
         result = decode(target, drafter, length, request.ids, sampling, eos_ids=eos_ids, task=request.task)
         prefills = 0 if drafter.roots_in_prompt and len(request.ids) > 1 else 1
         near_ties = tuple(position for position, _ in result.trace.near_ties)
@@ -79,8 +83,21 @@ def ours(
         return Run(result.token_ids, 0.0, forwards, near_ties, prefills, result.trace.ttft)
 
     def memory() -> int:
-        # The model itself takes part too, with weights of its own, which this target has copied.
-        return held(target, drafter, apart=[model])
+        """Looked at while the longest prompt is decoded once more: at its end a request gives back what it took."""
+        most = 0
+
+        def look(_: list[int]) -> None:
+            nonlocal most
+            # The model itself takes part too, with weights of its own, which this target has copied.
+            most = max(most, held(target, drafter, again.sequence, apart=[model]))
+
+        again = UnderWay(target, drafter, length, longest, sampling, eos_ids=eos_ids, on_tokens=look)
+        engine = Engine(target)
+        engine.add(again)
+        while engine.busy:
+            engine.step()
+        again.result()
+        return most
 
     row = (AUTOREGRESSIVE if method == "autoregressive" else f"ours {name}") + suffix
     return Contestant(row, run, memory, target=target.kind)

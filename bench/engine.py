@@ -143,14 +143,17 @@ def _speculation(target: Any, prompt: list[int], tokens: int, draft: int, tau: f
     def run() -> None:
         chance = random.Random(1)
         accept = Greedy()
-        last = accept(TokenTree.chain(prompt[-1]), target.prefill(prompt).logits).token
+        sequence, logits = _read(target, prompt)
+        last = accept(TokenTree.chain(prompt[-1]), logits).token
         done = 1
         while done < tokens:
             tree = TokenTree.chain(last, [last] * draft if tau > 1 else ())
-            last = accept(tree, target.verify(tree).logits).token
+            (output,) = target.step([(sequence, tree)])
+            last = accept(tree, output.logits).token
             kept = int(tau - 1) + (chance.random() < (tau - 1) % 1)
-            target.commit(list(range(kept + 1)))
+            sequence.commit(list(range(kept + 1)))
             done += kept + 1
+        sequence.close()
 
     return run
 
@@ -158,10 +161,22 @@ def _speculation(target: Any, prompt: list[int], tokens: int, draft: int, tau: f
 def _step_seconds(target: Any, prompt: list[int], nodes: int, seconds: Callable[..., float]) -> float:
     from ianvs_specdec.decoding import TokenTree
 
-    target.prefill(prompt)
+    sequence, _ = _read(target, prompt)
     tree = TokenTree.chain(1, [1] * (nodes - 1))
-    target.verify(tree)
-    return median(seconds(lambda: target.verify(tree)) for _ in range(20))
+    target.step([(sequence, tree)])
+    taken = median(seconds(lambda: target.step([(sequence, tree)])) for _ in range(20))
+    sequence.close()
+    return taken
+
+
+def _read(target: Any, prompt: list[int]) -> tuple[Any, Any]:
+    """A sequence that holds ``prompt``, and the logits after it."""
+    from ianvs_specdec.decoding.contracts import pieces
+
+    sequence = target.open()
+    for piece in pieces(prompt, target.prompt_rows):
+        (output,) = target.step([(sequence, piece)])
+    return sequence, output.logits
 
 
 def _seconds_of(torch: Any, device: str) -> Callable[[Callable[[], Any]], float]:

@@ -18,6 +18,10 @@ LARGEST_COUNT = (1 << 31) - 1
 SEEDS = range(-(1 << 63), 1 << 64)
 """What torch takes."""
 
+ENGINES = ("auto", "native", "torch", "transformers")
+"""What computes a model in this process: our native step, our own forward in torch, or the model as transformers has
+it; auto = the first of these that can."""
+
 Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
 

@@ -36,13 +36,18 @@ def test_synthetic_acceptance_keeps_what_tau_says():
     import torch
 
     from bench.engine import _speculation
+    from ianvs_specdec.decoding.contracts import Prompt
 
     kept = []
-    target = SimpleNamespace(
-        prefill=lambda ids: SimpleNamespace(logits=torch.eye(4)[:1]),
-        verify=lambda tree: SimpleNamespace(logits=torch.eye(4)[torch.zeros(len(tree), dtype=torch.long)]),
-        commit=lambda path: kept.append(len(path)),
-    )
+    sequence = SimpleNamespace(commit=lambda path: kept.append(len(path)), close=lambda: None)
+
+    def step(parts):
+        ((of, piece),) = parts
+        assert of is sequence
+        rows = 1 if isinstance(piece, Prompt) else len(piece)
+        return [SimpleNamespace(logits=torch.eye(4)[torch.zeros(rows, dtype=torch.long)])]
+
+    target = SimpleNamespace(open=lambda: sequence, step=step, prompt_rows=None)
     _speculation(target, [1, 2], 4000, 7, 3.25)()
     assert set(kept) == {3, 4}
     assert sum(kept) / len(kept) == pytest.approx(3.25, abs=0.05)

@@ -131,8 +131,8 @@ class UnlikelyLeftOut(DraftModel):
 class ScoredByWhatWasDrawn(DraftModel):
     """Verifies the children that turned out to be likely."""
 
-    def _add_children(self, growth, frontier, context, position, least):
-        q = self._scores(growth, frontier, context, position).exp()
+    def _add_children(self, growth, frontier, scores, context, least):
+        q = scores.exp()
         drawn = torch.multinomial(q, self._branches, generator=context.generator).tolist()
         growth.drawn_from.update(zip(frontier, q, strict=True))
         for parent, row, children in zip(frontier, q.log(), drawn, strict=True):

@@ -10,14 +10,15 @@ import torch
 from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
 from ianvs_specdec.decoding.fused import FusedTarget, fits
 from ianvs_specdec.decoding.linear import Linear
+from tests.support.one_sequence import OneSequence
 from tests.support.tiny import ARCHITECTURES, FUSED, VOCABULARY, random_tree, tiny_model
 
 
 @pytest.mark.parametrize("name", FUSED)
 def test_every_step_equals_the_generic_path(name):
     model = tiny_model(name, initializer_range=0.1)
-    generic, fused = HuggingFaceTarget(model), target_of(model)
-    assert isinstance(fused, FusedTarget)
+    generic, fused = OneSequence(HuggingFaceTarget(model)), OneSequence(target_of(model))
+    assert isinstance(fused.target, FusedTarget)
     rng = random.Random(1)
     features = (1, -1, 0)
     for prompt in ([5], [rng.randrange(3, VOCABULARY) for _ in range(40)]):
@@ -79,7 +80,7 @@ def _counting(original, sizes):
 
 def test_the_cache_grows_and_keeps_what_it_holds():
     model = tiny_model("llama", initializer_range=0.1)
-    generic, fused = HuggingFaceTarget(model), FusedTarget(model)
+    generic, fused = OneSequence(HuggingFaceTarget(model)), OneSequence(FusedTarget(model))
     ids = [3 + i % 50 for i in range(505)]
     for target in (generic, fused):
         target.prefill(ids)
@@ -94,8 +95,9 @@ def test_a_model_is_left_alone_unless_it_is_consumed():
     tree = TokenTree([5, 6, 7], [-1, 0, 0])
 
     def logits(target):
-        target.prefill([3, 4])
-        return target.verify(tree).logits
+        sequence = OneSequence(target)
+        sequence.prefill([3, 4])
+        return sequence.verify(tree).logits
 
     fused = logits(target_of(model))
     torch.testing.assert_close(fused, logits(HuggingFaceTarget(model)), rtol=1e-3, atol=1e-3)
@@ -108,8 +110,9 @@ def test_bfloat16_stays_close_to_float32():
     rounded = target_of(tiny_model("llama", initializer_range=0.1).to(torch.bfloat16))
     assert isinstance(rounded, FusedTarget)
     tree = TokenTree([5, 6, 7, 8], [-1, 0, 0, 1])
-    for target in (exact, rounded):
-        target.prefill([3, 4, 9])
+    exact, rounded = OneSequence(exact), OneSequence(rounded)
+    for sequence in (exact, rounded):
+        sequence.prefill([3, 4, 9])
     expected, got = exact.verify(tree).logits, rounded.verify(tree).logits.float()
     assert (got - expected).abs().max() < 0.05 * expected.std()
 

@@ -9,6 +9,8 @@ import pytest
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Drafter, HuggingFaceTarget, TokenTree, decode
+from ianvs_specdec.decoding.contracts import Prompt
+from ianvs_specdec.decoding.huggingface_sequence import HuggingFaceSequence
 from ianvs_specdec.types import Sampling
 from tests.support.tiny import Guesser, tiny_model
 
@@ -34,13 +36,17 @@ def test_verification_counts_with_its_commit_and_drafting_with_what_is_learned_f
 
         return call
 
+    def step(parts, compute=HuggingFaceTarget.step):
+        nonlocal now
+        now += sum(1000.0 if isinstance(piece, Prompt) else 30.0 for _, piece in parts)
+        return compute(target, parts)
+
     target, drafter, watching = HuggingFaceTarget(tiny_model()), Guesser([]), Watching()
+    monkeypatch.setattr(target, "step", step)
     for thing, name, seconds in (
-        (target, "prefill", 1000.0),
+        (HuggingFaceSequence, "commit", 4.0),
         (drafter, "begin", 500.0),
         (drafter, "propose", 100.0),
-        (target, "verify", 30.0),
-        (target, "commit", 4.0),
         (drafter, "observe", 2.0),
     ):
         monkeypatch.setattr(thing, name, slowed(getattr(thing, name), seconds))

@@ -102,14 +102,16 @@ def test_sums_of_large_integers_do_not_overflow_whatever_the_processor(isa):
 COMPILED = """
 import torch
 from ianvs_specdec.decoding import target_of
+from tests.support.one_sequence import OneSequence
 from tests.support.tiny import tiny_model
 target = target_of(tiny_model().to(torch.{dtype}))
-target.prefill([3] * 20)
+sequence = OneSequence(target)
+sequence.prefill([3] * 20)
 for tokens in (33, 34):
     if tokens == 34:
         target.warm(tokens)
     print("MARK", flush=True)
-    target.prefill([3] * tokens)
+    sequence.prefill([3] * tokens)
 """
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
+from tests.support.one_sequence import OneSequence
 from tests.support.tiny import ARCHITECTURES, ONE_FORWARD, VOCABULARY, random_tree, tiny_model
 
 
@@ -21,7 +22,7 @@ def count_forwards(model):
 @torch.inference_mode()
 def test_verification_equals_sequential_forwards(name):
     model = tiny_model(name)
-    target = HuggingFaceTarget(model)
+    target = OneSequence(HuggingFaceTarget(model))
     rng = random.Random(1)
     ids = [rng.randrange(3, VOCABULARY) for _ in range(12)]
     logits = target.prefill(ids).logits
@@ -42,7 +43,7 @@ def test_verification_equals_sequential_forwards(name):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_branching_tree_takes_one_forward_where_the_model_allows_it(name):
     model = tiny_model(name)
-    target = HuggingFaceTarget(model)
+    target = OneSequence(HuggingFaceTarget(model))
     target.prefill([3, 4, 5])
     tree = TokenTree([6, 7, 8, 9], [-1, 0, 0, 2])
     target.verify(tree)  # the first tree also finds out what the model can do
@@ -55,7 +56,8 @@ def test_a_branching_tree_takes_one_forward_where_the_model_allows_it(name):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_snapshot_can_be_gone_back_to_more_than_once(name):
     model = tiny_model(name)
-    for target in {type(target): target for target in (HuggingFaceTarget(model), target_of(model))}.values():
+    kinds = {type(target): target for target in (HuggingFaceTarget(model), target_of(model))}
+    for target in map(OneSequence, kinds.values()):
         target.prefill([3, 4, 5, 6])
         expected = target.verify(TokenTree.chain(7, [8])).logits
         target.prefill([3, 4, 5, 6])
@@ -69,17 +71,18 @@ def test_a_snapshot_can_be_gone_back_to_more_than_once(name):
 
 def test_a_new_prompt_forgets_the_old_one():
     for name in ("llama", "mamba"):
-        target = HuggingFaceTarget(tiny_model(name))
+        model = tiny_model(name)
+        target = OneSequence(HuggingFaceTarget(model))
         target.prefill(list(range(3, 40)))
         target.verify(TokenTree.chain(7, [8, 9]))
         first = target.prefill([5, 6, 7]).logits
-        fresh = HuggingFaceTarget(target.model).prefill([5, 6, 7]).logits
+        fresh = OneSequence(HuggingFaceTarget(model)).prefill([5, 6, 7]).logits
         torch.testing.assert_close(first, fresh)
 
 
 def test_the_cache_grows_past_its_first_capacity():
     model = tiny_model("llama")
-    target = HuggingFaceTarget(model)
+    target = OneSequence(HuggingFaceTarget(model))
     ids = [3 + i % 50 for i in range(250)]
     target.prefill(ids)
     for token in range(20):
@@ -95,7 +98,7 @@ def test_the_cache_grows_past_its_first_capacity():
 @torch.inference_mode()
 def test_hidden_states_come_per_node(name):
     model = tiny_model(name)
-    target = HuggingFaceTarget(model)
+    target = OneSequence(HuggingFaceTarget(model))
     ids = [3, 4, 5, 6]
     prefill = target.prefill(ids, features=(1, -1))
     assert [h.shape for h in prefill.hidden] == [(4, 32), (4, 32)]

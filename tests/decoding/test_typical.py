@@ -12,6 +12,7 @@ from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, acceptance, dec
 from ianvs_specdec.decoding.acceptance import Greedy, Typical
 from ianvs_specdec.llm.specdec import AutoregressiveLLM, MedusaSpecDecLLM
 from ianvs_specdec.types import Sampling
+from tests.support.one_sequence import OneSequence
 from tests.support.tiny import Guesser, tiny_model
 
 PLAIN = Sampling(temperature=1.0)
@@ -115,7 +116,7 @@ def test_in_the_loop_every_token_passes_the_test(penalty):
     processor = acceptance.Processor(sampling, prompt, torch.device("cpu"))
     full = [*prompt, *result.token_ids]
     with torch.inference_mode():
-        rows = target.unembed(target.prefill(full, (-1,)).hidden[0])
+        rows = target.unembed(OneSequence(target).prefill(full, (-1,)).hidden[0])
     for position, token in enumerate(result.token_ids, start=len(prompt)):
         p = processor.probabilities(rows[position - 1])
         entropy = -sum(x * math.log(x) for x in p.tolist() if x > 0)

@@ -15,6 +15,7 @@ from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.types import Sampling
 from tests.support.drafters import noisy
 from tests.support.few import few
+from tests.support.one_sequence import OneSequence
 from tests.support.tiny import VOCABULARY, tiny_model
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 31]
@@ -46,7 +47,7 @@ def twin(target, tmp_path_factory):
 def begun(target, folder, prompt, sampling=GREEDY, branches=1, confidence=0.0, remaining=100, noise=None):
     drafter = DraftModel(folder, branches)
     drafter.prepare(target)
-    prefill = target.prefill(prompt[:-1])
+    prefill = OneSequence(target).prefill(prompt[:-1])
     context = Context(list(prompt), len(prompt) - 1, remaining, sampling, torch.Generator(), noise, confidence)
     drafter.begin(target, context, prefill)
     return drafter, context
@@ -269,4 +270,4 @@ def test_the_draft_model_has_the_targets_dtype(target, twin):
     drafter = DraftModel(twin)
     for wanted in (target, half):
         drafter.prepare(wanted)
-        assert drafter._sequence.model.dtype == wanted.dtype
+        assert drafter._model.dtype == wanted.dtype

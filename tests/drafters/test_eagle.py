@@ -15,9 +15,11 @@ from ianvs_specdec.drafters.eagle import drafter as eagle
 from ianvs_specdec.drafters.eagle import head as eagle_head
 from ianvs_specdec.drafters.eagle import sequence as eagle_sequence
 from ianvs_specdec.drafters.eagle.static import PATHS, limited
+from ianvs_specdec.drafters.eagle.steps import Level
 from ianvs_specdec.types import Sampling
 from tests.drafters.eagle_heads import HEADS, PROMPT, run, save_heads, wide
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors
+from tests.support.one_sequence import OneSequence
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +51,16 @@ def forced(target, drafter, steps=5):
     """Trees and the text up to their roots, where some branch is taken to be right at every step, whatever the target
     says: accepted paths of all lengths, straight and branching."""
     rng = random.Random(0)
-    prefill = target.prefill(PROMPT, drafter.prepare(target))
+    sequence = OneSequence(target)
+    prefill = sequence.prefill(PROMPT, drafter.prepare(target))
     context = Context([*PROMPT, 7], len(PROMPT), 100, Sampling(), torch.Generator())
     drafter.begin(target, context, prefill)
     for _ in range(steps):
         tree = drafter.propose(context, 1000)
         yield list(context.tokens), tree
         path, token = tree.path_to(rng.randrange(len(tree))), rng.randrange(VOCABULARY)
-        output = target.verify(tree)
-        target.commit(path)
+        output = sequence.verify(tree)
+        sequence.commit(path)
         context.tokens += [*(tree.tokens[node] for node in path[1:]), token]
         drafter.observe(Observation(tree, output, path, token))
 
@@ -126,6 +129,7 @@ def test_weights_that_are_too_large_to_fold_draft_the_same(target, folder, monke
             patch.setattr(eagle_head, "_FOLDED_TABLE", 0)
             patch.setattr(eagle_head, "_CACHED_WEIGHT", 0)
             patch.setattr(eagle_sequence, "_FIRST_CAPACITY", 4)
+            patch.setattr(eagle_head, "_FIRST_POSITIONS", 4)
             eagle._FITTED.clear()
             assert run(target, drafters.create("eagle", options))[0] == folded
         eagle._FITTED.clear()
@@ -144,7 +148,7 @@ def test_a_bias_of_the_targets_output_counts(folder):
 def proposal(target, drafter, budget=1000, *, sampling=None, noise=None, confidence=0.0, seed=0):
     """The first tree of a request that begins with ``PROMPT``."""
     features = drafter.prepare(target)
-    prefill = target.prefill(PROMPT, features)
+    prefill = OneSequence(target).prefill(PROMPT, features)
     root = int(prefill.logits.argmax())
     generator = torch.Generator().manual_seed(seed)
     context = Context(
@@ -158,11 +162,14 @@ def proposal(target, drafter, budget=1000, *, sampling=None, noise=None, confide
 def test_a_small_budget_gives_the_best_sub_tree_and_drafts_no_further(model, target, folder, monkeypatch):
     oracle = oracle_of(model, "eagle")
     drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 30, "depth": 4, "eagle_topk": 5})
-    extended = []
-    extend = eagle_sequence.HeadSequence.extend
-    monkeypatch.setattr(
-        eagle_sequence.HeadSequence, "extend", lambda *a, **k: extended.append(len(a[1])) or extend(*a, **k)
-    )
+    extended: list[int] = []
+    step = eagle_head.EagleHead.step
+
+    def counted(head, parts):
+        extended.extend(len(level.tokens) for _, level in parts if isinstance(level, Level))
+        return step(head, parts)
+
+    monkeypatch.setattr(eagle_head.EagleHead, "step", counted)
     for budget in (1, 2, 3, 5, 8, 20):
         extended.clear()
         text, tree = proposal(target, drafter, budget)

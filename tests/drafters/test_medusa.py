@@ -16,6 +16,7 @@ from ianvs_specdec.drafters.medusa.heads import MedusaHeads
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
+from tests.support.one_sequence import OneSequence
 from tests.support.tiny import VOCABULARY, tiny_model
 
 HIDDEN = 32
@@ -54,7 +55,7 @@ class GivenLogits:
         return len(self._logits)
 
     def __call__(self, hidden, heads):
-        return self._logits[:heads]
+        return self._logits[None, :heads]
 
 
 def proposal(probabilities, budget, *, remaining=100, confidence=0.0, sampling=None, noise=None, later=(), **options):
@@ -160,8 +161,8 @@ def test_the_heads_compute_what_the_format_says(tmp_path, layers):
             inner = tensors[f"{head}.{layer}.linear.weight"] @ x + tensors[f"{head}.{layer}.linear.bias"]
             x = x + inner * torch.sigmoid(inner)
         expected.append(tensors[f"{head}.{layers}.weight"] @ x)
-    torch.testing.assert_close(heads(hidden, 3), torch.stack(expected))
-    torch.testing.assert_close(heads(hidden, 2), torch.stack(expected[:2]))
+    torch.testing.assert_close(heads(hidden[None], 3)[0], torch.stack(expected))
+    torch.testing.assert_close(heads(hidden[None], 2)[0], torch.stack(expected[:2]))
 
 
 def test_safetensors_and_fewer_heads_than_stored(tmp_path):
@@ -291,8 +292,8 @@ def test_the_heads_see_the_state_after_the_last_accepted_token(target, heads):
     for step, tree in zip(result.trace.steps[:-1], trees, strict=False):
         if len(tree) > 1:
             after_acceptance += before > 0
-            hidden = target.prefill(full[: done - 1], (-1,)).hidden[0][-1]
-            assert tree.tokens[1] == int(loaded(hidden, 1)[0].argmax())
+            hidden = OneSequence(target).prefill(full[: done - 1], (-1,)).hidden[0][-1]
+            assert tree.tokens[1] == int(loaded(hidden[None], 1)[0, 0].argmax())
         done += step.emitted
         before = step.accepted
     assert after_acceptance > 0

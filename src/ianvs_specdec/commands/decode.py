@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.llm.quantization import OWN, arguments, own
 from ianvs_specdec.storage.replacing import replacing
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.types import ENGINES, Sampling
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding import Decoded, Target, TokenTree
@@ -55,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--quantization", choices=("none", *OWN), default="none", help="bits of the weights")
+    parser.add_argument("--engine", choices=ENGINES, default="auto", help="what computes (default: the fastest)")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch")
 
@@ -223,10 +226,12 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
         check_threads(options.threads, "--threads")
         torch.set_num_threads(options.threads)
     check_device(options.device)
+    arguments(own(options.quantization), options.model, options.device)
     what = f"--model {options.model}"
     model = load(CAUSAL, options.model, what=what, dtype=getattr(torch, options.dtype)).to(options.device)
     eos = model.generation_config.eos_token_id
-    return target_of(model, consume=True), [eos] if isinstance(eos, int) else list(eos or [])
+    target = target_of(model, consume=True, quantization=own(options.quantization), engine=options.engine)
+    return target, [eos] if isinstance(eos, int) else list(eos or [])
 
 
 def _tokenizer(folder: Path) -> Any:

@@ -12,6 +12,11 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 _FIRST_CAPACITY = 256
 
 
+def most_room(positions: int) -> int:
+    """The most positions that a layer reserves for a sequence of ``positions``."""
+    return max(_FIRST_CAPACITY, 2 * positions)
+
+
 class ReservedLayer(DynamicLayer):
     """Keys and values ``[1, heads, capacity, head_dim]`` of which the first ``length`` positions count.
 

@@ -99,6 +99,10 @@ class Target(Protocol):
         """How many layers the model has."""
 
     @property
+    def vocabulary(self) -> int:
+        """How many token ids the model knows: 0 to one less."""
+
+    @property
     def weights(self) -> Sequence[Any]:
         """The objects that hold the weights, without those of a sequence's state: see ``memory.held``."""
 
@@ -114,7 +118,7 @@ class Target(Protocol):
         it first sees a shape. Otherwise whoever asks first pays for all."""
 
     def memory(self, positions: int) -> int:
-        """Bytes that a sequence of so many tokens takes."""
+        """Bytes that a sequence of so many tokens takes at most."""
 
     def open(self, features: Sequence[int] = ()) -> SequenceState:
         """A new, empty sequence.
@@ -127,7 +131,8 @@ class Target(Protocol):
         """Compute one piece for each of several different sequences.
 
         The tokens of a prompt are in their sequence's state afterwards. Logits and hidden states of a tree's node are
-        those after decoding its path from the root token by token.
+        those after decoding its path from the root token by token. Where it raises, these sequences cannot be used any
+        more.
         """
 
 
@@ -173,12 +178,18 @@ class Drafter:
     """
 
     together: ClassVar[bool] = False
-    """Whether ``propose_all`` is faster than ``propose`` for one request after another."""
+    """Whether ``propose_all`` is faster than ``propose`` for one request after another. A class that changes only
+    ``propose`` is asked for one after another, unless it says otherwise."""
 
     roots_in_prompt: bool = False
     """Whether the first tree is rooted at the last token of the prompt, so that the first output token, too, comes from
     a verification step (prompts of one token excepted).
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "propose" in vars(cls) and "propose_all" not in vars(cls):
+            cls.together = vars(cls).get("together", False)
 
     def prepare(self, target: Target) -> Sequence[int]:
         """Called before every request: load and check what depends on the target. Returns the target's hidden states
@@ -208,9 +219,10 @@ class Drafter:
         raise NotImplementedError
 
     @classmethod
-    def propose_all(cls, drafts: Sequence[tuple[Self, Context, int]]) -> list[TokenTree]:
+    def propose_all(cls, drafts: Sequence[tuple[Self, Context, int]]) -> Sequence[TokenTree | Exception]:
         """``propose`` for several requests, each with its drafter, context and budget, all in the same steps of the
-        model that drafts. Only asked of a class that drafts ``together``."""
+        model that drafts; an error instead of a tree ends that request only. Only asked of a class that drafts
+        ``together``; its instances may have been made with different options."""
         raise NotImplementedError
 
     def observe(self, observation: Observation) -> None:
@@ -220,14 +232,14 @@ class Drafter:
         """The request is over: free the memory that it took. Also called where ``begin`` was not."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Stats:
     """What a speculation length may learn from: the finished steps of the running request, the budget each was given,
     how deep its tree was (scouts aside) and what it cost, in seconds; ``task`` names the kind of request, and at most
-    ``remaining`` more tokens will be emitted. A new request comes with a new instance.
+    ``remaining`` more tokens will be emitted. A new request comes with a new instance, by which it is known.
 
     ``draft_seconds`` is the time of choosing the budget, proposing and observing; ``verify_seconds`` that of verifying,
-    accepting and committing.
+    accepting and committing. Of what is done for several requests at once, it is the time of the whole.
     """
 
     context_tokens: int
@@ -249,7 +261,7 @@ class Stats:
 
 
 class Length(Protocol):
-    """How far to speculate. One instance serves many requests."""
+    """How far to speculate. One instance serves many requests, one after another and at the same time."""
 
     @property
     def confidence(self) -> float:

@@ -9,7 +9,6 @@ in float32 whatever the dtype, because half-precision kernels for few queries ar
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,22 +19,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.decoding.contracts import Output, Piece, Prompt
-from ianvs_specdec.decoding.fused_sequence import FIRST_CAPACITY, FusedSequence, Rows, Views, together
+from ianvs_specdec.decoding.contracts import Output, Piece
+from ianvs_specdec.decoding.fit import agrees, is_plain, rotations
+from ianvs_specdec.decoding.fused_sequence import FusedSequence, Rows, Views, room, together
 from ianvs_specdec.decoding.int8 import Int8Linear
 from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
-from ianvs_specdec.decoding.tree import TokenTree
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-ROTATIONS = ("default", "linear", "llama3", "yarn")
-"""Kinds of rotary embedding whose angles depend on the position alone."""
-
-_EXCERPT_TOKENS = 64
 _PROMPT_ROWS = 512
 """Tokens of a prompt in one step: others wait for no more, and the products have enough rows to be at full speed."""
-_TOLERANCE = 1e-3
-"""Of the logits' standard deviation: far above rounding, far below what another computation would make."""
 
 Product = Linear | Int8Linear
 
@@ -67,6 +59,7 @@ class FusedTarget:
         self.window: int | None = config.max_position_embeddings
         self.layers: int = config.num_hidden_layers
         self.embedding: Tensor = model.get_input_embeddings().weight.detach()
+        self.vocabulary = len(self.embedding)
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self._queries: int = config.num_attention_heads
         self._keys: int = config.num_key_value_heads
@@ -117,7 +110,7 @@ class FusedTarget:
         layer.down.added(self.embedding.new_zeros(tokens, self._intermediate), narrow)
 
     def memory(self, positions: int) -> int:
-        return self.layers * 2 * self._keys * positions * self._width * self._attention_dtype.itemsize
+        return self.layers * 2 * self._keys * room(positions) * self._width * self._attention_dtype.itemsize
 
     def open(self, features: Sequence[int] = ()) -> FusedSequence:
         shape = (self.layers, 2 * self._keys, 0, self._width)
@@ -129,7 +122,7 @@ class FusedTarget:
         rows = [Rows.of(sequence, piece) for sequence, piece in parts]
         needed = max(part.end for part in rows)
         if needed > len(self._angles):
-            self._angles = rotations(self.model, max(FIRST_CAPACITY, 2 * needed))
+            self._angles = rotations(self.model, room(needed))
         outputs = self._forward(rows)
         for part in rows:
             part.sequence.computed(part.piece)
@@ -249,61 +242,7 @@ class FusedTarget:
         return weight.unflatten(0, (-1, 2, self._width // 2)).transpose(1, 2).reshape(weight.shape)
 
 
-def rotations(model: Any, positions: int) -> Tensor:
-    """The rotary embedding as complex factors ``[positions, head_dim / 2]`` of the model's own angles and scale."""
-    where = torch.arange(positions, device=model.device)[None]
-    like = torch.empty(0, dtype=torch.float32, device=model.device)
-    cosine, sine = (part[0, :, : part.shape[-1] // 2] for part in model.model.rotary_emb(like, where))
-    kind = torch.float64 if model.dtype == torch.float64 else torch.float32
-    return torch.complex(cosine.to(kind), sine.to(kind))
-
-
 def fits(model: Any) -> bool:
     """Whether ``model``, a ``transformers`` causal LM, is made of exactly what ``FusedTarget`` computes."""
-    config = model.config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    sliding = any(layer != "full_attention" for layer in getattr(config, "layer_types", None) or ())
-    sliding = sliding or (config.model_type == "mistral" and config.sliding_window is not None)
-    if config.model_type not in FAMILIES or kind not in ROTATIONS or sliding or config.hidden_act != "silu":
-        return False
-    projections = [
-        module
-        for layer in model.model.layers
-        for name, module in layer.named_modules()
-        if name.endswith("_proj") or isinstance(module, torch.nn.Linear)
-    ]
-    if any(type(module) is not torch.nn.Linear for module in [*projections, model.get_output_embeddings()]):
-        return False
     uniform = len({(parameter.device, parameter.dtype) for parameter in model.parameters()}) == 1
-    return uniform and model.dtype.is_floating_point and all(_agrees(model, layer) for layer in model.model.layers)
-
-
-def _agrees(model: Any, layer: torch.nn.Module) -> bool:
-    """Whether the fast path computes what ``model`` would with this one layer, on a few tokens.
-
-    Both compute in float32, where they differ by rounding of some 1e-6, whatever the model's own dtype.
-    """
-    tokens = [1, 2, 3, 0, 2, 1]
-    probe = _excerpt(model, layer).float()
-    with torch.inference_mode():
-        expected = probe(torch.tensor([tokens], device=model.device), use_cache=False).logits[0, -3:]
-        target = FusedTarget(probe)
-        sequence = target.open()
-        target.step([(sequence, Prompt(tokens[:3]))])
-        (got,) = target.step([(sequence, TokenTree.chain(tokens[3], tokens[4:]))])
-    return bool((got.logits - expected).abs().max() <= _TOLERANCE * expected.std())
-
-
-def _excerpt(model: Any, layer: torch.nn.Module) -> Any:
-    """A copy of ``model`` with one layer and the first tokens of its vocabulary, hooks and all that was put into it
-    included."""
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    instead: dict[int, Any] = {id(model.model.layers): torch.nn.ModuleList([copy.deepcopy(layer)])}
-    for weights in (embedding.weight, head.weight, head.bias):
-        if weights is not None:
-            instead[id(weights)] = torch.nn.Parameter(weights.detach()[:_EXCERPT_TOKENS].clone())
-    excerpt = copy.deepcopy(model, instead)
-    excerpt.get_input_embeddings().padding_idx = None
-    excerpt.config.get_text_config().num_hidden_layers = 1
-    return excerpt
+    return is_plain(model) and uniform and model.dtype.is_floating_point and agrees(model, FusedTarget)

@@ -11,7 +11,12 @@ from torch import Tensor
 from ianvs_specdec.decoding.contracts import Piece, Prompt
 from ianvs_specdec.decoding.tree import TokenTree
 
-FIRST_CAPACITY = 512
+_FIRST_CAPACITY = 512
+
+
+def room(positions: int) -> int:
+    """How many positions are reserved when ``positions`` are needed: so many that growing them copies little."""
+    return max(_FIRST_CAPACITY, 2 * positions)
 
 
 class FusedSequence:
@@ -51,7 +56,7 @@ class FusedSequence:
         layers, heads, capacity, width = self.cache.shape
         if positions <= capacity:
             return
-        cache = self.cache.new_empty(layers, heads, max(FIRST_CAPACITY, 2 * positions), width)
+        cache = self.cache.new_empty(layers, heads, room(positions), width)
         cache[:, :, : self.length] = self.cache[:, :, : self.length]
         self.cache = cache
 

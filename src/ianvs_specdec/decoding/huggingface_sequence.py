@@ -53,7 +53,10 @@ class HuggingFaceSequence:
 
     def compute(self, piece: Piece) -> Output:
         """Its share of ``contracts.Target.step``."""
-        return self._prefill(list(piece.tokens)) if isinstance(piece, Prompt) else self._verify(piece)
+        if not isinstance(piece, Prompt):
+            return self._verify(piece)
+        output = self._prefill(list(piece.tokens))
+        return output if piece.last else Output(output.logits[:0], output.hidden)
 
     def _prefill(self, ids: list[int]) -> Output:
         self._kept += ids

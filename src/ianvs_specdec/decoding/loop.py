@@ -12,7 +12,7 @@ import torch
 from ianvs_specdec.decoding.contracts import Drafter, Length, Target
 from ianvs_specdec.decoding.request import Decoded, Request, Stopwatch
 from ianvs_specdec.decoding.tree import TokenTree
-from ianvs_specdec.errors import ContextWindowError
+from ianvs_specdec.errors import ContextWindowError, UserError
 from ianvs_specdec.types import Occupancy, Sampling
 
 P = ParamSpec("P")
@@ -87,7 +87,7 @@ class Engine:
     def close(self) -> None:
         """Let go of all that is under way or waits."""
         for request in self._running:
-            request.close()
+            _guarded(request, request.close)
         self._running.clear()
         self._waiting.clear()
 
@@ -95,7 +95,7 @@ class Engine:
         over = [request for request in self._running if request.over]
         for request in over:
             self._running.remove(request)
-            request.close()
+            _guarded(request, request.close)
         return over
 
     def _join(self) -> list[Request]:
@@ -110,8 +110,8 @@ class Engine:
             self._waiting.popleft()
             if request.error is None:
                 _guarded(request, request.open)
-            # One that was given up meanwhile has a sequence, which is closed when it leaves.
-            (over if request.error else self._running).append(request)
+            # One that was cancelled meanwhile has a sequence to be closed.
+            (self._running if request.opened else over).append(request)
         return over
 
     def _fits(self, request: Request) -> bool:
@@ -121,7 +121,7 @@ class Engine:
         if needed > self._memory:
             request.error = ContextWindowError(
                 f"keys and values of {request.positions} tokens, prompt and max_tokens together, take "
-                f"{needed / 1e6:.0f} MB, and {self._memory / 1e6:.0f} MB are there for all requests: shorten the "
+                f"{needed / 1e6:.3g} MB, and {self._memory / 1e6:.3g} MB are there for all requests: shorten the "
                 "prompt, or lower max_tokens"
             )
             return True
@@ -154,7 +154,7 @@ class Engine:
             if budget is not None and budget > 0:
                 asking.setdefault(type(request.drafter), []).append((request, budget))
             elif budget is not None:
-                request.verify(TokenTree.chain(request.context.tokens[-1]))
+                _guarded(request, request.verify, TokenTree.chain(request.context.tokens[-1]))
         for drafter, requests in asking.items():
             _propose(drafter, requests)
         return [request for request in decoding if not request.over]
@@ -174,14 +174,25 @@ class Engine:
 
 def _propose(drafter: type[Drafter], requests: list[tuple[Request, int]]) -> None:
     if drafter.together and len(requests) > 1:
-        drafts = [(request.drafter, request.context, budget) for request, budget in requests]
-        for (request, _), tree in zip(requests, drafter.propose_all(drafts), strict=True):
-            request.verify(tree)
+        for (request, _), tree in zip(requests, _proposed(drafter, requests), strict=True):
+            if isinstance(tree, Exception):
+                request.error = tree
+            else:
+                _guarded(request, request.verify, tree)
         return
     for request, budget in requests:
-        proposed = _guarded(request, request.drafter.propose, request.context, budget)
-        if proposed is not None:
-            request.verify(proposed)
+        _guarded(request, request.draft, budget)
+
+
+def _proposed(drafter: type[Drafter], requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Exception]:
+    """A tree for each request, or what went wrong with it."""
+    try:
+        trees = drafter.propose_all([(request.drafter, request.context, budget) for request, budget in requests])
+        if len(trees) != len(requests):
+            raise UserError(f"{drafter.__name__}.propose_all returned {len(trees)} trees for {len(requests)} requests")
+        return trees
+    except Exception as error:
+        return [error] * len(requests)
 
 
 def _guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -189,5 +200,6 @@ def _guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        request.error = error
+        # What comes behind the first error may come of it.
+        request.error = request.error or error
         return None

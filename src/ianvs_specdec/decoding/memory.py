@@ -61,7 +61,7 @@ def _numbers(file: Path) -> dict[str, int]:
 
 def held(*roots: Any, apart: Iterable[Any] = ()) -> int:
     """Bytes of all tensors and arrays that can be reached from ``roots``, each storage once, without passing through
-    the objects in ``apart``.
+    the objects in ``apart``. An object that holds memory of a library tells how much in ``held_bytes``.
     """
     seen = {id(item) for item in apart}
     stack = list(roots)
@@ -77,6 +77,8 @@ def held(*roots: Any, apart: Iterable[Any] = ()) -> int:
             stack.append(item.base)
             of_another = isinstance(item.base, (np.ndarray, torch.Tensor))
             storages |= {} if of_another else {id(item): item.nbytes}
+        elif isinstance(own := getattr(item, "held_bytes", None), int):
+            storages[id(item)] = own
         else:
             stack += _parts(item)
     return sum(storages.values())

@@ -27,7 +27,7 @@ from ianvs_specdec.decoding.contracts import (
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
-from ianvs_specdec.errors import AbandonedError, ContextWindowError
+from ianvs_specdec.errors import AbandonedError, ContextWindowError, UserError
 from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
 
 
@@ -52,7 +52,8 @@ class Request:
     ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the trace.
     ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still waits.
 
-    Raises ``ContextWindowError`` for a prompt that fills the target's context window.
+    Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
+    empty or has tokens that the target does not know.
     """
 
     def __init__(
@@ -86,6 +87,8 @@ class Request:
         self._trace = Trace()
         # Scores of sampled tokens are log-probabilities: logits over the temperature.
         self._near_tie = target.near_tie / (1.0 if sampling.greedy else sampling.temperature)
+        self.opened = False
+        """Whether it has a sequence, to be closed."""
         self.unread: list[int] = []
         """What is still to be computed of the prompt."""
         self.began = False
@@ -136,9 +139,10 @@ class Request:
         self._rooted = self.drafter.roots_in_prompt and len(prompt) > 1
         self.unread = prompt[:-1] if self._rooted else prompt[:]
         self.sequence: SequenceState = self._target.open(features)
+        self.opened = True
 
     def close(self) -> None:
-        """Give back what the sequence and its drafts hold."""
+        """Give back what the sequence and its drafts hold, once it is open."""
         self.sequence.close()
         self.drafter.end()
 
@@ -155,9 +159,23 @@ class Request:
         self.context.confidence = self._length.confidence
         return self._budget
 
+    def draft(self, budget: int) -> None:
+        """The next step computes what the drafter proposes."""
+        self.verify(self.drafter.propose(self.context, budget))
+
     def verify(self, tree: TokenTree) -> None:
-        """The next step computes ``tree``, within what the target can address."""
+        """The next step computes ``tree``, within what the target can address.
+
+        Raises ``UserError`` for what is no tree of the target's tokens: computed, it would end the step of all others.
+        """
         reach, tokens = self.sequence.reach, self.context.tokens
+        name = type(self.drafter).__name__
+        if not isinstance(tree, TokenTree):
+            raise UserError(f"{name}.propose must return a TokenTree, not {tree!r:.80}")
+        try:
+            tree.check(tokens[-1], self._target.vocabulary)
+        except ValueError as error:
+            raise UserError(f"drafter {name}: {error}") from error
         if reach is not None and len(tokens) + len(tree) - 1 > reach:
             tree = tree.truncated(reach - len(tokens))
         self.piece = tree
@@ -241,6 +259,9 @@ class Stopwatch:
 def _token_limit(target: Target, prompt_ids: Sequence[int], sampling: Sampling) -> int:
     if not prompt_ids:
         raise ValueError("the prompt is empty: a causal LM needs at least one token to continue")
+    if not 0 <= min(prompt_ids) <= max(prompt_ids) < target.vocabulary:
+        wrong = next(token for token in prompt_ids if not 0 <= token < target.vocabulary)
+        raise ValueError(f"the prompt has the token {wrong}; those of the model are 0 to {target.vocabulary - 1}")
     if target.window is None:
         return sampling.max_tokens
     room = target.window - len(prompt_ids)

@@ -56,6 +56,10 @@ class HuggingFaceTarget:
         return self.config.num_hidden_layers
 
     @property
+    def vocabulary(self) -> int:
+        return len(self.embedding)
+
+    @property
     def embedding(self) -> Tensor:
         return self.model.get_input_embeddings().weight
 
@@ -70,11 +74,13 @@ class HuggingFaceTarget:
         pass  # the model's own modules decide how they compute
 
     def memory(self, positions: int) -> int:
+        from ianvs_specdec.decoding.cache import most_room
+
         # Of other states than keys and values nothing is known before they are there.
         queries = int(getattr(self.config, "num_attention_heads", None) or 1)
         heads = int(getattr(self.config, "num_key_value_heads", None) or queries)
         width = int(getattr(self.config, "head_dim", None) or self.config.hidden_size // queries)
-        return self.layers * 2 * heads * width * positions * self.dtype.itemsize
+        return self.layers * 2 * heads * width * most_room(positions) * self.dtype.itemsize
 
     def open(self, features: Sequence[int] = ()) -> HuggingFaceSequence:
         return HuggingFaceSequence(self, tuple(features))

@@ -45,6 +45,17 @@ class TokenTree:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def check(self, root: int, vocabulary: int) -> None:
+        """Raise ``ValueError`` unless this is a tree of token ids below ``vocabulary`` that hangs off ``root``."""
+        if self.tokens[:1] != [root]:
+            raise ValueError(f"the root of the tree must be the last token, {root}, not {self.tokens[:1]}")
+        if not 0 <= min(self.tokens) <= max(self.tokens) < vocabulary:
+            wrong = next(token for token in self.tokens if not 0 <= token < vocabulary)
+            raise ValueError(f"token {wrong} is none of the model's, which are 0 to {vocabulary - 1}")
+        placed = self.parents[:1] == [-1] and all(0 <= parent < i for i, parent in enumerate(self.parents[1:], start=1))
+        if len(self.parents) != len(self.tokens) or not placed:
+            raise ValueError(f"the parents {self.parents} of {len(self.tokens)} nodes do not make a tree")
+
     @property
     def is_chain(self) -> bool:
         return all(parent == i - 1 for i, parent in enumerate(self.parents))

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
 
-from ianvs_specdec.decoding import Output, Target, TokenTree
-from ianvs_specdec.decoding.contracts import Piece, SequenceState
+from ianvs_specdec.decoding import TokenTree
 
-Growth = Generator[tuple[SequenceState, Piece], Output, TokenTree]
-"""A draft in the making: it yields what the model has to compute next, is sent the outcome, and returns the tree."""
+Asked = TypeVar("Asked")
+Computed = TypeVar("Computed")
 
 
-def lockstep(model: Target, growths: Sequence[Growth]) -> list[TokenTree]:
-    """The trees that come of ``growths``; what all of them ask for next is one step of ``model``."""
-    trees: dict[int, TokenTree] = {}
-    asked: dict[int, tuple[SequenceState, Piece]] = {}
+def grown(
+    step: Callable[[Sequence[Asked]], Sequence[Computed]], growth: Generator[Asked, Computed, TokenTree]
+) -> TokenTree:
+    """The tree that comes of one draft alone. Raises what it raised."""
+    (tree,) = lockstep(step, [growth])
+    if isinstance(tree, Exception):
+        raise tree
+    return tree
 
-    def advance(number: int, output: Output | None) -> None:
+
+def lockstep(
+    step: Callable[[Sequence[Asked]], Sequence[Computed]], growths: Sequence[Generator[Asked, Computed, TokenTree]]
+) -> list[TokenTree | Exception]:
+    """The trees that come of ``growths``, or what one of them raised: a draft in the making yields what its model has
+    to compute next, is sent the outcome, and returns the tree. What all of them ask for next is one ``step``."""
+    trees: dict[int, TokenTree | Exception] = {}
+    asked: dict[int, Asked] = {}
+
+    def advance(number: int, computed: Computed | None) -> None:
         try:
-            asked[number] = growths[number].send(output)  # type: ignore[arg-type]  # the first is always None
+            asked[number] = growths[number].send(computed)  # type: ignore[arg-type]  # the first is always None
         except StopIteration as stop:
             trees[number] = stop.value
+        except Exception as error:
+            trees[number] = error
 
     for number in range(len(growths)):
         advance(number, None)
     while asked:
         numbers, parts = list(asked), list(asked.values())
         asked.clear()
-        for number, output in zip(numbers, model.step(parts), strict=True):
-            advance(number, output)
+        for number, computed in zip(numbers, step(parts), strict=True):
+            advance(number, computed)
     return [trees[number] for number in range(len(growths))]

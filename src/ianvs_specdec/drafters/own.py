@@ -7,12 +7,12 @@ import hashlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ianvs_specdec.decoding import Drafter, TokenTree
+from ianvs_specdec.decoding import Context, Drafter, TokenTree
 from ianvs_specdec.errors import UserError, unknown
 
 CALLED = ("prepare", "fork", "begin", "propose", "observe", "end", "weights")
@@ -56,7 +56,22 @@ def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
 
         return call
 
-    return type(kind.__name__, (kind,), {name: watched(name) for name in CALLED})
+    def told(tree: Any) -> Any:
+        fault = isinstance(tree, Exception) and not isinstance(tree, UserError)
+        return _told(tree, file, "drafter") if fault else tree
+
+    def propose_all(cls: type[Drafter], drafts: Sequence[tuple[Any, Context, int]]) -> list[Any]:
+        try:
+            trees = super(watching, cls).propose_all(drafts)
+        except UserError:
+            raise
+        except Exception as error:
+            raise _told(error, file, "drafter") from error
+        return [told(tree) for tree in trees]
+
+    body: dict[str, Any] = {name: watched(name) for name in CALLED}
+    watching: Any = type(kind.__name__, (kind,), {**body, "propose_all": classmethod(propose_all)})
+    return watching
 
 
 def check(drafter: str, drafter_options: Mapping[str, Any] | None = None) -> None:

@@ -6,7 +6,8 @@ Goodput as the objective is from SmartSpec (Liu et al. 2024, arXiv 2406.14066); 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ianvs_specdec.lengths.costs import Timing
@@ -75,7 +76,23 @@ class _Option:
         return (1 + self.accepted) / self.time
 
 
+@dataclass
+class _Running:
+    """One request under way: how many of its steps have been learned from, and what is known from them alone."""
+
+    task: Task
+    seen: int = 0
+    counts: Counts = field(default_factory=lambda: Counts(REQUEST))
+    options: list[_Option] = field(default_factory=list)
+    plain: float = 0.0
+    until_settled: int = 0
+    resting: int = 0
+
+
 class Goodput:
+    """What is learned of one request serves all others at once. Of requests that share their steps each chooses for
+    itself: the step's time as it is with the others in it, by the size of its own draft."""
+
     confidence = 0.0
 
     def __init__(self) -> None:
@@ -86,12 +103,9 @@ class Goodput:
         self._branching = False
         self._scouts = 0.0
         self._fund = 0.0
-        self._options: list[_Option] = []
-        self._plain = 0.0
-        self._until_settled = 0
-        self._stats: Stats | None = None
-        self._seen = 0
-        self._resting = 0
+        self._running: weakref.WeakKeyDictionary[Stats, _Running] = weakref.WeakKeyDictionary()
+        # Kept after its end, too: its last steps have not been learned from.
+        self._latest: Stats | None = None
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -100,36 +114,41 @@ class Goodput:
         return cls()
 
     def budget(self, stats: Stats) -> int:
-        if stats is self._stats and self._resting > 0:
-            self._resting -= 1
+        request = self._running.get(stats)
+        if request is not None and request.resting > 0:
+            request.resting -= 1
             return 0
-        if self._stats is not None:
-            for index in range(self._seen, len(self._stats.steps)):
-                self._learn(self._stats, index)
-            self._seen = len(self._stats.steps)
-        if stats is not self._stats:
-            self._stats, self._seen = stats, 0
-            self._request = Counts(REQUEST)
+        if self._latest not in (None, stats):
+            self._learn(self._latest)
+        self._latest = stats
+        if request is None:
             if stats.task not in self._tasks:
                 self._tasks[stats.task] = Task(self._everything)
-            self._task = self._tasks[stats.task]
-            self._until_settled = self._resting = 0
+            request = self._running[stats] = _Running(self._tasks[stats.task])
+        self._learn(stats)
         # The first step of all also warms up.
         if stats.remaining < 2 or self._verify.samples(1) < 2:
             return 0
-        if self._until_settled == 0:
-            self._settle(stats)
-            self._until_settled = SETTLE_EVERY
-        self._until_settled -= 1
-        return self._choose(stats)
+        if request.until_settled == 0:
+            self._settle(request, stats)
+            request.until_settled = SETTLE_EVERY
+        request.until_settled -= 1
+        return self._choose(request, stats)
 
-    def _learn(self, stats: Stats, index: int) -> None:
+    def _learn(self, stats: Stats) -> None:
+        """Learn from the request's steps that have not been learned from."""
+        request = self._running[stats]
+        for index in range(request.seen, len(stats.steps)):
+            self._learn_step(request, stats, index)
+        request.seen = len(stats.steps)
+
+    def _learn_step(self, request: _Running, stats: Stats, index: int) -> None:
         step, asked, depth = stats.steps[index], stats.budgets[index], stats.depths[index]
         draft, verify = stats.draft_seconds[index], stats.verify_seconds[index]
         self._verify.add(step.verified, max(verify, SHORTEST), stats.context_tokens)
         timing = self._draft if step.drafted or not asked else self._futile
         timing.add(asked if step.drafted else 0, max(draft, SHORTEST), 0)
-        self._task.fund += PROBE * (draft + verify)
+        request.task.fund += PROBE * (draft + verify)
         self._fund += EXPLORE * (draft + verify)
         if asked == 0:
             return
@@ -137,7 +156,7 @@ class Goodput:
         self._branching |= depth < step.drafted
         if asked not in self._shapes:
             self._shapes[asked] = _Shape()
-            self._until_settled = 0
+            request.until_settled = 0
         shape = self._shapes[asked]
         if step.drafted:
             shape.drafts += 1
@@ -147,26 +166,26 @@ class Goodput:
         ended = step.drafted == 0 or (step.drafted < min(asked, stats.remaining) and depth < shape.depth)
         passed = step.accepted + 1 if step.drafted else 0
         weight = self._width(step.drafted) if step.drafted else 1.0
-        for counts in (self._everything, self._task.counts, self._request):
+        for counts in (self._everything, request.task.counts, request.counts):
             counts.add(passed, step.accepted < depth or ended, weight)
 
     def _width(self, nodes: float) -> float:
         """How much rarer a miss is in a branching tree of that size than in a chain."""
         return max(nodes, 1.0) ** WIDTH if self._branching else 1.0
 
-    def _settle(self, stats: Stats) -> None:
+    def _settle(self, request: _Running, stats: Stats) -> None:
         """What all budgets cost from here on, up to twice as large as any draft so far."""
-        self._task.settle()
+        request.task.settle()
         context = stats.context_tokens
-        self._plain = self._verify.at(1, context) + self._draft.at(0, 0)
+        request.plain = self._verify.at(1, context) + self._draft.at(0, 0)
         empty = self._verify.at(1 + self._scouts, context) + self._futile.at(0, 0)
         largest = max([1.0, *(shape.nodes for shape in self._shapes.values())])
-        self._options = []
+        request.options = []
         for budget in BUDGETS:
             if budget <= 2 * largest:
                 nodes, depth = self._delivered(budget)
                 found = self._draft.at(budget, 0) + self._verify.at(1 + nodes + self._scouts, context)
-                self._options.append(_Option(budget, depth, self._width(nodes), found, empty))
+                request.options.append(_Option(budget, depth, self._width(nodes), found, empty))
 
     def _delivered(self, budget: int) -> tuple[float, float]:
         """Nodes and depth to expect of a budget: what it gave, or what those around it lead to expect."""
@@ -190,33 +209,35 @@ class Goodput:
         share = math.log(budget / base) / math.log(above / base)
         return nodes, min(nodes, low + (self._shapes[above].depth - low) * share)
 
-    def _choose(self, stats: Stats) -> int:
-        miss = self._task.misses(self._request)
+    def _choose(self, request: _Running, stats: Stats) -> int:
+        miss = request.task.misses(request.counts)
         deepest = min(stats.remaining - 1, LEVELS - 1)
-        for option in self._options:
+        for option in request.options:
             option.time = option.empty + (1 - miss[0]) * (option.found - option.empty)
             option.accepted = _accepted(miss, min(option.depth, deepest), option.width)
-        best = max(self._options, key=lambda option: option.rate)
-        if best.rate <= 1 / self._plain:
-            return self._probe(best)
-        right_so_far = self._request.missed[1] < 0.5 * self._request.tried[1]
-        return self._trial(best, miss, deepest) if right_so_far and stats.remaining > TOO_SHORT else best.budget
+        best = max(request.options, key=lambda option: option.rate)
+        if best.rate <= 1 / request.plain:
+            return self._probe(request, best)
+        right_so_far = request.counts.missed[1] < 0.5 * request.counts.tried[1]
+        return (
+            self._trial(request, best, miss, deepest) if right_so_far and stats.remaining > TOO_SHORT else best.budget
+        )
 
-    def _probe(self, option: _Option) -> int:
+    def _probe(self, request: _Running, option: _Option) -> int:
         """Once in a while, ask a drafter that does not pay again."""
-        price = option.time - (1 + option.accepted) * self._plain
-        if self._task.fund >= price:
-            self._task.fund -= price
+        price = option.time - (1 + option.accepted) * request.plain
+        if request.task.fund >= price:
+            request.task.fund -= price
             return option.budget
-        self._resting = min(int((price - self._task.fund) / (PROBE * self._plain)), LONGEST_REST)
+        request.resting = min(int((price - request.task.fund) / (PROBE * request.plain)), LONGEST_REST)
         return 0
 
-    def _trial(self, best: _Option, miss: Sequence[float], deepest: int) -> int:
+    def _trial(self, request: _Running, best: _Option, miss: Sequence[float], deepest: int) -> int:
         """Once in a while, try a budget that might be better than the best one known."""
-        tried = self._task.counts.tried
+        tried = request.task.counts.tried
         hopeful = [rate * (1 - DOUBT / math.sqrt(1 + times)) for rate, times in zip(miss, tried, strict=True)]
         choice, hope, price = best, best.rate, 0.0
-        for option in self._options:
+        for option in request.options:
             loss = option.time * (1 - option.rate / best.rate)
             rate = (1 + _accepted(hopeful, min(option.depth, deepest), option.width)) / option.time
             if option is not best and loss <= self._fund and rate > hope:

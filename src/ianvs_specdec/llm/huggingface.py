@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.llm.local import Emit, LocalLLM
+from ianvs_specdec.llm.quantization import own
 from ianvs_specdec.types import Hints, Sampling, Trace
 
 if TYPE_CHECKING:
@@ -23,10 +24,10 @@ class HuggingfaceLLM(LocalLLM):
     def _prepare(self) -> None:
         from transformers import GenerationConfig
 
-        if self.quantization == "int8":
-            from ianvs_specdec.decoding.int8 import quantize
+        if (rounded := own(self.quantization)) is not None:
+            from ianvs_specdec.decoding.targets import quantize
 
-            quantize(self._model)
+            quantize(self._model, rounded)
         # A model folder may carry its own sampling settings, which generate would mix into the ones asked for.
         self._model.generation_config = GenerationConfig()
 

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,6 +37,12 @@ written, so that their answers are still found."""
 
 Emit = Callable[[list[int]], None]
 """Called with the token ids of each chunk at the moment they are final."""
+
+
+def engine_identity(engine: str, device: str) -> dict[str, str]:
+    """How the journal's key names what computes in our engine, one of ``ENGINES``: not at all where that is torch,
+    which computed the answers of the first journals."""
+    return {} if engine == "torch" or device.startswith(("cuda", "mps")) else {"engine": engine}
 
 
 def instructions() -> dict[str, str]:
@@ -108,7 +114,8 @@ class LocalLLM(LLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         # Coupled sampling is reproduced token for token by coupled sampling only.
         options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
-        return {**self.identity(digests), **AUTOREGRESSIVE, "options": options}
+        engine = engine_identity("auto", self.device_name)
+        return {**engine, **self.identity(digests), **AUTOREGRESSIVE, "options": options}
 
     def check_files(self) -> None:
         self._check_device()
@@ -199,16 +206,43 @@ class LocalLLM(LLM):
         self.load()
         return self._answer(messages, sampling, on_chunk, hints, truncate=bool(self.truncate_prompts))
 
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
+        """As ``generate``, for a text or token ids that are continued as they are, without a chat template."""
+        self.load()
+        assert self._chat is not None
+        self._set_threads()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._chat.plain(prompt, sampling, truncate=bool(self.truncate_prompts))
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
     def _answer(
         self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+    ) -> Completion:
+        assert self._chat is not None
+        self._set_threads()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._chat.prompt(messages, sampling, truncate=truncate)
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
+    def _continue(
+        self,
+        prompt_ids: list[int],
+        truncated: int,
+        sampling: Sampling,
+        on_chunk: OnChunk | None,
+        hints: Hints,
+        started: float,
     ) -> Completion:
         chat = self._chat
         assert chat is not None
         from ianvs_specdec.decoding.stopping import StopStrings
 
-        self._set_threads()
-        started = time.perf_counter()
-        prompt_ids, truncated = chat.prompt(messages, sampling, truncate=truncate)
         prediction = chat.ids(hints.prediction)
         stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
         emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None

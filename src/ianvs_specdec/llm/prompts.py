@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.checkpoints.templates import render
-from ianvs_specdec.errors import ContextWindowError, UserError, packages
+from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError, packages
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.types import Message, Sampling
 
@@ -86,6 +86,21 @@ class Chat:
                 ids = self._known(self.tokenizer(f"{transcript}Assistant:")["input_ids"])
         if not ids:
             raise UserError("the model's chat template and tokenizer make no token of this chat", key="model")
+        return self._fitted(ids, sampling, truncate=truncate)
+
+    def plain(self, prompt: str | Sequence[int], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+        """As ``prompt``, for a text, or ids, that are continued as they are. Raises AnswerError for one that has no
+        token, or a token that the model does not know."""
+        if isinstance(prompt, str):
+            with self._encoding:
+                ids = self._known(self.tokenizer(prompt)["input_ids"])
+        else:
+            ids = list(prompt)
+        if not ids or (self._vocabulary is not None and not 0 <= min(ids) <= max(ids) < self._vocabulary):
+            raise AnswerError(f"a prompt must have at least one token, each from 0 to {(self._vocabulary or 0) - 1}")
+        return self._fitted(ids, sampling, truncate=truncate)
+
+    def _fitted(self, ids: list[int], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
         if self.window is None or len(ids) < self.window:
             return ids, 0
         if not truncate:

@@ -5,22 +5,30 @@ from __future__ import annotations
 import importlib.util
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.errors import UserError, unknown
 
 QUANTIZATIONS = {
     "int8": None,
+    "int4": None,
     "bitsandbytes-int8": "bitsandbytes",
     "bitsandbytes-nf4": "bitsandbytes",
     "gptq": "gptqmodel",
     "awq": "gptqmodel",
 }
-"""Name -> the package it needs. ``int8`` is our own (``decoding.int8``, on the CPU); the bitsandbytes ones are made
-while the model is loaded; the last two are what a checkpoint on disk is made with."""
+"""Name -> the package it needs. ``int8`` and ``int4`` are our own, on the CPU (``decoding``); the bitsandbytes ones are
+made while the model is loaded; the last two are what a checkpoint on disk is made with."""
 
+Own = Literal["int8", "int4"]
+OWN: tuple[Own, ...] = ("int8", "int4")
 STORED = ("gptq", "awq")
+
+
+def own(name: str | None) -> Own | None:
+    """The quantization, if it is one of our own."""
+    return next((each for each in OWN if each == name), None)
 
 
 def check(name: str | None) -> None:
@@ -36,10 +44,11 @@ def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
     """
     if name is None:
         return {}
-    if name == "int8":
+    if name in OWN:
         if device != "cpu":
-            message = f"quantization int8 is computed on the CPU, not on {device}"
-            raise UserError(f"{message}: set device to cpu, or quantization to bitsandbytes-int8", key="quantization")
+            message = f"quantization {name} is computed on the CPU, not on {device}"
+            instead = "bitsandbytes-int8" if name == "int8" else "bitsandbytes-nf4"
+            raise UserError(f"{message}: set device to cpu, or quantization to {instead}", key="quantization")
         return {}
     package = QUANTIZATIONS[name]
     if package is not None and importlib.util.find_spec(package) is None:

@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.checkpoints.layout import model_sizes, read_config
-from ianvs_specdec.errors import ContextWindowError
+from ianvs_specdec.errors import ContextWindowError, unknown
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM
-from ianvs_specdec.types import Hints, Occupancy, Sampling, Trace
+from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
+from ianvs_specdec.llm.quantization import own
+from ianvs_specdec.types import ENGINES, Hints, Occupancy, Sampling, Trace
 
 
 class EngineLLM(LocalLLM):
@@ -25,8 +26,11 @@ class EngineLLM(LocalLLM):
 
     concurrent: ClassVar[bool] = True
 
-    def __init__(self, model: str, **options: Any) -> None:
+    def __init__(self, model: str, *, engine: str = "auto", **options: Any) -> None:
         super().__init__(model, **options)
+        if engine not in ENGINES:
+            raise unknown("engine", engine, ENGINES, key="engine")
+        self.engine = engine
         drafters.check(self.method, self.options)
         self._length = lengths.create(str(self.options.get("length", drafters.default_length(self.method))))
         self._target: Any = None
@@ -36,10 +40,11 @@ class EngineLLM(LocalLLM):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        return (*super().option_names(), *drafters.options(cls.method))
+        return (*super().option_names(), "engine", *drafters.options(cls.method))
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        return {**super().identity(digests), **(AUTOREGRESSIVE if self.method == "autoregressive" else {})}
+        named = AUTOREGRESSIVE if self.method == "autoregressive" else {}
+        return {**super().identity(digests), **named, **engine_identity(self.engine, self.device_name)}
 
     def check_files(self) -> None:
         super().check_files()
@@ -64,7 +69,12 @@ class EngineLLM(LocalLLM):
         from ianvs_specdec.decoding.memory import for_sequences
         from ianvs_specdec.llm.batcher import Batcher
 
-        self._target = target_of(self._model, consume=True, int8=self.quantization == "int8")
+        self._target = target_of(
+            self._model,
+            consume=True,
+            quantization=own(self.quantization),
+            engine=self.engine,
+        )
         self._drafter = drafters.create(self.method, self.options)
         self._drafter.prepare(self._target)
         engine = Engine(self._target, for_sequences(self._target.device))

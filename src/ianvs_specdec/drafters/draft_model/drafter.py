@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
 from ianvs_specdec.decoding.sampling import Processor
-from ianvs_specdec.drafters.draft_model.sequence import DraftSequence
+from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing
 from ianvs_specdec.drafters.draft_model.vocabulary import load_draft
-from ianvs_specdec.drafters.lockstep import Growth, lockstep
+from ianvs_specdec.drafters.lockstep import grown, lockstep
 
 
 class DraftModel(Drafter):
@@ -69,14 +69,18 @@ class DraftModel(Drafter):
             self._sequence = None
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        return lockstep(self._model, [self._grow(context, budget)])[0]
+        return grown(self._model.step, self._grow(context, budget))
 
     @classmethod
-    def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree]:
-        growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
-        return lockstep(drafts[0][0]._model, growths)
+    def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree | Exception]:
+        trees: dict[int, TokenTree | Exception] = {}
+        for model in {id(drafter._model): drafter._model for drafter, _, _ in drafts}.values():
+            numbers = [number for number, (drafter, _, _) in enumerate(drafts) if drafter._model is model]
+            growths = [drafter._grow(context, budget) for drafter, context, budget in map(drafts.__getitem__, numbers)]
+            trees |= zip(numbers, lockstep(model.step, growths), strict=True)
+        return [trees[number] for number in range(len(drafts))]
 
-    def _grow(self, context: Context, budget: int) -> Growth:
+    def _grow(self, context: Context, budget: int) -> Growing:
         assert self._sequence is not None
         levels = min(budget, context.remaining - 1, self._sequence.reach(context.tokens))
         if levels < 1:

@@ -14,6 +14,8 @@ from ianvs_specdec.decoding.contracts import Piece, SequenceState, pieces
 
 Steps = Generator[tuple[SequenceState, Piece], Output, None]
 """What the model has to compute, and what it computed (see ``lockstep``)."""
+Growing = Generator[tuple[SequenceState, Piece], Output, TokenTree]
+"""A draft in the making, of such steps."""
 
 
 class DraftSequence:

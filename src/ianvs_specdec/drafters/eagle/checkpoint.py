@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ianvs_specdec.decoding.fused import ROTATIONS
+from ianvs_specdec.decoding.fit import ROTATIONS
 from ianvs_specdec.drafters.eagle.layout import (
     FILES,
     IGNORED,

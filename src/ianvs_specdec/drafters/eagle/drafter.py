@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
-from ianvs_specdec.drafters.eagle import static as eagle_static
-from ianvs_specdec.drafters.eagle import trees as eagle_trees
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
-from ianvs_specdec.drafters.eagle.sequence import HeadSequence
+from ianvs_specdec.drafters.eagle.rows import joined
+from ianvs_specdec.drafters.eagle.static import limited, static
+from ianvs_specdec.drafters.eagle.steps import Growing, Head, Pairs
+from ianvs_specdec.drafters.eagle.trees import Growth, chain, dynamic
+from ianvs_specdec.drafters.lockstep import grown, lockstep
 from ianvs_specdec.drafters.tensors import find
 
-_FITTED: weakref.WeakKeyDictionary[Target, dict[Path, EagleHead]] = weakref.WeakKeyDictionary()
+_FITTED: weakref.WeakKeyDictionary[Target, dict[Path, Head]] = weakref.WeakKeyDictionary()
 
 
 class Eagle(Drafter):
@@ -36,6 +37,9 @@ class Eagle(Drafter):
     and the root; "chain" has no branches, ``depth`` (6) means the same as above. A smaller ``total_tokens``, ``depth``
     or ``eagle_topk`` leaves out the less likely parts of any tree, and so does a smaller budget.
     """
+
+    together = True
+    _head: Head
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class Eagle(Drafter):
         self._nodes = (total_tokens or {"static": 26, "dynamic": 60, "chain": self._levels + 1}[self._shape]) - 1
         self._static_limits = (None if depth is None else self._levels, eagle_topk)
         self._target: Target | None = None
+        self._sequence: Any = None
 
     @torch.inference_mode()
     def prepare(self, target: Target) -> Sequence[int]:
@@ -61,14 +66,12 @@ class Eagle(Drafter):
             folder = self._folder.resolve()
             if folder not in fitted:
                 fitted[folder] = EagleHead(EagleCheckpoint.read(self._folder), target)
-            self._head = fitted[folder]
-            self._sequence = HeadSequence(self._head)
-            self._target = target
+            self._head, self._target = fitted[folder], target
         return self._head.features
 
     def fork(self) -> Eagle:
         another = copy.copy(self)
-        another._target = None
+        another._sequence = None
         return another
 
     def weights(self) -> Sequence[Any]:
@@ -76,38 +79,43 @@ class Eagle(Drafter):
 
     @torch.inference_mode()
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
-        self._sequence.clear()
-        self._pending: list[tuple[list[int], list[Tensor]]] = []
+        self.end()
+        self._sequence = self._head.open()
+        self._pending: list[Pairs] = []
         # The prompt's hidden states are large: they are not kept until the first proposal.
-        self._hidden = self._append(context.tokens[1:], prefill.hidden)
+        self._head.keep(self._sequence, Pairs(context.tokens[1:], prefill.hidden))
 
     def observe(self, observation: Observation) -> None:
         tokens, path = observation.tree.tokens, observation.path
-        straight = path[-1] == len(path) - 1
-        rows = slice(len(path)) if straight else torch.tensor(path, device=self._head.device)
-        features = [hidden[rows] for hidden in observation.output.hidden]
-        self._pending.append(([*(tokens[node] for node in path[1:]), observation.token], features))
+        added = [*(tokens[node] for node in path[1:]), observation.token]
+        self._pending.append(Pairs(added, observation.output.hidden, path))
+
+    def end(self) -> None:
+        if self._sequence is not None:
+            self._sequence.close()
+            self._sequence, self._pending = None, []
 
     @torch.inference_mode()
     def propose(self, context: Context, budget: int) -> TokenTree:
+        return grown(self._head.step, self._grow(context, budget))
+
+    @classmethod
+    @torch.inference_mode()
+    def propose_all(cls, drafts: Sequence[tuple[Eagle, Context, int]]) -> list[TokenTree | Exception]:
+        return lockstep(
+            drafts[0][0]._head.step, [drafter._grow(context, budget) for drafter, context, budget in drafts]
+        )
+
+    def _grow(self, context: Context, budget: int) -> Growing:
         root, nodes = context.tokens[-1], min(budget, self._nodes)
         if nodes < 1:
             return TokenTree.chain(root)
-        if self._pending:
-            tokens, features = zip(*self._pending, strict=True)
-            self._hidden = self._append(
-                [token for step in tokens for token in step],
-                [torch.cat(states) for states in zip(*features, strict=True)] if len(features) > 1 else features[0],
-            )
-            self._pending.clear()
         guesses = Guesses(context, self._head, draws=self._shape != "dynamic")
         least = math.log(context.confidence) if context.confidence > 0 else -math.inf
-        growth = eagle_trees.Growth(self._head, self._sequence, guesses, root, nodes, least)
+        growth = Growth(self._head, self._sequence, joined(self._pending), guesses, root, nodes, least)
+        self._pending = []
         if self._shape == "static":
-            return eagle_static.static(growth, self._hidden, eagle_static.limited(nodes, *self._static_limits))
+            return (yield from static(growth, limited(nodes, *self._static_limits)))
         if self._shape == "chain":
-            return eagle_trees.chain(growth, self._hidden, self._levels)
-        return eagle_trees.dynamic(growth, self._hidden, self._levels, self._topk)
-
-    def _append(self, tokens: Sequence[int], features: Sequence[Tensor]) -> Tensor:
-        return self._sequence.append(torch.tensor(tokens, device=self._head.device), features)
+            return (yield from chain(growth, self._levels))
+        return (yield from dynamic(growth, self._levels, self._topk))

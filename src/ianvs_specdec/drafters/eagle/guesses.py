@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ianvs_specdec.decoding import Context
 from ianvs_specdec.decoding.sampling import Processor
-from ianvs_specdec.drafters.eagle.head import EagleHead
+from ianvs_specdec.drafters.eagle.steps import Head
 
 
 class Guesses:
@@ -23,7 +23,7 @@ class Guesses:
     their indices.
     """
 
-    def __init__(self, context: Context, head: EagleHead, draws: bool) -> None:
+    def __init__(self, context: Context, head: Head, draws: bool) -> None:
         sampling = context.sampling
         self._context, self._head = context, head
         self.plain = sampling.greedy and sampling.repetition_penalty == 1.0
@@ -51,7 +51,8 @@ class Guesses:
 
     def tokens(self, indices: Tensor) -> Tensor:
         """Ids of the target's vocabulary for indices into scores."""
-        return self._head.target_ids(indices) if self.plain else indices
+        known = self._head.vocabulary_map
+        return indices if known is None or not self.plain else known[indices]
 
     def _widened(self, logits: Tensor) -> Tensor:
         """Logits over the target's vocabulary; tokens that the head does not know are impossible."""

@@ -22,11 +22,16 @@ from ianvs_specdec.checkpoints.layout import ModelSizes
 from ianvs_specdec.decoding.contracts import Target
 from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.drafters.eagle.layout import check_fit
+from ianvs_specdec.drafters.eagle.layout import HeadConfig, check_fit
+from ianvs_specdec.drafters.eagle.rows import Rows, Scratch, features_of
+from ianvs_specdec.drafters.eagle.sequence import HeadSequence
+from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
 from ianvs_specdec.drafters.eagle.weights import FoldedWeights
 
 _CACHED_WEIGHT = 1 << 20
 _FOLDED_TABLE = 1 << 25
+_FIRST_POSITIONS = 512
+_KEPT_ROWS = 32
 
 
 class _Product:
@@ -54,7 +59,7 @@ class _Product:
 
 
 class EagleHead:
-    """The weights of a head, fitted to a target. Sequences have their state in ``HeadSequence``.
+    """A head fitted to a target, which computes steps of many sequences at once (see ``steps.Head``).
 
     Outside of the products everything is computed in float32 (float64 for a target in float64): ``work``.
     """
@@ -69,7 +74,7 @@ class EagleHead:
         self.device = target.device
         self.work = torch.float64 if target.dtype == torch.float64 else torch.float32
         self.eagle3 = checkpoint.eagle3
-        self.features = _features(target.layers) if self.eagle3 else (-1,)
+        self.features = features_read(target.layers) if self.eagle3 else (-1,)
         self._dtype = target.dtype
         self._root = math.sqrt(config.hidden)
         self._epsilon_length = torch.tensor(math.sqrt(config.epsilon) * self._root, dtype=self.work, device=self.device)
@@ -79,27 +84,88 @@ class EagleHead:
         self._output = self._product(weights["self_attn.o_proj"])
         self._down = self._product(weights["mlp.down_proj"])
         self._gate_up = self._product(weights.normed("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj"))
+        self._angles = torch.empty(0)
+        self._kept: dict[int, Scratch] = {}
 
-    def absorb(self, features: Sequence[Tensor]) -> Tensor:
+    def open(self) -> HeadSequence:
+        """A new, empty sequence."""
+        return HeadSequence(self.config, self.work, self.device)
+
+    def keep(self, sequence: HeadSequence, pairs: Pairs) -> None:
+        """Add ``pairs`` to ``sequence`` without asking for logits."""
+        self._compute([(sequence, pairs)])
+
+    def step(self, parts: Sequence[Asked]) -> list[Tensor]:
+        """The logits ``[rows, draft vocabulary]`` that the parts ask for, each of another sequence."""
+        self._compute(parts)
+        sequences = [sequence for sequence, _ in parts]
+        carry, logits = self._look_at(_together([sequence.hidden for sequence in sequences]))
+        sizes = [len(sequence.hidden) for sequence in sequences]
+        for sequence, carried in zip(sequences, carry.split(sizes), strict=True):
+            sequence.carry = carried
+        return list(logits.split(sizes))
+
+    def _compute(self, parts: Sequence[Asked]) -> None:
+        """Let rows enter the layer, and leave with each sequence the hidden states of those that are wanted."""
+        rows = self._rows(parts)
+        if not rows:
+            return
+        scratch = self._entered(rows)
+        sizes = [len(part.tokens) for part in rows]
+        queries, keys_values = scratch.queries.split(sizes), scratch.keys_values.split(sizes)
+        attended = []
+        for part, own, written in zip(rows, queries, keys_values, strict=True):
+            part.sequence.write(written, stay=part.stay)
+            attended.append(part.sequence.attend(own[-part.wanted :], part.mask))
+        if self.eagle3:
+            residual = _together([part.hidden.expand(part.wanted, -1) for part in rows])
+        else:
+            entered = scratch.residual.split(sizes)
+            residual = _together([own[-part.wanted :] for part, own in zip(rows, entered, strict=True)])
+        hidden = self._finish(residual, _together(attended))
+        for part, own in zip(rows, hidden.split([part.wanted for part in rows]), strict=True):
+            part.sequence.hidden = own
+
+    def _rows(self, parts: Sequence[Asked]) -> list[Rows]:
+        rows = [Rows.of_level(sequence, level) for sequence, level in parts if isinstance(level, Level)]
+        read = [(sequence, pairs) for sequence, pairs in parts if isinstance(pairs, Pairs) and pairs.tokens]
+        if read:
+            hidden = self._absorb(features_of([pairs for _, pairs in read]))
+            sizes = [len(pairs.tokens) for _, pairs in read]
+            states = zip(hidden.split(sizes), self._carry(hidden).split(sizes), strict=True)
+            rows += [Rows.of_pairs(*part, *own) for part, own in zip(read, states, strict=True)]
+        return rows
+
+    def _entered(self, rows: Sequence[Rows]) -> Scratch:
+        """Queries, keys and values of all rows, turned."""
+        tokens = _together([part.tokens for part in rows])
+        scratch = self._kept.get(len(tokens)) or self._new_scratch(len(tokens))
+        torch.add(_together([part.carry for part in rows]), self._entry(tokens), out=scratch.entry)
+        self._reserve(max(part.positions.stop for part in rows))
+        angles = [part.angles(self._angles, alone=len(rows) == 1) for part in rows]
+        scratch.turning.mul_(_together(angles))
+        return scratch
+
+    def _absorb(self, features: Sequence[Tensor]) -> Tensor:
         """The hidden states ``[rows, hidden]`` that the target's own ``features``, each ``[rows, target hidden]``,
         stand for."""
         if self._join is None:
             return features[0].to(self.work)
         return self._join(torch.cat(list(features), dim=-1).to(self.work)).to(self.work)
 
-    def carry(self, hidden: Tensor) -> Tensor:
-        """What hidden states ``[rows, hidden]`` bring into the layer for the token that follows them; see ``entry``."""
+    def _carry(self, hidden: Tensor) -> Tensor:
+        """What hidden states ``[rows, hidden]`` bring into the layer for the token after them; see ``_entry``."""
         return self._enter(self._seen(hidden))
 
-    def look(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """``carry`` and the logits ``[rows, draft vocabulary]`` of the token after each of the hidden states."""
+    def _look_at(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """``_carry`` and the logits ``[rows, draft vocabulary]`` of the token after each of the hidden states."""
         seen = self._seen(hidden)
         if self._target is not None:
             return self._enter(seen), self._target.unembed(seen.to(self._dtype))
         both = self._look(seen)
         return both[:, : self.entry_width], both[:, self.entry_width :]
 
-    def entry(self, tokens: Tensor) -> Tensor:
+    def _entry(self, tokens: Tensor) -> Tensor:
         """What token ids ``[rows]`` bring into the layer. Together with the carried part this is ``[rows,
         entry_width]``: the layer's residual input (not in EAGLE-3, where the hidden state is it), queries, keys and
         values, in pairs and scaled."""
@@ -107,27 +173,24 @@ class EagleHead:
             return self._table.index_select(0, tokens)
         return self._enter_token(self._token_input(self._embedding[tokens].to(self.work))) + self._entry_bias
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+    def _finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Hidden states ``[rows, hidden]`` after the layer, from its residual input and what attention returned."""
         x = self._output.added(attended, x)
         gate_up = self._gate_up(self._normed(x))
         half = self.config.intermediate
         return self._down.added(functional.silu(gate_up[:, :half]).mul_(gate_up[:, half:]), x)
 
-    def target_ids(self, draft_ids: Tensor) -> Tensor:
-        """Ids of the target's vocabulary for ids of the draft vocabulary."""
-        return draft_ids if self.vocabulary_map is None else self.vocabulary_map[draft_ids]
+    def _new_scratch(self, rows: int) -> Scratch:
+        scratch = Scratch.of(self.config, rows, self._epsilon_length, self.entry_width)
+        if rows <= _KEPT_ROWS:
+            self._kept[rows] = scratch
+        return scratch
 
-    def angles(self, positions: int) -> Tensor:
-        """The rotary embedding as complex factors ``[positions, 1, width / 2]``."""
-        from transformers import LlamaConfig
-        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-        rotary = LlamaRotaryEmbedding(LlamaConfig(**self.config.llama))
-        cosine, sine = rotary(torch.empty(0), torch.arange(positions)[None])
-        half = self.config.width // 2
-        factors = torch.complex(cosine[0, :, :half].to(self.work), sine[0, :, :half].to(self.work))
-        return factors[:, None].to(self.device)
+    def _reserve(self, positions: int) -> None:
+        """The rotations of so many positions at least, as complex factors ``[positions, 1, width / 2]``."""
+        if positions > len(self._angles):
+            factors = torch.complex(*rotations(self.config, max(_FIRST_POSITIONS, 2 * positions), self.work))
+            self._angles = factors[:, None].to(self.device)
 
     def _fold_inputs(self, weights: FoldedWeights, target: Target) -> Tensor:
         from_token, from_hidden, bias = weights.entries()
@@ -180,6 +243,22 @@ class EagleHead:
         return x / torch.linalg.vector_norm(x, 2, -1, True, dtype=x.dtype).hypot_(self._epsilon_length)
 
 
-def _features(layers: int) -> tuple[int, ...]:
+def features_read(layers: int) -> tuple[int, ...]:
     """The layer inputs that EAGLE-3 reads."""
     return 2, layers // 2, layers - 3
+
+
+def rotations(config: HeadConfig, positions: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the rotary embedding, each ``[positions, width / 2]``."""
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    rotary = LlamaRotaryEmbedding(LlamaConfig(**config.llama))
+    half = config.width // 2
+    cosine, sine = (part[0, :, :half].to(dtype) for part in rotary(torch.empty(0), torch.arange(positions)[None]))
+    return cosine, sine
+
+
+def _together(parts: Sequence[Tensor]) -> Tensor:
+    """All rows, without a copy where there is one part only."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

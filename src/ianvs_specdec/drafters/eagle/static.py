@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding import TokenTree
+from ianvs_specdec.drafters.eagle import steps
 from ianvs_specdec.drafters.eagle.trees import Growth
 
 Paths = tuple[tuple[int, ...], ...]
@@ -83,15 +84,15 @@ def _levels(paths: Paths, device: torch.device) -> tuple[_Level, ...]:
     return tuple(levels)
 
 
-def static(growth: Growth, hidden: Tensor, paths: Paths) -> TokenTree:
+def static(growth: Growth, paths: Paths) -> steps.Growing:
     """The tree of these ``paths`` (level by level, not empty), less what is too improbable."""
     head, guesses = growth.head, growth.guesses
     tokens: list[Tensor] = []
     likelihoods: list[Tensor] = []
     drawn_from: dict[int, Tensor] = {}
-    likelihood = torch.zeros(1, dtype=head.work, device=hidden.device)
-    carry, logits = head.look(hidden)
-    levels = _levels(paths, hidden.device)
+    likelihood = torch.zeros(1, dtype=head.work, device=head.device)
+    levels = _levels(paths, head.device)
+    logits = yield growth.sequence, growth.pairs
     for depth, level in enumerate(levels, start=1):
         scores, known = guesses.scores(logits, depth)
         chosen = scores.topk(level.ranks, dim=-1).indices.flatten()[level.pick]
@@ -107,8 +108,7 @@ def static(growth: Growth, hidden: Tensor, paths: Paths) -> TokenTree:
         if depth == len(levels):
             break
         drafted_on = tokens[-1][level.grown]
-        hidden = growth.sequence.extend(drafted_on, carry[level.carried], hidden[level.carried], depth, level.mask)
-        carry, logits = head.look(hidden)
+        logits = yield growth.sequence, steps.Level(drafted_on, depth, level.carried, level.mask)
     drafted = torch.cat(tokens).tolist()
     weights = torch.cat(likelihoods).tolist() if likelihoods else None
     return _tree(growth, drafted, paths, weights, drawn_from)

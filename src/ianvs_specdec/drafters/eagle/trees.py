@@ -1,30 +1,31 @@
 """How a draft grows out of an EAGLE head: EAGLE-2's dynamic tree and the chain. (The static tree: ``static``.)
 
-Each function is given the sequence, the hidden state ``[1, hidden]`` behind the root's pair, and at most how many nodes
-to draft. The order of nodes is that of the official implementation: level by level, within a level by the order of the
-parents, then by rank.
+Each function is a generator (see ``lockstep``) that asks the head for logits and returns the tree. The order of nodes
+is that of the official implementation: level by level, within a level by the order of the parents, then by rank.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding import TokenTree
 from ianvs_specdec.drafters.eagle.guesses import Guesses
-from ianvs_specdec.drafters.eagle.head import EagleHead
-from ianvs_specdec.drafters.eagle.sequence import HeadSequence
+from ianvs_specdec.drafters.eagle.steps import Growing, Head, Level, Pairs
 
 
 @dataclass
 class Growth:
-    """One draft in the making. ``least`` is the log-probability below which nothing is guessed."""
+    """One draft in the making, of ``sequence`` with the ``pairs`` that are new to it; at most ``nodes`` are drafted.
+    ``least`` is the log-probability below which nothing is guessed."""
 
-    head: EagleHead
-    sequence: HeadSequence
+    head: Head
+    sequence: Any
+    pairs: Pairs
     guesses: Guesses
     root: int
     nodes: int
@@ -36,15 +37,15 @@ class Growth:
         return self.least > -math.inf or not self.guesses.plain
 
 
-def chain(growth: Growth, hidden: Tensor, depth: int) -> TokenTree:
+def chain(growth: Growth, depth: int) -> Growing:
     """The best guess, or with drawing guesses one draw, at each of ``depth`` positions."""
-    head, guesses = growth.head, growth.guesses
+    guesses = growth.guesses
     levels = min(depth, growth.nodes)
     drafted: list[Tensor] = []
     drawn_from: dict[int, Tensor] = {}
     likelihood = 0.0
+    logits = yield growth.sequence, growth.pairs
     for level in range(levels):
-        carry, logits = head.look(hidden)
         if not growth.weighs:
             index = logits.argmax(dim=-1)
         else:
@@ -60,7 +61,7 @@ def chain(growth: Growth, hidden: Tensor, depth: int) -> TokenTree:
         drafted.append(token)
         if level + 1 == levels or likelihood < growth.least:
             break
-        hidden = growth.sequence.extend(token, carry, hidden, level + 1)
+        logits = yield growth.sequence, Level(token, level + 1)
     return TokenTree.chain(growth.root, torch.cat(drafted).tolist() if drafted else (), drawn_from or None)
 
 
@@ -111,15 +112,15 @@ class _Candidates:
         return None if -1 in parents else parents
 
 
-def dynamic(growth: Growth, hidden: Tensor, depth: int, top_k: int) -> TokenTree:
+def dynamic(growth: Growth, depth: int, top_k: int) -> Growing:
     """EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858): of all candidates down to ``depth`` those with the highest
     cumulative probability.
 
     Each level takes ``top_k`` children of each node in a beam of the ``top_k`` best. What cannot be in the tree is not
     drafted: more levels or siblings than it has nodes, and children of nodes that are its last already or below.
     """
-    head, guesses, device = growth.head, growth.guesses, hidden.device
-    width = min(top_k, growth.nodes, head.config.draft_vocabulary)
+    guesses, device = growth.guesses, growth.head.device
+    width = min(top_k, growth.nodes, growth.head.config.draft_vocabulary)
     levels = min(depth, growth.nodes)
     least = max(growth.least, torch.finfo(torch.float32).min) if growth.weighs else growth.least
     pool = _Candidates(width, growth.nodes, least)
@@ -127,8 +128,8 @@ def dynamic(growth: Growth, hidden: Tensor, depth: int, top_k: int) -> TokenTree
     mask = own.new_full((1, levels * width), -torch.inf)
     seen = 0
     scores, beam = torch.zeros(1, device=device), torch.zeros(1, dtype=torch.long, device=device)
+    logits = yield growth.sequence, growth.pairs
     for level in range(1, levels + 1):
-        carry, logits = head.look(hidden)
         best = guesses.scores(logits, level)[0].topk(width, dim=-1)
         candidates = guesses.tokens(best.indices.flatten())
         cumulative = (best.values + scores[:, None]).flatten()
@@ -144,11 +145,6 @@ def dynamic(growth: Growth, hidden: Tensor, depth: int, top_k: int) -> TokenTree
         mask = mask.index_select(0, parents)
         mask[:, seen : seen + rows] = own[:rows, :rows]
         seen += rows
-        hidden = growth.sequence.extend(
-            candidates.index_select(0, beam),
-            carry.index_select(0, parents),
-            hidden.index_select(0, parents),
-            level,
-            mask[:, :seen],
-        )
+        drafted_on = candidates.index_select(0, beam)
+        logits = yield growth.sequence, Level(drafted_on, level, parents, mask[:, :seen])
     return pool.tree(growth.root, least)

@@ -35,10 +35,12 @@ class Medusa(Drafter):
     of the official tree's 63; "chain" every head's best guess, for targets that are slow with trees.
     """
 
+    together = True
+    _heads: MedusaHeads
+
     def __init__(self, head: str | Path, tree: str = "dynamic", nodes: int = 8) -> None:
         self._folder = Path(head)
         self._shape, self._nodes = tree, nodes
-        self._heads: MedusaHeads | None = None
         self._target: Target | None = None
 
     def prepare(self, target: Target) -> Sequence[int]:
@@ -61,12 +63,29 @@ class Medusa(Drafter):
         self._hidden = observation.output.hidden[0][observation.path[-1]]
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        assert self._heads is not None
+        return self.propose_all([(self, context, budget)])[0]
+
+    @classmethod
+    def propose_all(cls, drafts: Sequence[tuple[Medusa, Context, int]]) -> list[TokenTree]:
+        depths = [drafter._depth(context, budget) for drafter, context, budget in drafts]
+        guessing = [draft for draft, depth in zip(drafts, depths, strict=True) if depth > 0]
+        logits = iter(())
+        if guessing:
+            hidden = torch.stack([drafter._hidden for drafter, _, _ in guessing])
+            logits = iter(drafts[0][0]._heads(hidden, max(depths)))
+        return [
+            drafter._tree(context, budget, next(logits)[:depth]) if depth > 0 else TokenTree.chain(context.tokens[-1])
+            for (drafter, context, budget), depth in zip(drafts, depths, strict=True)
+        ]
+
+    def _depth(self, context: Context, budget: int) -> int:
+        """Of how many heads the guesses are wanted."""
+        return min(len(self._heads), budget, self._nodes, context.remaining - 1)
+
+    def _tree(self, context: Context, budget: int, logits: Tensor) -> TokenTree:
+        """The tree over what the heads say, ``[heads, vocabulary]``."""
         root, nodes = context.tokens[-1], min(budget, self._nodes)
-        depth = min(len(self._heads), nodes, context.remaining - 1)
-        if depth < 1:
-            return TokenTree.chain(root)
-        logits = self._log_probabilities(context, self._heads(self._hidden, depth))
+        logits = self._log_probabilities(context, logits)
         width = 1 if self._shape == "chain" else min(CANDIDATES, nodes, logits.shape[-1])
         best = logits.topk(width, dim=-1)
         scores, tokens = best.values.tolist(), best.indices.tolist()

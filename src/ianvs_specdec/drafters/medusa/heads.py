@@ -26,12 +26,12 @@ class MedusaHeads:
         return len(self._out)
 
     def __call__(self, hidden: Tensor, heads: int) -> Tensor:
-        """Logits ``[heads, vocabulary]`` of the first ``heads`` heads for one hidden state ``[hidden]``, taken after
-        the target's final norm."""
-        x = hidden.to(self._out.dtype).expand(heads, 1, -1)
+        """Logits ``[rows, heads, vocabulary]`` of the first ``heads`` heads for hidden states ``[rows, hidden]``, taken
+        after the target's final norm."""
+        x = hidden.to(self._out.dtype).expand(heads, -1, -1)
         for weight, bias in self._blocks:
             x = x + functional.silu(torch.baddbmm(bias[:heads], x, weight[:heads]))
-        return torch.bmm(x, self._out[:heads])[:, 0]
+        return torch.bmm(x, self._out[:heads]).transpose(0, 1)
 
     @classmethod
     def load(cls, folder: Path, hidden: int, vocabulary: int, dtype: torch.dtype, device: torch.device) -> MedusaHeads:

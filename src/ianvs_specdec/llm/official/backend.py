@@ -132,7 +132,7 @@ class PublishedLLM(LLM):
         }
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
-        options = {"dtype": self.dtype, "device": self.device, "threads": self.threads}
+        options: dict[str, Any] = {"dtype": self.dtype, "device": self.device, "threads": self.threads}
         return of_method("autoregressive")(self.model, **options).identity(digests)
 
     @packages()

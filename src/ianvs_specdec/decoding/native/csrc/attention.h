@@ -1,0 +1,157 @@
+// Attention of a few queries that share their keys: rows of one sequence, and the query heads of one key head.
+//
+// A row sees the positions that stay and its own ancestors in the tree. Their scores are put in the order of positions,
+// as if the path had been decoded token by token, and every sum runs in that order.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "memory.h"
+#include "vectors.h"
+
+namespace SPECDEC_VARIANT {
+
+// Queries that are computed at a time, and vectors of each: as many sums as fit into the registers beside what is
+// loaded (32 registers with AVX-512 and on ARM, 16 with AVX2).
+constexpr int QUERIES = 6;
+#if defined(__AVX512F__) || defined(__ARM_NEON)
+constexpr int COLUMNS = 4;
+#else
+constexpr int COLUMNS = 2;
+#endif
+
+// One query: a row's head.
+struct Query {
+  const float *query;  // [width], rotated and scaled
+  float *attended;     // [width]
+  int64_t common;      // so many positions lie in their own slots: those that stay, and for a chain its ancestors
+  const int32_t *path; // of a row in a tree: its ancestors and itself, counted from the first drafted row
+  int64_t depth;       // how many rows `path` has
+};
+
+// What one thread needs.
+struct AttentionScratch {
+  std::vector<float> scores, sums;
+};
+
+// sums[m][j] += sum over i of factors[m][i] * rows[i][j], for COLUMNS vectors j, in the order of i.
+template <int M>
+inline void outer(const float *const *factors, const float *rows, int64_t stride, int64_t count, float *const *sums) {
+  Vector total[M][COLUMNS];
+  for (int m = 0; m < M; m++)
+    for (int j = 0; j < COLUMNS; j++) total[m][j] = load(sums[m] + j * LANES);
+  for (int64_t i = 0; i < count; i++, rows += stride) {
+    Vector row[COLUMNS];
+    for (int j = 0; j < COLUMNS; j++) row[j] = load(rows + j * LANES);
+    for (int m = 0; m < M; m++) {
+      const Vector factor = spread(factors[m][i]);
+      for (int j = 0; j < COLUMNS; j++) total[m][j] = fused(factor, row[j], total[m][j]);
+    }
+  }
+  for (int m = 0; m < M; m++)
+    for (int j = 0; j < COLUMNS; j++) store(sums[m] + j * LANES, total[m][j]);
+}
+
+// The same for `columns` numbers, a multiple of LANES; a rest that is no whole block goes vector by vector.
+template <int M>
+void add_outer(const float *const *factors, const float *rows, int64_t stride, int64_t count, float *const *sums,
+               int64_t columns) {
+  float *at[M];
+  int64_t j = 0;
+  for (; j + COLUMNS * LANES <= columns; j += COLUMNS * LANES) {
+    for (int m = 0; m < M; m++) at[m] = sums[m] + j;
+    outer<M>(factors, rows + j, stride, count, at);
+  }
+  for (; j < columns; j += LANES) {
+    for (int m = 0; m < M; m++) {
+      Vector total = load(sums[m] + j);
+      for (int64_t i = 0; i < count; i++) total = fused(spread(factors[m][i]), load(rows + i * stride + j), total);
+      store(sums[m] + j, total);
+    }
+  }
+}
+
+inline void add_outer(int queries, const float *const *factors, const float *rows, int64_t stride, int64_t count,
+                      float *const *sums, int64_t columns) {
+  switch (queries) {
+    case 1: return add_outer<1>(factors, rows, stride, count, sums, columns);
+    case 2: return add_outer<2>(factors, rows, stride, count, sums, columns);
+    case 3: return add_outer<3>(factors, rows, stride, count, sums, columns);
+    case 4: return add_outer<4>(factors, rows, stride, count, sums, columns);
+    case 5: return add_outer<5>(factors, rows, stride, count, sums, columns);
+    default: return add_outer<QUERIES>(factors, rows, stride, count, sums, columns);
+  }
+}
+
+// Turns scores of `count` positions into exp(score - greatest) and returns 1 / their sum.
+inline float soften(float *scores, int64_t count) {
+  const int64_t padded = (count + LANES - 1) / LANES * LANES;
+  for (int64_t t = count; t < padded; t++) scores[t] = scores[0];
+  Vector most = load(scores);
+  for (int64_t t = LANES; t < padded; t += LANES) most = larger(load(scores + t), most);
+  const Vector greatest = spread(largest(most));
+  Vector total{};
+  for (int64_t t = 0; t + LANES <= count; t += LANES) {
+    const Vector power = exponential(load(scores + t) - greatest);
+    store(scores + t, power);
+    total += power;
+  }
+  if (padded != count) {
+    const int64_t whole = padded - LANES;
+    store(scores + whole, exponential(load(scores + whole) - greatest));
+    total += load_some(scores + whole, count - whole);
+  }
+  return 1.0f / sum(total);
+}
+
+// At most QUERIES queries; slots below `slots` hold what any of them sees.
+inline void attend(const Sequence &sequence, const PageShape &shape, int64_t layer, int64_t head, const Query *queries,
+                   int count, int64_t slots, AttentionScratch &scratch) {
+  const int64_t pages = (slots + PAGE - 1) / PAGE, stride = pages * PAGE, padded = shape.padded;
+  scratch.scores.assign(count * stride, 0.0f);
+  scratch.sums.assign(count * padded, 0.0f);
+  float *scores[QUERIES], *sums[QUERIES], *at[QUERIES];
+  const float *factors[QUERIES];
+  int64_t shared = slots;
+  for (int m = 0; m < count; m++) {
+    scores[m] = scratch.scores.data() + m * stride;
+    sums[m] = scratch.sums.data() + m * padded;
+    factors[m] = queries[m].query;
+    shared = std::min(shared, queries[m].common);
+  }
+  for (int64_t page = 0; page < pages; page++) {
+    for (int m = 0; m < count; m++) at[m] = scores[m] + page * PAGE;
+    add_outer(count, factors, sequence.page(page * PAGE) + shape.keys(layer, head), PAGE, shape.width, at, PAGE);
+  }
+  float inverse[QUERIES];
+  for (int m = 0; m < count; m++) {
+    const Query &query = queries[m];
+    float *drafted = scores[m] + query.common;
+    for (int64_t i = 0; i < query.depth; i++) drafted[i] = drafted[query.path[i]];
+    inverse[m] = soften(scores[m], query.common + query.depth);
+  }
+  const auto values = [&](int64_t slot) {
+    return sequence.page(slot) + shape.values(layer, head) + slot % PAGE * padded;
+  };
+  // The positions from `from` to `to` that lie in their own slots.
+  const auto weigh = [&](int first, int last, int64_t from, int64_t to) {
+    for (int64_t next; from < to; from = next) {
+      next = std::min(to, (from / PAGE + 1) * PAGE);
+      for (int m = first; m < last; m++) at[m] = scores[m] + from;
+      add_outer(last - first, at + first, values(from), padded, next - from, sums + first, padded);
+    }
+  };
+  weigh(0, count, 0, shared);
+  for (int m = 0; m < count; m++) {
+    const Query &query = queries[m];
+    weigh(m, m + 1, shared, query.common);
+    for (int64_t i = 0; i < query.depth; i++) {
+      const float *factor = scores[m] + query.common + i;
+      add_outer<1>(&factor, values(query.common + query.path[i]), padded, 1, sums + m, padded);
+    }
+    for (int64_t i = 0; i < shape.width; i++) query.attended[i] = sums[m][i] * inverse[m];
+  }
+}
+
+}  // namespace SPECDEC_VARIANT

@@ -1,0 +1,218 @@
+#include "computation.h"
+
+#include <cmath>
+
+#include "attention.h"
+#include "pool.h"
+#include "rows.h"
+
+namespace SPECDEC_VARIANT {
+
+namespace {
+
+// Every thread calls `run`. A thread's share of a phase is rows, columns of a product or units of attention; where the
+// next phase reads what others wrote, all wait for each other.
+class Computation {
+ public:
+  Computation(Model &model, const specdec_step &step, const Plan &plan, int threads)
+      : model_(model),
+        sizes_(model.sizes),
+        work_(model.workspace),
+        step_(step),
+        plan_(plan),
+        threads_(threads),
+        barrier_(threads) {}
+
+  static void run(void *computation, int thread) { static_cast<Computation *>(computation)->run(thread); }
+
+ private:
+  void run(int thread) {
+    enter(thread);
+    for (int64_t index = 0; index < sizes_.layers; index++) {
+      const specdec_layer &layer = model_.layers[index];
+      const bool last = index + 1 == sizes_.layers;
+      keep(index, thread);
+      const float *input = normed(layer.input_norm, rows(), thread);
+      product(layer.qkv, input, sizes_.hidden, rows(), work_.qkv(), false, thread);
+      rotate_and_write(layer, index, thread);
+      attend_all(last ? plan_.ends : plan_.all, index, thread);
+      if (last && plan_.ends.rows.empty()) return;
+      if (last) gather(thread);
+      finish(layer, last ? ends() : rows(), thread);
+    }
+    leave(thread);
+  }
+
+  int64_t rows() const { return static_cast<int64_t>(plan_.rows.size()); }
+  int64_t ends() const { return static_cast<int64_t>(plan_.ends.rows.size()); }
+
+  void sync() {
+    if (threads_ > 1) barrier_.wait();
+  }
+
+  template <class Work>
+  void each(int64_t count, int thread, Work work) {
+    const Range mine = range_of(count, thread, threads_);
+    for (int64_t i = mine.begin; i < mine.end; i++) work(i);
+  }
+
+  void product(const specdec_product *which, const float *x, int64_t ldx, int64_t count, float *y, bool add, int thread) {
+    const auto *inner = reinterpret_cast<const Product *>(which);
+    product_prepare(inner, x, ldx, count, work_.product(), thread, threads_);
+    sync();
+    product_run(inner, work_.product(), count, y, product_out(inner), add, thread, threads_);
+    sync();
+  }
+
+  // The first layer's input.
+  void enter(int thread) {
+    const int64_t hidden = sizes_.hidden;
+    each(rows(), thread, [&](int64_t row) {
+      float *x = work_.x() + row * hidden;
+      if (step_.tokens) {
+        look_up(model_.config.embedding, model_.config.embedding_kind, step_.tokens[row], hidden, x);
+      } else {
+        std::memcpy(x, step_.input + row * hidden, hidden * sizeof(float));
+      }
+    });
+    sync();
+  }
+
+  // Hands out rows of `from`, each to the place that `place` names, where the hidden state `feature` is wanted.
+  template <class Place>
+  void hand_out(int64_t feature, const float *from, int64_t count, int thread, Place place) {
+    for (int32_t i = 0; i < step_.features; i++) {
+      if (step_.feature[i] != feature) continue;
+      each(count, thread, [&](int64_t row) {
+        std::memcpy(step_.hidden[i] + place(row) * sizes_.hidden, from + row * sizes_.hidden,
+                    sizes_.hidden * sizeof(float));
+      });
+    }
+  }
+
+  void keep(int64_t layer, int thread) {
+    hand_out(layer, work_.x(), rows(), thread, [](int64_t row) { return row; });
+  }
+
+  // The residual stream after the norm; as it is where there is none.
+  const float *normed(const float *weight, int64_t count, int thread) {
+    if (!weight) return work_.x();
+    each(count, thread, [&](int64_t row) {
+      const int64_t at = row * sizes_.hidden;
+      norm(work_.x() + at, weight, model_.config.epsilon, sizes_.hidden, work_.normed() + at);
+    });
+    sync();
+    return work_.normed();
+  }
+
+  void rotate_and_write(const specdec_layer &layer, int64_t index, int thread) {
+    const int64_t width = sizes_.width, half = width / 2, queries = sizes_.queries, keys = sizes_.keys;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(width));
+    each(rows(), thread, [&](int64_t r) {
+      const Row &row = plan_.rows[r];
+      float *qkv = work_.qkv() + r * sizes_.qkv();
+      if (index == 0 && step_.qkv_addition) {
+        const float *more = step_.qkv_addition + r * sizes_.qkv();
+        for (int64_t i = 0; i < sizes_.qkv(); i++) qkv[i] += more[i];
+      }
+      const float *cosine = step_.cosine + row.position * half, *sine = step_.sine + row.position * half;
+      for (int64_t head = 0; head < queries + keys; head++) {
+        const float *weight = head < queries ? layer.query_norm : layer.key_norm;
+        float *at = qkv + head * width;
+        if (weight) norm(at, weight, model_.config.epsilon, width, at);
+        rotate(at, cosine, sine, head < queries ? scale : 1.0f, half);
+      }
+      for (int64_t head = 0; head < keys; head++) {
+        const float *key = qkv + (queries + head) * width;
+        row.sequence->write(row.slot, index, head, key, key + keys * width);
+      }
+    });
+    sync();
+  }
+
+  void attend_all(const Chosen &chosen, int64_t layer, int thread) {
+    const int64_t width = sizes_.width, group = sizes_.group();
+    // By turns, since the last rows of a prompt see the most.
+    for (std::size_t u = thread; u < chosen.units.size(); u += threads_) {
+      const Unit &unit = chosen.units[u];
+      Query queries[QUERIES];
+      int64_t slots = 0;
+      for (int64_t m = 0; m < unit.count; m++) {
+        const int64_t at = unit.begin + (unit.first + m) / group, head = unit.head * group + (unit.first + m) % group;
+        const int64_t index = chosen.rows[at];
+        const Row &row = plan_.rows[index];
+        queries[m] = {work_.qkv() + index * sizes_.qkv() + head * width,
+                      work_.attended() + (at * sizes_.queries + head) * width, row.common,
+                      plan_.paths.data() + row.path, row.depth};
+        slots = std::max(slots, row.slot + 1);
+      }
+      const Sequence &sequence = *plan_.rows[chosen.rows[unit.begin]].sequence;
+      attend(sequence, model_.pages.shape, layer, unit.head, queries, static_cast<int>(unit.count), slots,
+             work_.attention[thread]);
+    }
+    sync();
+  }
+
+  // Leaves only the rows in the residual stream of which something is wanted after the last layer.
+  void gather(int thread) {
+    if (ends() == rows()) return;
+    if (thread == 0) {
+      for (int64_t i = 0; i < ends(); i++) {
+        std::memmove(work_.x() + i * sizes_.hidden, work_.x() + plan_.ends.rows[i] * sizes_.hidden,
+                     sizes_.hidden * sizeof(float));
+      }
+    }
+    sync();
+  }
+
+  // The layer behind its attention.
+  void finish(const specdec_layer &layer, int64_t count, int thread) {
+    const int64_t inner = sizes_.intermediate;
+    product(layer.output, work_.attended(), sizes_.queries * sizes_.width, count, work_.x(), true, thread);
+    const float *input = normed(layer.mlp_norm, count, thread);
+    product(layer.gate_up, input, sizes_.hidden, count, work_.gate_up(), false, thread);
+    each(count, thread, [&](int64_t row) { activate(work_.gate_up() + row * 2 * inner, inner); });
+    sync();
+    product(layer.down, work_.gate_up(), 2 * inner, count, work_.x(), true, thread);
+  }
+
+  // Hidden states after the last layer, and logits.
+  void leave(int thread) {
+    const auto place = [&](int64_t row) { return plan_.ends.rows[row]; };
+    hand_out(sizes_.layers + 1, work_.x(), ends(), thread, place);
+    const float *end = normed(model_.config.final_norm, ends(), thread);
+    hand_out(sizes_.layers, end, ends(), thread, place);
+    const auto wanted = static_cast<int64_t>(plan_.with_logits.size());
+    if (wanted == 0) return;
+    if (wanted != ends()) {
+      // What lies in the normed rows has been handed out, but others may still be reading it.
+      float *chosen = work_.gate_up();
+      each(wanted, thread, [&](int64_t i) {
+        std::memcpy(chosen + i * sizes_.hidden, end + plan_.with_logits[i] * sizes_.hidden,
+                    sizes_.hidden * sizeof(float));
+      });
+      sync();
+      end = chosen;
+    }
+    product(model_.config.unembed, end, sizes_.hidden, wanted, step_.logits, false, thread);
+  }
+
+  Model &model_;
+  const Sizes sizes_;
+  Workspace &work_;
+  const specdec_step &step_;
+  const Plan &plan_;
+  const int threads_;
+  Barrier barrier_;
+};
+
+}  // namespace
+
+void compute(Model &model, const specdec_step &step, const Plan &plan, int threads) {
+  Computation together(model, step, plan, threads);
+  if (threads > 1 && run_together(threads, Computation::run, &together)) return;
+  Computation alone(model, step, plan, 1);
+  Computation::run(&alone, 0);
+}
+
+}  // namespace SPECDEC_VARIANT

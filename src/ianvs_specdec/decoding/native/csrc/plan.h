@@ -1,0 +1,66 @@
+// What a step has to compute, worked out and checked before anything is changed.
+#pragma once
+
+#include <vector>
+
+#include "attention.h"
+#include "memory.h"
+#include "specdec.h"
+
+namespace SPECDEC_VARIANT {
+
+// Sizes of a model.
+struct Sizes {
+  int64_t layers, hidden, queries, keys, width, intermediate, vocabulary;
+
+  int64_t group() const { return queries / keys; }  // query heads that share a key head
+  int64_t qkv() const { return (queries + 2 * keys) * width; }
+};
+
+// One row of a step.
+struct Row {
+  Sequence *sequence;
+  int64_t position, slot;  // where it stands, and where its keys and values lie
+  int64_t common;          // see Query
+  int64_t path, depth;     // where its path begins in Plan::paths, and how long it is; 0: all in their own slots
+};
+
+// What one thread computes of the attention at a time: `count` queries from `first` of one key head, where the queries
+// of rows Plan::...[begin], [begin + 1], ... follow each other, each with its whole group.
+struct Unit {
+  int64_t begin, first, count, head;
+};
+
+// Rows for which something is computed, all of them or fewer in the last layer, and how attention is shared out.
+struct Chosen {
+  std::vector<int64_t> rows;
+  std::vector<Unit> units;
+};
+
+// What a sequence is after the step.
+struct After {
+  Sequence *sequence;
+  int64_t length;
+  std::vector<int32_t> parents, depths;
+};
+
+struct Plan {
+  // SPECDEC_OK or the error. Pages for all rows are there afterwards.
+  int32_t make(const specdec_step &step, const Sizes &sizes);
+  // Once their keys and values are there: the rows become part of their sequences.
+  void finish();
+
+  std::vector<Row> rows;
+  std::vector<int32_t> paths;
+  Chosen all, ends;                 // of every layer but the last; of the last layer behind its keys and values
+  std::vector<int64_t> with_logits;  // indices into `ends.rows`
+
+ private:
+  int32_t add(const specdec_part &part, const Sizes &sizes);
+  int32_t add_tree(const specdec_part &part, After &after);
+  void choose(const specdec_part &part, int64_t begin, const Sizes &sizes);
+
+  std::vector<After> after_;
+};
+
+}  // namespace SPECDEC_VARIANT

@@ -1,0 +1,81 @@
+// Memory for packed weights, in huge pages where the system lends them: a step reads every weight once, which with pages of
+// 4 KB costs a search in the page tables for every 64 cache lines.
+//
+// Weights share chunks of the size of a huge page; one that is larger has a chunk of its own. A chunk begins with its header.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace SPECDEC_VARIANT {
+namespace {
+
+constexpr int64_t kHugePage = 2 << 20;
+
+struct alignas(64) Chunk {
+    int64_t size, used, blocks;
+};
+
+struct Arena {
+    Chunk* open = nullptr;  // takes further blocks
+    char locked = 0;
+
+    void lock() {
+        while (__atomic_test_and_set(&locked, __ATOMIC_ACQUIRE)) {
+        }
+    }
+    void unlock() { __atomic_clear(&locked, __ATOMIC_RELEASE); }
+};
+
+Arena arena;
+
+inline Chunk* chunk_new(int64_t bytes) {
+    const int64_t size = (bytes + (int64_t)sizeof(Chunk) + kHugePage - 1) / kHugePage * kHugePage;
+    Chunk* chunk = (Chunk*)aligned_alloc(kHugePage, size);
+    if (!chunk) return nullptr;
+#if defined(MADV_HUGEPAGE)
+    // Of a chunk with one block, the last huge page would be mostly empty.
+    const int64_t full = (bytes + (int64_t)sizeof(Chunk)) / kHugePage * kHugePage;
+    madvise(chunk, full > 0 ? full : kHugePage, MADV_HUGEPAGE);
+#endif
+    *chunk = Chunk{size, sizeof(Chunk), 0};
+    return chunk;
+}
+
+// A block aligned to 64 bytes; nullptr if memory is short.
+inline void* block_new(int64_t bytes) {
+    bytes = (bytes + 63) / 64 * 64;
+    arena.lock();
+    Chunk* chunk = arena.open;
+    const bool shared = bytes < kHugePage / 2;
+    if (!shared || !chunk || chunk->used + bytes > chunk->size) {
+        chunk = chunk_new(bytes);
+        if (chunk && shared) arena.open = chunk;
+    }
+    void* block = nullptr;
+    if (chunk) {
+        block = (char*)chunk + chunk->used;
+        chunk->used += bytes;
+        chunk->blocks++;
+    }
+    arena.unlock();
+    return block;
+}
+
+inline void block_free(void* block) {
+    if (!block) return;
+    Chunk* chunk = (Chunk*)((uintptr_t)block / kHugePage * kHugePage);  // a block begins in its chunk's first huge page
+    arena.lock();
+    if (--chunk->blocks == 0) {
+        if (chunk == arena.open) arena.open = nullptr;
+        free(chunk);
+    }
+    arena.unlock();
+}
+
+}  // namespace
+}  // namespace SPECDEC_VARIANT

@@ -1,0 +1,112 @@
+"""``csrc/specdec.h`` for ctypes: its structs, constants and functions, in its order and with its names."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
+
+import torch
+
+VERSION = 1
+
+KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+QUANTIZED = {"int8": 3, "int4": 4}
+NONE, LAST, ALL = 0, 1, 2
+
+ERRORS = {
+    -1: "another version of the interface",
+    -2: "not enough memory",
+    -3: "a token that is not in the vocabulary",
+    -4: "a position that has no rotation",
+    -5: "a tree whose parents do not come before their children, or a path that it does not have",
+    -6: "sizes that do not fit together",
+}
+NO_MEMORY = -2
+
+
+class Layer(ctypes.Structure):
+    """``specdec_layer``."""
+
+    _fields_ = [
+        (name, c_void_p)
+        for name in ("input_norm", "query_norm", "key_norm", "mlp_norm", "qkv", "output", "gate_up", "down")
+    ]
+
+
+class Config(ctypes.Structure):
+    """``specdec_config``."""
+
+    _fields_ = [
+        *((name, c_int32) for name in ("version", "layers", "hidden", "queries", "keys", "width", "intermediate")),
+        ("epsilon", c_float),
+        ("embedding_kind", c_int32),
+        ("vocabulary", c_int64),
+        ("embedding", c_void_p),
+        ("final_norm", c_void_p),
+        ("unembed", c_void_p),
+        ("layer", POINTER(Layer)),
+    ]
+
+
+class Part(ctypes.Structure):
+    """``specdec_part``."""
+
+    _fields_ = [
+        ("sequence", c_void_p),
+        ("parents", c_void_p),
+        *((name, c_int32) for name in ("rows", "stay", "grow", "logits", "ends")),
+    ]
+
+
+class Step(ctypes.Structure):
+    """``specdec_step``."""
+
+    _fields_ = [
+        *((name, c_int32) for name in ("version", "threads", "parts", "features")),
+        ("part", POINTER(Part)),
+        *((name, c_void_p) for name in ("tokens", "input", "qkv_addition", "cosine", "sine")),
+        ("positions", c_int64),
+        *((name, c_void_p) for name in ("logits", "feature", "hidden")),
+    ]
+
+
+Functions = dict[str, tuple[type | None, list[type]]]
+"""Types of result and arguments, by the name without ``specdec_``."""
+
+FUNCTIONS: Functions = {
+    "version": (c_int32, []),
+    "sources": (c_char_p, []),
+    "variant": (c_char_p, []),
+    "runnable": (c_char_p, []),
+    "product_new": (c_void_p, [c_int32, c_int32, c_void_p, c_int64, c_int64, c_void_p]),
+    "product_free": (None, [c_void_p]),
+    "product_bytes": (c_int64, [c_void_p]),
+    "product_run": (c_int32, [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64, c_int32, c_int32]),
+    "model_new": (c_void_p, [POINTER(Config), POINTER(c_int32)]),
+    "model_free": (None, [c_void_p]),
+    "page_bytes": (c_int64, [c_void_p]),
+    "page_positions": (c_int32, []),
+    "model_memory": (c_int64, [c_void_p]),
+    "model_scratch": (c_int64, [c_void_p]),
+    "sequence_new": (c_void_p, [c_void_p]),
+    "sequence_free": (None, [c_void_p]),
+    "sequence_length": (c_int64, [c_void_p]),
+    "sequence_commit": (c_int32, [c_void_p, c_void_p, c_int32]),
+    "sequence_restore": (c_int32, [c_void_p, c_int64]),
+    "model_step": (c_int32, [c_void_p, POINTER(Step)]),
+}
+
+
+def declare(library: ctypes.CDLL, functions: Functions) -> None:
+    """Give the library's functions their types."""
+    for name, (result, arguments) in functions.items():
+        function = getattr(library, f"specdec_{name}")
+        function.restype, function.argtypes = result, arguments
+
+
+def check(code: int) -> None:
+    """Raises ``MemoryError`` or ``ValueError`` for a code that is an error."""
+    if code == NO_MEMORY:
+        raise MemoryError("not enough memory for this step: ask for fewer requests at once or shorter prompts")
+    if code:
+        raise ValueError(f"the native step was given {ERRORS.get(code, f'something wrong ({code})')}")

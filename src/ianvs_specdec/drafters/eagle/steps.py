@@ -1,0 +1,72 @@
+"""What drafts ask of a head, and what a head answers: the contract between ``trees`` and what computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.decoding import TokenTree
+from ianvs_specdec.drafters.eagle.layout import HeadConfig
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs that a sequence keeps: ``tokens``, each with what the target computed for the one before it.
+
+    ``features`` has one tensor ``[rows, hidden]`` per feature of the head. ``rows`` says which of them belong to the
+    tokens, None = the first ones. No tokens: nothing is new, and the last pair's logits are asked for again.
+    """
+
+    tokens: Sequence[int] = ()
+    features: Sequence[Tensor] = ()
+    rows: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Level:
+    """One drafted level: ``tokens [rows]`` at distance ``depth`` (from 1) from the root.
+
+    ``above [rows]`` says of which rows of the level before they are the children; None = of its only row. ``mask [rows,
+    rows drafted so far]`` is 0 where a row sees another, else -inf; not needed for a chain.
+    """
+
+    tokens: Tensor
+    depth: int
+    above: Tensor | None = None
+    mask: Tensor | None = None
+
+
+Asked = tuple[Any, Pairs | Level]
+"""A sequence of the head's, and what it has computed. The pairs drop what was drafted after the pairs before them."""
+
+Growing = Generator[Asked, Tensor, TokenTree]
+"""A draft in the making (see ``lockstep``)."""
+
+
+class Head(Protocol):
+    """A head fitted to a target, which computes steps of many sequences at once."""
+
+    config: HeadConfig
+    device: torch.device
+    work: torch.dtype
+    """What is computed outside of the products."""
+    features: tuple[int, ...]
+    """The target's hidden states that it reads (see ``Target.open``)."""
+    vocabulary: int
+    """Of the target."""
+    vocabulary_map: Tensor | None
+    """The target's ids of the draft vocabulary; None = they are the same."""
+
+    def open(self) -> Any:
+        """A new, empty sequence, with a method ``close``."""
+
+    def keep(self, sequence: Any, pairs: Pairs) -> None:
+        """Add pairs without asking for logits."""
+
+    def step(self, parts: Sequence[Asked]) -> list[Tensor]:
+        """The logits of the last pair, ``[1, draft vocabulary]``, or of the rows of the level, for each of several
+        different sequences."""

@@ -1,0 +1,178 @@
+"""Many requests over one target: each writes what it writes alone, whoever joins and whatever they read."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from ianvs_specdec import drafters
+from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
+from ianvs_specdec.decoding.contracts import Prompt
+from ianvs_specdec.decoding.loop import Engine
+from ianvs_specdec.types import Sampling
+from tests.support.few import few
+from tests.support.requests import COUPLED, GREEDY, KINDS, PROMPTS, RNG, alone, request_of, run
+from tests.support.tiny import VOCABULARY, Guesser, tiny_model
+from tests.support.watched import Watched
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+@pytest.fixture(params=KINDS)
+def target(request, model):
+    target = Watched(KINDS[request.param](model))
+    assert target.kind == request.param
+    return target
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
+def test_many_at_once_write_what_each_writes_alone(target, sampling):
+    expected = [alone(target, prompt, sampling) for prompt in PROMPTS]
+    requests = [
+        request_of(target, prompt, sampling, drafter)
+        for prompt, ids in zip(PROMPTS, expected, strict=True)
+        for drafter in (drafters.create("autoregressive"), None, Guesser(ids))
+    ]
+    over = run(Engine(target), *requests)
+    assert [request.result().token_ids for request in requests] == [ids for ids in expected for _ in range(3)]
+    assert {id(request) for request in over} == {id(request) for request in requests}
+    assert (target.most, target.open_now) == (len(requests), [])
+
+
+OTHERS = ("phi3-longrope", "mamba", "falcon-alibi", "gpt-without-cache", "mistral-sliding", "jamba-hybrid")
+
+
+@pytest.mark.parametrize("name", few(OTHERS, lambda name: name in OTHERS[:4]))
+def test_states_of_other_kinds_are_kept_apart_as_well(name):
+    target = Watched(target_of(tiny_model(name)))
+    expected = [alone(target, prompt) for prompt in PROMPTS[:3]]
+    requests = [
+        request_of(target, prompt, drafter=Guesser(ids)) for prompt, ids in zip(PROMPTS, expected, strict=False)
+    ]
+    run(Engine(target), *requests)
+    assert [request.result().token_ids for request in requests] == expected
+    assert target.open_now == []
+
+
+def test_a_request_may_join_while_others_decode(target):
+    expected = [alone(target, prompt) for prompt in PROMPTS]
+    engine, requests = Engine(target), []
+    for prompt in PROMPTS:
+        requests.append(request_of(target, prompt))
+        engine.add(requests[-1])
+        for _ in range(3):
+            engine.step()
+    run(engine)
+    assert [request.result().token_ids for request in requests] == expected
+
+
+def sizes(step):
+    """How many tokens of prompts, piece by piece, and how many trees one step computed."""
+    prompts = [len(piece.tokens) for piece in step if isinstance(piece, Prompt)]
+    return prompts, len(step) - len(prompts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
+    target = Watched(KINDS[kind](model), prompt_rows=8)
+    long = [RNG.randrange(3, VOCABULARY) for _ in range(37)]
+    expected = [alone(target, PROMPTS[1]), alone(target, long)]
+    first, second = (request_of(target, prompt, length="fixed:0") for prompt in (PROMPTS[1], long))
+    engine = Engine(target)
+    engine.add(first)
+    engine.step()
+    target.steps.clear()
+    run(engine, second)
+    assert [sizes(step) for step in target.steps[:6]] == [*[([8], 1)] * 4, ([5], 1), ([], 2)]
+    assert [request.result().token_ids for request in (first, second)] == expected
+
+
+def test_prompts_take_turns_and_short_ones_share_a_step(model):
+    target = Watched(target_of(model), prompt_rows=8)
+    longer, shorter = PROMPTS[2][:20], PROMPTS[4][:17]
+    expected = [alone(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
+    engine = Engine(target)
+    requests = [request_of(target, prompt, length="fixed:0") for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
+    target.steps.clear()
+    run(engine, *requests)
+    read = [list(piece.tokens) for step in target.steps for piece in step if isinstance(piece, Prompt)]
+    # Each of the long ones waits for no more than a piece of the others; the short ones are one piece together.
+    assert read[:5] == [longer[:8], shorter[:8], [7], [8, 9], [5, 6, 7]]
+    assert sizes(target.steps[2])[0] == [1, 2, 3]
+    assert all(sum(sizes(step)[0]) <= 8 for step in target.steps)
+    assert [request.result().token_ids for request in requests] == expected
+
+
+def test_where_the_pieces_of_a_prompt_end_depends_on_it_alone(model):
+    target = Watched(target_of(model), prompt_rows=8)
+    run(Engine(target), *(request_of(target, prompt) for prompt in PROMPTS))
+    read = [piece.tokens for step in target.steps for piece in step if isinstance(piece, Prompt)]
+    for prompt in PROMPTS:
+        pieces = [prompt[start : start + 8] for start in range(0, len(prompt), 8)]
+        assert [piece for piece in read if piece in pieces] == pieces
+
+
+def test_times_are_those_of_the_whole_step(model, monkeypatch):
+    """On a clock that only the target moves, by a second for each tree: a request is told what all in its step took,
+    and it waits from the moment it was made."""
+    import time
+
+    now = 0.0
+
+    def step(parts, compute=HuggingFaceTarget.step):
+        nonlocal now
+        now += len(parts)
+        return compute(target, parts)
+
+    target = HuggingFaceTarget(model)
+    monkeypatch.setattr(target, "step", step)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    requests = [request_of(target, PROMPTS[0], Sampling(max_tokens=n), length="fixed:0") for n in (4, 4, 3)]
+    run(Engine(target, at_once=2), *requests)
+    first, second, third = (request.result().trace.chunks for request in requests)
+    assert [seconds for seconds, _ in first] == [1.0, 3.0, 5.0, 7.0]
+    assert [seconds for seconds, _ in second] == [3.0, 5.0, 7.0, 9.0]
+    assert requests[1]._stats.verify_seconds == [2.0, 2.0]
+    assert [seconds for seconds, _ in third] == [9.0, 10.0, 11.0]
+
+
+def test_logits_and_hidden_states_of_a_mixed_step_are_those_of_each_alone(model):
+    from ianvs_specdec.decoding.contracts import pieces
+    from tests.support.tiny import random_tree
+
+    rng = random.Random(2)
+    for kind in KINDS.values():
+        target = kind(model)
+        results = []
+        for joint in (False, True):
+            rng.seed(2)
+            sequences = [target.open(features) for features in ((), (0, -1), (1,), (2, 1))]
+            jobs = [(sequence, [*pieces(PROMPTS[i], 16)]) for i, sequence in enumerate(sequences)]
+            for _, todo in jobs:
+                todo += [random_tree(rng, nodes) for nodes in (5, 1)]
+            outputs = {i: [] for i in range(len(jobs))}
+            for round_ in range(max(len(todo) for _, todo in jobs)):
+                numbers = [i for i, (_, todo) in enumerate(jobs) if round_ < len(todo)]
+                parts = [(jobs[i][0], jobs[i][1][round_]) for i in numbers]
+                got = target.step(parts) if joint else [target.step([part])[0] for part in parts]
+                for i, output, (sequence, piece) in zip(numbers, got, parts, strict=True):
+                    outputs[i].append(output)
+                    if isinstance(piece, TokenTree):
+                        sequence.commit(piece.path_to(len(piece) - 1))
+            results.append(outputs)
+            for sequence in sequences:
+                sequence.close()
+                sequence.close()
+        for i, single in results[0].items():
+            for expected, got in zip(single, results[1][i], strict=True):
+                assert got.logits.shape == expected.logits.shape
+                torch.testing.assert_close(got.logits, expected.logits, rtol=1e-3, atol=1e-3)
+                assert len(got.hidden) == len(expected.hidden)
+                for a, b in zip(got.hidden, expected.hidden, strict=True):
+                    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+        assert len(results[0][2][0].logits) == 0  # not the last piece of its prompt

@@ -1,0 +1,167 @@
+"""Drafters of several requests at once: each as alone, and a model that drafts computes for all of them together."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from ianvs_specdec import drafters
+from ianvs_specdec.decoding import Drafter, target_of
+from ianvs_specdec.decoding.loop import Engine
+from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.drafters.draft_model.drafter import DraftModel
+from ianvs_specdec.errors import UserError
+from tests.support.drafters import CASES, Workshop, noisy
+from tests.support.requests import COUPLED, GREEDY, PROMPTS, RNG, alone, request_of, run
+from tests.support.tiny import tiny_model
+from tests.support.watched import Watched
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory):
+    model = tiny_model(vocab_size=16, num_hidden_layers=7)
+    texts = [[RNG.randrange(16) for _ in range(60)] for _ in range(4)]
+    return Workshop(model, tmp_path_factory.mktemp("workshop"), texts)
+
+
+SOME = ("autoregressive", "lookahead-official", "recycling", "suffix-head", "draft_model-tree", "medusa", "eagle-chain")
+
+
+@pytest.mark.parametrize(("sampling", "labels"), [(GREEDY, SOME), pytest.param(COUPLED, CASES, marks=pytest.mark.slow)])
+def test_methods_at_once_each_for_two_requests(workshop, sampling, labels):
+    target = Watched(target_of(workshop.model))
+    prompts = [[RNG.randrange(16) for _ in range(tokens)] for tokens in (9, 17)]
+    expected = [alone(target, prompt, sampling) for prompt in prompts]
+    requests = []
+    for label in labels:
+        drafter, length = workshop.create(label)
+        drafter.prepare(target)
+        for prompt, one, ids in zip(prompts, (drafter, drafter.fork()), expected, strict=True):
+            rule = "rejection" if sampling.greedy else "coupled"
+            request = Request(target, one, length, prompt, sampling, eos_ids=[], rule=rule, prediction=ids)
+            requests.append((label, request, ids))
+    run(Engine(target), *(request for _, request, _ in requests))
+    wrong = [label for label, request, ids in requests if request.result().token_ids != ids]
+    assert wrong == []
+    assert target.open_now == []
+    drafted = {label for label, request, _ in requests if any(step.accepted for step in request.result().trace.steps)}
+    assert len(drafted) > len(labels) / 2
+
+
+@pytest.fixture(scope="module")
+def drafts(model, tmp_path_factory):
+    """Two draft models that are right now and then."""
+    folders = []
+    for number, amount in enumerate((0.1, 0.3)):
+        folders.append(str(tmp_path_factory.mktemp(f"draft{number}")))
+        noisy(model, amount).save_pretrained(folders[-1])
+    return folders
+
+
+def watched_draft(drafter, target):
+    drafter.prepare(target)
+    drafter._model = Watched(drafter._model)
+    return drafter._model
+
+
+@pytest.mark.parametrize("branches", [1, 3])
+def test_a_draft_model_drafts_for_all_in_one_step(model, drafts, branches):
+    target = Watched(target_of(model))
+    expected = [alone(target, prompt) for prompt in PROMPTS]
+    first = drafters.create("draft_model", {"draft": drafts[0], "branches": branches})
+    draft = watched_draft(first, target)
+    steps, forwards = [], []
+    for prompt in PROMPTS:
+        request, engine = request_of(target, prompt, drafter=first), Engine(target)
+        engine.add(request)
+        forwards.append([])
+        while engine.busy:
+            draft.steps.clear()
+            engine.step()
+            forwards[-1].append(len(draft.steps))
+        steps.append(request.result().trace.steps)
+    draft.steps.clear()
+    requests = [request_of(target, prompt, drafter=first.fork()) for prompt in PROMPTS]
+    run(Engine(target), *requests)
+    assert [request.result().token_ids for request in requests] == expected
+    assert [request.result().trace.steps for request in requests] == steps
+    # All prompts are read in the first step; from then on the deepest draft says how many steps there are.
+    assert len(draft.steps) == sum(map(max, itertools.zip_longest(*forwards, fillvalue=0)))
+    assert len(draft.steps) < sum(map(sum, forwards)) / 2
+    assert max(len(step) for step in draft.steps) == len(PROMPTS)
+    assert draft.open_now == target.open_now == []
+
+
+def test_draft_models_of_different_folders_do_not_mix(model, drafts):
+    target = target_of(model)
+    created = [drafters.create("draft_model", {"draft": folder}) for folder in drafts]
+    alone_steps = []
+    for drafter in created:
+        run(Engine(target), request := request_of(target, PROMPTS[0], drafter=drafter))
+        alone_steps.append(request.result().trace.steps)
+    assert alone_steps[0] != alone_steps[1]
+    requests = [request_of(target, PROMPTS[0], drafter=drafter) for drafter in (*created, created[0].fork())]
+    run(Engine(target), *requests)
+    assert [request.result().trace.steps for request in requests] == [*alone_steps, alone_steps[0]]
+
+
+def test_a_joint_draft_that_fails_for_one_ends_that_one(model, drafts):
+    target = Watched(target_of(model))
+    first = drafters.create("draft_model", {"draft": drafts[0]})
+    draft = watched_draft(first, target)
+    requests = [request_of(target, prompt, drafter=first.fork()) for prompt in PROMPTS[:3]]
+    engine = Engine(target)
+    for request in requests:
+        engine.add(request)
+    for _ in range(3):
+        engine.step()
+    requests[1].drafter._sequence.reach = lambda context: 1 // 0
+    run(engine)
+    with pytest.raises(ZeroDivisionError):
+        requests[1].result()
+    for number in (0, 2):
+        assert requests[number].result().token_ids == alone(target, PROMPTS[number])
+    assert draft.open_now == []
+
+
+@pytest.mark.parametrize("returned", ["an error", "too few"])
+def test_a_joint_draft_that_fails_ends_all_that_share_it_and_no_other(model, returned):
+    target = target_of(model)
+
+    class Together(Drafter):
+        together = True
+
+        @classmethod
+        def propose_all(cls, drafts):
+            if returned == "an error":
+                raise ZeroDivisionError
+            return []
+
+    sharing = [request_of(target, prompt, drafter=Together()) for prompt in PROMPTS[:2]]
+    other = request_of(target, PROMPTS[2])
+    run(Engine(target), *sharing, other)
+    for request in sharing:
+        with pytest.raises((ZeroDivisionError, UserError)):
+            request.result()
+    assert other.result().token_ids == alone(target, PROMPTS[2])
+
+
+def test_a_class_that_changes_what_one_request_is_proposed_is_asked_for_each(model, drafts):
+    class Cut(DraftModel):
+        def propose(self, context, budget):
+            return super().propose(context, budget).truncated(1)
+
+    target = target_of(model)
+    first = Cut(drafts[0])
+    requests = [
+        request_of(target, prompt, drafter=drafter)
+        for prompt, drafter in zip(PROMPTS, (first, first.fork()), strict=False)
+    ]
+    run(Engine(target), *requests)
+    assert {step.drafted for request in requests for step in request.result().trace.steps[:-1]} == {1}
