@@ -73,6 +73,10 @@ class Pool:
         assert first.wait(LONGEST)
         return asked, leaves
 
+    def has_room_for(self, endless: float) -> None:
+        """Of memory, for so many requests without end."""
+        self.llm._batcher._engine._memory = endless * self.llm._target.memory(FOR_EVER.max_tokens)
+
     def wait_for(self, ready: Callable[[Occupancy], bool]) -> None:
         patience = threading.Event()
         for _ in range(int(LONGEST / 0.005)):
@@ -138,9 +142,9 @@ def test_who_leaves_is_let_go_of_and_the_others_go_on(long_model: Path, pool: An
     asked.wait_for(lambda now: now == Occupancy(0, 0, 0))
 
 
-def test_who_waits_for_room_leaves_as_well(long_model: Path, pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ianvs_specdec.decoding.memory.for_sequences", lambda device: 300 * FOR_EVER.max_tokens)
+def test_who_waits_for_room_leaves_as_well(long_model: Path, pool: Any) -> None:
     asked = pool(long_model)
+    asked.has_room_for(1.5)
     running, ends = asked.begun()
     leaves = threading.Event()
     waiting, behind = asked.ask("x", FOR_EVER, leaves.is_set), asked.ask("y", FOR_EVER)
@@ -155,11 +159,9 @@ def test_who_waits_for_room_leaves_as_well(long_model: Path, pool: Any, monkeypa
     assert not behind.done()
 
 
-def test_what_no_memory_holds_is_refused_and_the_others_go_on(
-    long_model: Path, pool: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ianvs_specdec.decoding.memory.for_sequences", lambda device: 800 * FOR_EVER.max_tokens)
+def test_what_no_memory_holds_is_refused_and_the_others_go_on(long_model: Path, pool: Any) -> None:
     asked = pool(long_model)
+    asked.has_room_for(1.5)
     running, ends = asked.begun()
     with pytest.raises(ContextWindowError, match=r"prompt and max_tokens together, take .* lower max_tokens"):
         asked.ask("go on", Sampling(max_tokens=10 * FOR_EVER.max_tokens)).result(LONGEST)
