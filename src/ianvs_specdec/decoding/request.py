@@ -104,8 +104,11 @@ class Request:
         """Whether it has ended, or is to end because it was given up."""
         if self._output.finish_reason is not None or self.error is not None:
             return True
-        if self._given_up is not None and self._given_up():
-            self.error = AbandonedError()
+        try:
+            if self._given_up is not None and self._given_up():
+                self.error = AbandonedError()
+        except Exception as error:
+            self.error = error
         return self.error is not None
 
     def cancel(self) -> None:

@@ -16,7 +16,7 @@ namespace {
 constexpr int kGroup = 32;               // inputs with one scale
 constexpr int kQuads = kGroup / 4;       // a lane of 32 bits holds 4 inputs
 constexpr int kScaleBytes = kStrip * 2;  // of a group
-constexpr float kSmallest = 1e-30f;      // of a group's largest activation: its inverse stays finite
+constexpr float kSmallest = 1e-30f;      // of a group's largest number that is not taken for zero: its inverse is finite
 
 struct AsInt8 {
     static constexpr int kOffset = 128, kLargest = 127;
