@@ -126,6 +126,17 @@ def test_where_no_logits_are_wanted_none_are_computed() -> None:
     assert hidden == []
 
 
+def test_a_model_may_go_before_its_sequences() -> None:
+    # The order in which Python's garbage collector frees what refers to each other is any.
+    head = Head()
+    states = [head.model.open() for _ in range(3)]
+    for state in states:
+        head.step(state, rows(3), stay=True)
+    head.model._free()
+    for state in states:
+        state.close()
+
+
 def test_what_does_not_fit_is_said() -> None:
     head = Head()
     with pytest.raises(ValueError, match="no rotation"):

@@ -102,7 +102,7 @@ class Model:
         error = ctypes.c_int32()
         self.pointer = library.specdec_model_new(ctypes.byref(config), ctypes.byref(error))
         interface.check(error.value)
-        weakref.finalize(self, library.specdec_model_free, self.pointer)
+        self._free = weakref.finalize(self, library.specdec_model_free, self.pointer)
         self._page_bytes: int = library.specdec_page_bytes(self.pointer)
         self._page_positions: int = library.specdec_page_positions()
         self._run = library.specdec_model_step
