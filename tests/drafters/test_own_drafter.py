@@ -172,8 +172,8 @@ def test_the_command_tells_what_the_drafter_does_not_take(tmp_path, tiny_model, 
 )
 def test_a_fault_while_it_drafts_is_told_with_its_line(tmp_path, tiny_model, monkeypatch, capsys, body, message):
     monkeypatch.chdir(tmp_path)
-    code = "from ianvs_specdec.decoding import Drafter, TokenTree\n\nclass B(Drafter):\n    def propose(self, c, b):\n        "
-    (tmp_path / "mine.py").write_text(f"{code}{body}\n")
+    imports = "from ianvs_specdec.decoding import Drafter, TokenTree"
+    (tmp_path / "mine.py").write_text(f"{imports}\n\nclass B(Drafter):\n    def propose(self, c, b):\n        {body}\n")
     (tmp_path / "prompts.jsonl").write_text('{"prompt": [5, 6, 7]}\n')
     arguments = ["--model", str(tiny_model), "--prompts", "prompts.jsonl", "--out", "out.jsonl"]
     assert main(["decode", *arguments, "--drafter", "mine.py:B"]) == 2
