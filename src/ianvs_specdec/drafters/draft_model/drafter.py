@@ -16,7 +16,7 @@ from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
 from ianvs_specdec.decoding.sampling import Processor
 from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing
 from ianvs_specdec.drafters.draft_model.vocabulary import load_draft
-from ianvs_specdec.drafters.lockstep import grown, lockstep
+from ianvs_specdec.drafters.lockstep import lockstep, only
 
 
 class DraftModel(Drafter):
@@ -71,12 +71,11 @@ class DraftModel(Drafter):
             self._sequence = None
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        return grown(self._model.step, self._grow(context, budget))
+        return only(self.propose_all([(self, context, budget)]))
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree | Exception]:
-        growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
-        return lockstep(drafts[0][0]._model.step, growths)
+        return lockstep([(drafter._model, drafter._grow(context, budget)) for drafter, context, budget in drafts])
 
     def _grow(self, context: Context, budget: int) -> Growing:
         assert self._sequence is not None
