@@ -55,7 +55,7 @@ def test_pieces_are_the_text_and_split_no_character(tokenizer: Any, stop: tuple[
     assert not any("\ufffd" in piece for piece, _ in pieces)
     assert sum(tokens for _, tokens in pieces) == len(ids)
     assert len(pieces) > len(ids) / 10, "it comes piece by piece"
-    assert longest < len(ids) / 8, "what is settled is not decoded again"
+    assert longest < 50, "what is settled is not decoded again"
 
 
 @pytest.mark.parametrize("seed", range(5))
