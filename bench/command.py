@@ -19,8 +19,14 @@ SETS = tuple(EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge",
 Entry = TypeVar("Entry")
 
 
-def command(name: str, measured: Callable[[], dict[str, Any]], out: Path) -> int:
-    """Print the report that ``measured`` makes and write it into the folder ``out``; returns the exit status."""
+def command(
+    name: str,
+    measured: Callable[[], dict[str, Any]],
+    out: Path,
+    table: Callable[[dict[str, Any]], str] = table,
+    write: Callable[[Path, dict[str, Any]], list[Path]] = write,
+) -> int:
+    """Print the report that ``measured`` makes as a ``table``, and ``write`` it to ``out``; returns the exit status."""
     try:
         report = measured()
     except UserError as error:
