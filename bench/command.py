@@ -41,6 +41,13 @@ def command(
     return 0
 
 
+def numbers(text: str) -> list[int]:
+    """Whole numbers from 1, separated by commas, in order."""
+    if not all(part.isdigit() and int(part) for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers from 1, such as 1,4,8")
+    return sorted({int(part) for part in text.split(",")})
+
+
 def parsed(parser: argparse.ArgumentParser, argv: list[str] | None, *positive: str) -> argparse.Namespace:
     """The options; those in ``positive`` must be at least 1."""
     options = parser.parse_args(argv)

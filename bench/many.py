@@ -16,18 +16,17 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench.command import command, interleaved, parsed
+from bench.command import command, interleaved, numbers, parsed
 from bench.environment import environment
 from bench.options import eos_of, load, requests_of, shared, with_defaults
+from bench.statistics import Estimate, middle
 from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.storage.cells import csv_text
 
 if TYPE_CHECKING:
     from bench.prompts import Request
-    from bench.statistics import Estimate
 
 AT_ONCE = (1, 4, 8, 16)
 REFERENCE = "ours autoregressive"
@@ -70,7 +69,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     shared(parser)
     add = parser.add_argument
-    add("--at-once", type=_numbers, default=list(AT_ONCE), metavar="A,B", help="requests under way (1,4,8,16)")
+    add("--at-once", type=numbers, default=list(AT_ONCE), metavar="A,B", help="requests under way (1,4,8,16)")
     add("--batch", type=int, metavar="N", help="requests of a round (twice the most under way)")
     add("--limit", type=int, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
@@ -82,12 +81,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     if options.batch < 1:
         parser.error("--batch must be at least 1")
     return options
-
-
-def _numbers(text: str) -> list[int]:
-    if not all(part.isdigit() and int(part) for part in text.split(",")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers from 1, such as 1,4,8")
-    return sorted({int(part) for part in text.split(",")})
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
@@ -223,17 +216,12 @@ def _report(
 
 
 def _rate(rounds: list[Round]) -> Estimate:
-    from bench.statistics import bootstrap
-
-    return bootstrap(lambda chosen: median(rounds[i].rate for i in chosen), len(rounds))
+    return middle([done.rate for done in rounds])
 
 
 def _ratio(rounds: list[Round], baseline: list[Round]) -> Estimate:
-    """Of the same batches, one just after the other: the median."""
-    from bench.statistics import bootstrap
-
-    ratios = [own.rate / other.rate for own, other in zip(rounds, baseline, strict=True)]
-    return bootstrap(lambda chosen: median(ratios[i] for i in chosen), len(ratios))
+    """Of the same batches, one just after the other."""
+    return middle([own.rate / other.rate for own, other in zip(rounds, baseline, strict=True)])
 
 
 def _same(rounds: list[Round], reference: list[Round]) -> float:
