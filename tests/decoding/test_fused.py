@@ -12,12 +12,13 @@ from ianvs_specdec.decoding.fused import FusedTarget, fits
 from ianvs_specdec.decoding.linear import Linear
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny import ARCHITECTURES, FUSED, VOCABULARY, random_tree, tiny_model
+from tests.support.torch_path import torch_target
 
 
 @pytest.mark.parametrize("name", FUSED)
 def test_every_step_equals_the_generic_path(name):
     model = tiny_model(name, initializer_range=0.1)
-    generic, fused = OneSequence(HuggingFaceTarget(model)), OneSequence(target_of(model))
+    generic, fused = OneSequence(HuggingFaceTarget(model)), OneSequence(torch_target(model))
     assert isinstance(fused.target, FusedTarget)
     rng = random.Random(1)
     features = (1, -1, 0)
@@ -48,7 +49,7 @@ def test_a_model_that_computes_something_else_keeps_the_generic_path():
 
 def test_one_layer_that_computes_something_else_is_found_among_many():
     model = tiny_model("llama", num_hidden_layers=9)
-    assert target_of(model).kind == "fused"
+    assert torch_target(model).kind == "fused"
     model.model.layers[4].self_attn.q_proj.register_forward_hook(lambda module, inputs, output: -output)
     assert target_of(model).kind == "transformers"
 
@@ -99,15 +100,15 @@ def test_a_model_is_left_alone_unless_it_is_consumed():
         sequence.prefill([3, 4])
         return sequence.verify(tree).logits
 
-    fused = logits(target_of(model))
+    fused = logits(torch_target(model))
     torch.testing.assert_close(fused, logits(HuggingFaceTarget(model)), rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(fused, logits(target_of(model, consume=True)))
+    torch.testing.assert_close(fused, logits(torch_target(model, consume=True)))
     assert model.model.layers[1].mlp.up_proj.weight.numel() == 0
 
 
 def test_bfloat16_stays_close_to_float32():
-    exact = target_of(tiny_model("llama", initializer_range=0.1))
-    rounded = target_of(tiny_model("llama", initializer_range=0.1).to(torch.bfloat16))
+    exact = torch_target(tiny_model("llama", initializer_range=0.1))
+    rounded = torch_target(tiny_model("llama", initializer_range=0.1).to(torch.bfloat16))
     assert isinstance(rounded, FusedTarget)
     tree = TokenTree([5, 6, 7, 8], [-1, 0, 0, 1])
     exact, rounded = OneSequence(exact), OneSequence(rounded)

@@ -148,15 +148,16 @@ class Engine:
     def _draft(self) -> list[Request]:
         """Who has a tree verified in the next step: all that have read their prompts."""
         decoding = [request for request in self._running if request.began]
-        asking: dict[type[Drafter], list[tuple[Request, int]]] = {}
+        asking: dict[tuple[type[Drafter], int], list[tuple[Request, int]]] = {}
         for request in decoding:
             budget = _guarded(request, request.budget)
             if budget is not None and budget > 0:
-                asking.setdefault(type(request.drafter), []).append((request, budget))
+                common = type(request.drafter), id(request.drafter.together)
+                asking.setdefault(common, []).append((request, budget))
             elif budget is not None:
                 _guarded(request, request.verify, TokenTree.chain(request.context.tokens[-1]))
-        for drafter, requests in asking.items():
-            _propose(drafter, requests)
+        for requests in asking.values():
+            _propose(requests)
         return [request for request in decoding if not request.over]
 
     def _compute(self, requests: list[Request], drafting: float) -> None:
@@ -172,9 +173,10 @@ class Engine:
             _guarded(request, request.advance, output, drafting, verifying)
 
 
-def _propose(drafter: type[Drafter], requests: list[tuple[Request, int]]) -> None:
-    if drafter.together and len(requests) > 1:
-        for (request, _), tree in zip(requests, _proposed(drafter, requests), strict=True):
+def _propose(requests: list[tuple[Request, int]]) -> None:
+    """Ask for drafts of requests whose drafters have the same in common."""
+    if len(requests) > 1 and requests[0][0].drafter.together:
+        for (request, _), tree in zip(requests, _proposed(requests), strict=True):
             if isinstance(tree, Exception):
                 request.error = tree
             else:
@@ -184,8 +186,9 @@ def _propose(drafter: type[Drafter], requests: list[tuple[Request, int]]) -> Non
         _guarded(request, request.draft, budget)
 
 
-def _proposed(drafter: type[Drafter], requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Exception]:
+def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Exception]:
     """A tree for each request, or what went wrong with it."""
+    drafter = type(requests[0][0].drafter)
     try:
         trees = drafter.propose_all([(request.drafter, request.context, budget) for request, budget in requests])
         if len(trees) != len(requests):

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import TypeVar
+from collections.abc import Generator, Sequence
+from typing import Protocol, TypeVar
 
 from ianvs_specdec.decoding import TokenTree
 
-Asked = TypeVar("Asked")
-Computed = TypeVar("Computed")
+Asked = TypeVar("Asked", contravariant=True)
+Computed = TypeVar("Computed", covariant=True)
 
 
-def grown(
-    step: Callable[[Sequence[Asked]], Sequence[Computed]], growth: Generator[Asked, Computed, TokenTree]
-) -> TokenTree:
-    """The tree that comes of one draft alone. Raises what it raised."""
-    (tree,) = lockstep(step, [growth])
+class Model(Protocol[Asked, Computed]):
+    """What computes parts of several sequences in one step."""
+
+    def step(self, parts: Sequence[Asked], /) -> Sequence[Computed]: ...
+
+
+Growth = Generator[Asked, Computed, TokenTree]
+"""A draft in the making: it yields what its model has to compute next, is sent the outcome, and returns the tree."""
+
+
+def lockstep(growths: Sequence[tuple[Model[Asked, Computed], Growth[Asked, Computed]]]) -> list[TokenTree | Exception]:
+    """The tree that comes of each growth, or what it raised; what all growths of a model ask for next is one step."""
+    trees: dict[int, TokenTree | Exception] = {}
+    for model in {id(model): model for model, _ in growths}.values():
+        own = {number: growth for number, (its, growth) in enumerate(growths) if its is model}
+        _grow(model, own, trees)
+    return [trees[number] for number in range(len(growths))]
+
+
+def only(trees: Sequence[TokenTree | Exception]) -> TokenTree:
+    """The tree of the one request that was drafted for. Raises what it raised."""
+    (tree,) = trees
     if isinstance(tree, Exception):
         raise tree
     return tree
 
 
-def lockstep(
-    step: Callable[[Sequence[Asked]], Sequence[Computed]], growths: Sequence[Generator[Asked, Computed, TokenTree]]
-) -> list[TokenTree | Exception]:
-    """The trees that come of ``growths``, or what one of them raised: a draft in the making yields what its model has
-    to compute next, is sent the outcome, and returns the tree. What all of them ask for next is one ``step``."""
-    trees: dict[int, TokenTree | Exception] = {}
+def _grow(
+    model: Model[Asked, Computed], growths: dict[int, Growth[Asked, Computed]], trees: dict[int, TokenTree | Exception]
+) -> None:
     asked: dict[int, Asked] = {}
 
     def advance(number: int, computed: Computed | None) -> None:
@@ -37,11 +51,10 @@ def lockstep(
         except Exception as error:
             trees[number] = error
 
-    for number in range(len(growths)):
+    for number in growths:
         advance(number, None)
     while asked:
         numbers, parts = list(asked), list(asked.values())
         asked.clear()
-        for number, computed in zip(numbers, step(parts), strict=True):
+        for number, computed in zip(numbers, model.step(parts), strict=True):
             advance(number, computed)
-    return [trees[number] for number in range(len(growths))]

@@ -10,7 +10,7 @@ import functools
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.checkpoints.layout import model_sizes, read_config
@@ -19,6 +19,9 @@ from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
 from ianvs_specdec.llm.quantization import own
 from ianvs_specdec.types import ENGINES, Hints, Occupancy, Sampling, Trace
+
+if TYPE_CHECKING:
+    from ianvs_specdec.decoding.loop import Engine
 
 
 class EngineLLM(LocalLLM):
@@ -67,7 +70,6 @@ class EngineLLM(LocalLLM):
         from ianvs_specdec.decoding import target_of
         from ianvs_specdec.decoding.loop import Engine
         from ianvs_specdec.decoding.memory import for_sequences
-        from ianvs_specdec.llm.batcher import Batcher
 
         self._target = target_of(
             self._model,
@@ -77,7 +79,12 @@ class EngineLLM(LocalLLM):
         )
         self._drafter = drafters.create(self.method, self.options)
         self._drafter.prepare(self._target)
-        engine = Engine(self._target, for_sequences(self._target.device))
+        self._serve(Engine(self._target, for_sequences(self._target.device)))
+
+    def _serve(self, engine: Engine) -> None:
+        """Take requests from now on, which ``engine`` decodes."""
+        from ianvs_specdec.llm.batcher import Batcher
+
         self._batcher = Batcher(engine, self.threads or self._default_threads)
         # Its thread would keep the weights of a model that was never closed.
         self._ending = weakref.finalize(self, self._batcher.close)

@@ -143,13 +143,13 @@ class Head:
         interface.check(code)
         return out
 
-    def chains(self, parts: Sequence[tuple[HeadState, NewPairs, Limits]]) -> list[list[int]]:
-        """The likeliest token after another, below the pairs, which are kept: the drafted tokens."""
-        return [tokens for tokens, _ in self._drafts(self.library.specdec_head_chains, parts)]
+    def chains(self, parts: Sequence[tuple[HeadState, NewPairs, Limits]]) -> list[tuple[list[int], list[int]]]:
+        """The likeliest token after another, below the pairs, which are kept: the drafted tokens and their parents, 0
+        = the root, 1 = the first of them."""
+        return self._drafts(self.library.specdec_head_chains, parts)
 
     def trees(self, parts: Sequence[tuple[HeadState, NewPairs, Limits]]) -> list[tuple[list[int], list[int]]]:
-        """EAGLE-2's dynamic trees below the pairs, which are kept: the drafted tokens and their parents, 0 = the
-        root, 1 = the first of them."""
+        """EAGLE-2's dynamic trees below the pairs, which are kept; see ``chains``."""
         return self._drafts(self.library.specdec_head_trees, parts)
 
     def _drafts(

@@ -16,7 +16,7 @@ from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
 from ianvs_specdec.decoding.sampling import Processor
 from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing
 from ianvs_specdec.drafters.draft_model.vocabulary import load_draft
-from ianvs_specdec.drafters.lockstep import grown, lockstep
+from ianvs_specdec.drafters.lockstep import lockstep, only
 
 
 class DraftModel(Drafter):
@@ -34,8 +34,6 @@ class DraftModel(Drafter):
     Raises ``UserError`` from ``prepare`` for a folder that cannot be loaded and for another tokenizer.
     """
 
-    together = True
-
     def __init__(self, draft: str | Path, branches: int = 1) -> None:
         self._folder = Path(draft)
         self._branches = branches
@@ -47,6 +45,10 @@ class DraftModel(Drafter):
             self._model = load_draft(self._folder, target)
             self._target = target
         return ()
+
+    @property
+    def together(self) -> Target:
+        return self._model
 
     def weights(self) -> Sequence[Any]:
         return self._model.weights
@@ -69,16 +71,11 @@ class DraftModel(Drafter):
             self._sequence = None
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        return grown(self._model.step, self._grow(context, budget))
+        return only(self.propose_all([(self, context, budget)]))
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree | Exception]:
-        trees: dict[int, TokenTree | Exception] = {}
-        for model in {id(drafter._model): drafter._model for drafter, _, _ in drafts}.values():
-            numbers = [number for number, (drafter, _, _) in enumerate(drafts) if drafter._model is model]
-            growths = [drafter._grow(context, budget) for drafter, context, budget in map(drafts.__getitem__, numbers)]
-            trees |= zip(numbers, lockstep(model.step, growths), strict=True)
-        return [trees[number] for number in range(len(drafts))]
+        return lockstep([(drafter._model, drafter._grow(context, budget)) for drafter, context, budget in drafts])
 
     def _grow(self, context: Context, budget: int) -> Growing:
         assert self._sequence is not None

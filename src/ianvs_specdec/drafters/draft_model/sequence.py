@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ianvs_specdec.decoding import Output, Target, TokenTree
 from ianvs_specdec.decoding.contracts import Piece, SequenceState, pieces
+from ianvs_specdec.drafters.lockstep import Growth
 
 Steps = Generator[tuple[SequenceState, Piece], Output, None]
 """What the model has to compute, and what it computed (see ``lockstep``)."""
-Growing = Generator[tuple[SequenceState, Piece], Output, TokenTree]
+Growing = Growth[tuple[SequenceState, Piece], Output]
 """A draft in the making, of such steps."""
 
 

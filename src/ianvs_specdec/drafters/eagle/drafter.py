@@ -15,15 +15,18 @@ from typing import Any
 import torch
 
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
+from ianvs_specdec.decoding.native.heads import Limits
+from ianvs_specdec.decoding.native.target import NativeTarget
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.drafters.eagle.guesses import Guesses
+from ianvs_specdec.drafters.eagle.guesses import Guesses, by_probability
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
+from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
 from ianvs_specdec.drafters.eagle.rows import joined
 from ianvs_specdec.drafters.eagle.static import limited, static
 from ianvs_specdec.drafters.eagle.steps import Growing, Head, Pairs
 from ianvs_specdec.drafters.eagle.trees import Growth, chain, dynamic
-from ianvs_specdec.drafters.lockstep import grown, lockstep
+from ianvs_specdec.drafters.lockstep import lockstep, only
 from ianvs_specdec.drafters.tensors import find
 
 _FITTED: weakref.WeakKeyDictionary[Target, dict[Path, Head]] = weakref.WeakKeyDictionary()
@@ -38,7 +41,6 @@ class Eagle(Drafter):
     or ``eagle_topk`` leaves out the less likely parts of any tree, and so does a smaller budget.
     """
 
-    together = True
     _head: Head
 
     def __init__(
@@ -65,7 +67,12 @@ class Eagle(Drafter):
             fitted = _FITTED.setdefault(target, {})
             folder = self._folder.resolve()
             if folder not in fitted:
-                fitted[folder] = EagleHead(EagleCheckpoint.read(self._folder), target)
+                checkpoint = EagleCheckpoint.read(self._folder)
+                fitted[folder] = (
+                    NativeHead(checkpoint, target)
+                    if isinstance(target, NativeTarget)
+                    else EagleHead(checkpoint, target)
+                )
             self._head, self._target = fitted[folder], target
         return self._head.features
 
@@ -73,6 +80,10 @@ class Eagle(Drafter):
         another = copy.copy(self)
         another._sequence = None
         return another
+
+    @property
+    def together(self) -> Head:
+        return self._head
 
     def weights(self) -> Sequence[Any]:
         return (self._head,)
@@ -95,27 +106,50 @@ class Eagle(Drafter):
             self._sequence.close()
             self._sequence, self._pending = None, []
 
-    @torch.inference_mode()
     def propose(self, context: Context, budget: int) -> TokenTree:
-        return grown(self._head.step, self._grow(context, budget))
+        return only(self.propose_all([(self, context, budget)]))
 
     @classmethod
     @torch.inference_mode()
     def propose_all(cls, drafts: Sequence[tuple[Eagle, Context, int]]) -> list[TokenTree | Exception]:
-        return lockstep(
-            drafts[0][0]._head.step, [drafter._grow(context, budget) for drafter, context, budget in drafts]
-        )
+        trees: dict[int, TokenTree | Exception] = {}
+        growths: dict[int, tuple[Head, Growing]] = {}
+        in_one_call: dict[NativeHead, dict[int, NativeDraft]] = {}
+        for number, (drafter, context, budget) in enumerate(drafts):
+            nodes = min(budget, drafter._nodes)
+            head = drafter._head
+            if nodes < 1:
+                trees[number] = TokenTree.chain(context.tokens[-1])
+            elif isinstance(head, NativeHead) and drafter._shape != "static" and by_probability(context.sampling):
+                in_one_call.setdefault(head, {})[number] = drafter._native(context, nodes)
+            else:
+                growths[number] = head, drafter._grow(context, nodes)
+        for head, own in in_one_call.items():
+            trees |= zip(own, head.draft(list(own.values())), strict=True)
+        trees |= zip(growths, lockstep(list(growths.values())), strict=True)
+        return [trees[number] for number in range(len(drafts))]
 
-    def _grow(self, context: Context, budget: int) -> Growing:
-        root, nodes = context.tokens[-1], min(budget, self._nodes)
-        if nodes < 1:
-            return TokenTree.chain(root)
+    def _native(self, context: Context, nodes: int) -> NativeDraft:
+        limits = Limits(nodes, self._levels, self._topk, _least(context))
+        tree = self._shape == "dynamic"
+        return NativeDraft(self._sequence, self._take_pending(), context.tokens[-1], limits, tree)
+
+    def _grow(self, context: Context, nodes: int) -> Growing:
         guesses = Guesses(context, self._head, draws=self._shape != "dynamic")
-        least = math.log(context.confidence) if context.confidence > 0 else -math.inf
-        growth = Growth(self._head, self._sequence, joined(self._pending), guesses, root, nodes, least)
-        self._pending = []
+        pairs, root = self._take_pending(), context.tokens[-1]
+        growth = Growth(self._head, self._sequence, pairs, guesses, root, nodes, _least(context))
         if self._shape == "static":
-            return (yield from static(growth, limited(nodes, *self._static_limits)))
+            return static(growth, limited(nodes, *self._static_limits))
         if self._shape == "chain":
-            return (yield from chain(growth, self._levels))
-        return (yield from dynamic(growth, self._levels, self._topk))
+            return chain(growth, self._levels)
+        return dynamic(growth, self._levels, self._topk)
+
+    def _take_pending(self) -> Pairs:
+        pairs = joined(self._pending)
+        self._pending = []
+        return pairs
+
+
+def _least(context: Context) -> float:
+    """The log-probability below which nothing is guessed."""
+    return math.log(context.confidence) if context.confidence > 0 else -math.inf

@@ -8,6 +8,7 @@ from torch import Tensor
 from ianvs_specdec.decoding import Context
 from ianvs_specdec.decoding.sampling import Processor
 from ianvs_specdec.drafters.eagle.steps import Head
+from ianvs_specdec.types import Sampling
 
 
 class Guesses:
@@ -26,7 +27,7 @@ class Guesses:
     def __init__(self, context: Context, head: Head, draws: bool) -> None:
         sampling = context.sampling
         self._context, self._head = context, head
-        self.plain = sampling.greedy and sampling.repetition_penalty == 1.0
+        self.plain = by_probability(sampling)
         self.draws = draws and not sampling.greedy and context.noise is None
         self._filtered = sampling.repetition_penalty != 1.0 or sampling.top_k > 0 or sampling.top_p < 1.0
         if self._filtered and not self.plain:
@@ -69,3 +70,8 @@ class Guesses:
         if sampling.greedy:
             return torch.stack([self._processor.scores(row) for row in logits]).log_softmax(dim=-1)
         return torch.stack([self._processor.probabilities(row) for row in logits]).log()
+
+
+def by_probability(sampling: Sampling) -> bool:
+    """Whether candidates rank by the head's own probabilities: greedy decoding without further settings."""
+    return sampling.greedy and sampling.repetition_penalty == 1.0

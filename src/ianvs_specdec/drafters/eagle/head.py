@@ -21,15 +21,15 @@ from torch.nn import functional
 from ianvs_specdec.checkpoints.layout import ModelSizes
 from ianvs_specdec.decoding.contracts import Target
 from ianvs_specdec.decoding.linear import Linear
+from ianvs_specdec.drafters.eagle import weights as eagle_weights
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.drafters.eagle.layout import HeadConfig, check_fit
+from ianvs_specdec.drafters.eagle.layout import check_fit
 from ianvs_specdec.drafters.eagle.rows import Rows, Scratch, features_of
 from ianvs_specdec.drafters.eagle.sequence import HeadSequence
-from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
-from ianvs_specdec.drafters.eagle.weights import FoldedWeights
+from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_read
+from ianvs_specdec.drafters.eagle.weights import FoldedWeights, rotations
 
 _CACHED_WEIGHT = 1 << 20
-_FOLDED_TABLE = 1 << 25
 _FIRST_POSITIONS = 512
 _KEPT_ROWS = 32
 
@@ -189,7 +189,7 @@ class EagleHead:
     def _reserve(self, positions: int) -> None:
         """The rotations of so many positions at least, as complex factors ``[positions, 1, width / 2]``."""
         if positions > len(self._angles):
-            factors = torch.complex(*rotations(self.config, max(_FIRST_POSITIONS, 2 * positions), self.work))
+            factors = torch.complex(*rotations(self.config, 0, max(_FIRST_POSITIONS, 2 * positions), self.work))
             self._angles = factors[:, None].to(self.device)
 
     def _fold_inputs(self, weights: FoldedWeights, target: Target) -> Tensor:
@@ -200,7 +200,7 @@ class EagleHead:
         embedding = weights.get("embed_tokens.weight")
         embedding = target.embedding.detach() if embedding is None else embedding
         self._table: Tensor | None = None
-        if len(embedding) * self.entry_width <= _FOLDED_TABLE:
+        if len(embedding) * self.entry_width <= eagle_weights.FOLDED_TABLE:
             table = self._token_input(embedding.to(from_token.dtype)) @ from_token.T + bias
             self._table = table.to(self.work)
         else:
@@ -220,7 +220,7 @@ class EagleHead:
             offsets = weights.get("d2t")
             if offsets is not None:
                 self.vocabulary_map = torch.arange(len(offsets), device=self.device) + offsets
-        elif self.vocabulary * hidden <= _FOLDED_TABLE and not bool(bias.any()):
+        elif self.vocabulary * hidden <= eagle_weights.FOLDED_TABLE and not bool(bias.any()):
             matrix = target.unembed(torch.eye(hidden, dtype=target.dtype, device=self.device)).T
         else:
             # Fitted heads are remembered for as long as the target lives, so they must not keep it alive.
@@ -241,22 +241,6 @@ class EagleHead:
         """Root-mean-square norm without weight, divided by sqrt(hidden): three operators where torch's own has
         eight."""
         return x / torch.linalg.vector_norm(x, 2, -1, True, dtype=x.dtype).hypot_(self._epsilon_length)
-
-
-def features_read(layers: int) -> tuple[int, ...]:
-    """The layer inputs that EAGLE-3 reads."""
-    return 2, layers // 2, layers - 3
-
-
-def rotations(config: HeadConfig, positions: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the rotary embedding, each ``[positions, width / 2]``."""
-    from transformers import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-    rotary = LlamaRotaryEmbedding(LlamaConfig(**config.llama))
-    half = config.width // 2
-    cosine, sine = (part[0, :, :half].to(dtype) for part in rotary(torch.empty(0), torch.arange(positions)[None]))
-    return cosine, sine
 
 
 def _together(parts: Sequence[Tensor]) -> Tensor:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ianvs_specdec.decoding import TokenTree
 from ianvs_specdec.drafters.eagle.layout import HeadConfig
+from ianvs_specdec.drafters.lockstep import Growth
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Level:
 Asked = tuple[Any, Pairs | Level]
 """A sequence of the head's, and what it has computed. The pairs drop what was drafted after the pairs before them."""
 
-Growing = Generator[Asked, Tensor, TokenTree]
-"""A draft in the making (see ``lockstep``)."""
+Growing = Growth[Asked, Tensor]
+"""A draft in the making."""
 
 
 class Head(Protocol):
@@ -70,3 +70,8 @@ class Head(Protocol):
     def step(self, parts: Sequence[Asked]) -> list[Tensor]:
         """The logits of the last pair, ``[1, draft vocabulary]``, or of the rows of the level, for each of several
         different sequences."""
+
+
+def features_read(layers: int) -> tuple[int, ...]:
+    """The layer inputs that EAGLE-3 reads."""
+    return 2, layers // 2, layers - 3

@@ -8,6 +8,11 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
+from ianvs_specdec.drafters.eagle.layout import HeadConfig
+
+FOLDED_TABLE = 1 << 25
+"""Numbers in a table of what every token brings into the layer, or in a copy of the target's output matrix: a head with
+larger ones computes them anew."""
 
 _PRECISE = 1 << 25
 
@@ -69,3 +74,15 @@ class FoldedWeights:
 def _paired(rows: Tensor, width: int) -> Tensor:
     """Rows of a projection, head by head, from (first half, second half) to pairs of one of each."""
     return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).reshape(rows.shape)
+
+
+def rotations(config: HeadConfig, start: int, end: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the rotary embedding, of the positions from ``start`` to ``end``, each ``[positions, width /
+    2]``."""
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    rotary = LlamaRotaryEmbedding(LlamaConfig(**config.llama))
+    half = config.width // 2
+    cosine, sine = (part[0, :, :half].to(dtype) for part in rotary(torch.empty(0), torch.arange(start, end)[None]))
+    return cosine, sine

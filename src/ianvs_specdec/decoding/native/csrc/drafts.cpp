@@ -45,6 +45,7 @@ int32_t Head::chains(const specdec_head_step &step, specdec_draft *drafts, int32
         greatest(logits, vocabulary_, 1, &value, &place);
         logits += vocabulary_;
       }
+      draft->parents[draft->drafted] = draft->drafted;
       int64_t *token = draft->tokens + draft->drafted++;
       *token = target_id(place);
       if (draft->drafted == draft->nodes || draft->drafted == draft->levels) continue;

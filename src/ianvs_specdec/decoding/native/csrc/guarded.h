@@ -1,12 +1,14 @@
-// No exception may leave a function that C calls; the only ones are for memory.
+// What functions that C calls have in common.
 #pragma once
 
+#include <cstdint>
 #include <new>
 
 #include "specdec.h"
 
 namespace SPECDEC_VARIANT {
 
+// No exception may leave a function that C calls; the only ones are for memory.
 template <class Work>
 int32_t guarded(Work work) {
   try {

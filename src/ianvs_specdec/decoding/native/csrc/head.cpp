@@ -9,13 +9,12 @@ namespace SPECDEC_VARIANT {
 
 namespace {
 
-const Product *inner(const specdec_product *product) { return reinterpret_cast<const Product *>(product); }
-
-bool has_shape(const specdec_product *product, int64_t out, int64_t in) {
-  return product_out(inner(product)) == out && product_in(inner(product)) == in;
+bool fits_shape(const specdec_product *product, int64_t out, int64_t in) {
+  const auto *inner = reinterpret_cast<const Product *>(product);
+  return product_out(inner) == out && product_in(inner) == in;
 }
 
-HeadSequence &inner(specdec_head_sequence *sequence) { return *reinterpret_cast<HeadSequence *>(sequence); }
+HeadSequence &sequence_of(specdec_head_sequence *sequence) { return *reinterpret_cast<HeadSequence *>(sequence); }
 
 }  // namespace
 
@@ -29,9 +28,9 @@ int32_t Head::check() const {
   const specdec_head_config &c = config_;
   const int64_t vector = c.entry ? hidden_ : model_.sizes.qkv();
   bool fits = model_.sizes.layers == 1 && c.features > 0 && model_.unembed() && vocabulary_ > 0;
-  fits = fits && product_out(model_.unembed()) == vocabulary_ && (!c.entry || has_shape(c.entry, hidden_, hidden_));
-  fits = fits && (c.join ? has_shape(c.join, hidden_, c.features * c.feature) : c.features == 1 && c.feature == hidden_);
-  fits = fits && (c.token_product ? has_shape(c.token_product, vector, c.token_width) : c.token_width == vector);
+  fits = fits && product_out(model_.unembed()) == vocabulary_ && (!c.entry || fits_shape(c.entry, hidden_, hidden_));
+  fits = fits && (c.join ? fits_shape(c.join, hidden_, c.features * c.feature) : c.features == 1 && c.feature == hidden_);
+  fits = fits && (c.token_product ? fits_shape(c.token_product, vector, c.token_width) : c.token_width == vector);
   return fits ? SPECDEC_OK : SPECDEC_BAD_SHAPE;
 }
 
@@ -156,7 +155,7 @@ int32_t Head::read(const specdec_head_step &step, const specdec_pairs *pairs, in
   for (int32_t i = 0; i < parts; i++) {
     if (pairs[i].pairs == 0) continue;
     if (const int32_t error = collect(step, pairs[i], to)) return error;
-    rows_.push_back({&inner(pairs[i].sequence), pairs[i].tokens, nullptr, pairs[i].pairs, true});
+    rows_.push_back({&sequence_of(pairs[i].sequence), pairs[i].tokens, nullptr, pairs[i].pairs, true});
     to += pairs[i].pairs * hidden_;
   }
   if (!logits) logits = logits_();
@@ -173,7 +172,7 @@ int32_t Head::read(const specdec_head_step &step, const specdec_pairs *pairs, in
   }
   for (int32_t i = 0; i < parts; i++) {
     if (pairs[i].pairs > 0) continue;
-    if (const int32_t error = look_again(step, inner(pairs[i].sequence), logits + i * vocabulary_)) return error;
+    if (const int32_t error = look_again(step, sequence_of(pairs[i].sequence), logits + i * vocabulary_)) return error;
   }
   return SPECDEC_OK;
 }
@@ -183,12 +182,12 @@ int32_t Head::levels(const specdec_head_step &step, const specdec_level *levels,
   rows_.clear();
   for (int32_t i = 0; i < parts; i++) {
     const specdec_level &level = levels[i];
-    const auto before = static_cast<int64_t>(inner(level.sequence).drafted.size());
+    const auto before = static_cast<int64_t>(sequence_of(level.sequence).drafted.size());
     for (int32_t row = 0; row < level.rows; row++) {
       const int64_t above = level.above ? level.above[row] : 0;
       if (above < 0 || above >= before) return SPECDEC_BAD_TREE;
     }
-    rows_.push_back({&inner(level.sequence), level.tokens, level.above, level.rows, false});
+    rows_.push_back({&sequence_of(level.sequence), level.tokens, level.above, level.rows, false});
     rows += level.rows;
   }
   if (!before_.reserve(rows * hidden_)) return SPECDEC_NO_MEMORY;

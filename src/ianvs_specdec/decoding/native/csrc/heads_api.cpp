@@ -12,13 +12,13 @@ using namespace SPECDEC_VARIANT;
 
 namespace {
 
-Head &inner(specdec_head *head) { return *reinterpret_cast<Head *>(head); }
+Head &head_of(specdec_head *head) { return *reinterpret_cast<Head *>(head); }
 
 // The same for a head, whose calls wait for each other.
 template <class Work>
 int32_t with(specdec_head *head, Work work) {
-  std::lock_guard<std::mutex> lock(inner(head).busy);
-  return guarded([&] { return work(inner(head)); });
+  std::lock_guard<std::mutex> lock(head_of(head).busy);
+  return guarded([&] { return work(head_of(head)); });
 }
 
 // x [rows, hidden] goes through the blocks of head `head` and its output, to the rows of `logits` that are its own.
@@ -49,10 +49,10 @@ specdec_head *specdec_head_new(const specdec_head_config *config, int32_t *error
   return nullptr;
 }
 
-void specdec_head_free(specdec_head *head) { delete &inner(head); }
+void specdec_head_free(specdec_head *head) { delete &head_of(head); }
 
 specdec_head_sequence *specdec_head_sequence_new(specdec_head *head) {
-  return reinterpret_cast<specdec_head_sequence *>(new (std::nothrow) HeadSequence(inner(head).pages()));
+  return reinterpret_cast<specdec_head_sequence *>(new (std::nothrow) HeadSequence(head_of(head).pages()));
 }
 
 void specdec_head_sequence_free(specdec_head_sequence *sequence) { delete reinterpret_cast<HeadSequence *>(sequence); }

@@ -81,7 +81,7 @@ typedef struct {
   int32_t nodes;         /* at most so many are drafted, >= 1 */
   double least;          /* log-probability below which nothing is guessed; -infinity: none */
   int64_t *tokens;       /* [nodes], written: the target's ids */
-  int32_t *parents;      /* [nodes], written by specdec_head_trees: nodes, 0 = the root, 1 = the first drafted */
+  int32_t *parents;      /* [nodes], written: nodes, 0 = the root, 1 = the first drafted */
   int32_t drafted;       /* written */
 } specdec_draft;
 

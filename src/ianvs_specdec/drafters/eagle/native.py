@@ -1,0 +1,190 @@
+"""An EAGLE head in the native library: what a request is drafted depends, to the bit, on nothing but the request.
+
+Weights are as the checkpoint has them, in the target's type. What a token brings into the layer is computed beforehand
+where the vocabulary is not too large. A whole draft by probability alone is one call of the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ianvs_specdec.checkpoints.layout import ModelSizes
+from ianvs_specdec.decoding import TokenTree
+from ianvs_specdec.decoding.native.heads import Head, HeadState, Limits, NewPairs
+from ianvs_specdec.decoding.native.model import Layer, Model
+from ianvs_specdec.decoding.native.product import Product
+from ianvs_specdec.decoding.native.target import NativeTarget
+from ianvs_specdec.drafters.eagle import weights
+from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
+from ianvs_specdec.drafters.eagle.layout import check_fit
+from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_read
+from ianvs_specdec.drafters.eagle.weights import rotations
+
+
+@dataclass(frozen=True)
+class NativeDraft:
+    """A draft by probability alone: a chain, or where ``tree`` says so a dynamic tree."""
+
+    sequence: HeadState
+    pairs: Pairs
+    root: int
+    limits: Limits
+    tree: bool
+
+
+class NativeHead:
+    """Implements ``steps.Head`` for a target in the native library."""
+
+    work = torch.float32
+
+    @torch.inference_mode()
+    def __init__(self, checkpoint: EagleCheckpoint, target: NativeTarget) -> None:
+        vocabulary, hidden = target.embedding.shape
+        sizes = ModelSizes(vocabulary, hidden, target.layers)
+        embedded = "embed_tokens.weight" in checkpoint.tensors
+        check_fit(checkpoint.folder, checkpoint.config, sizes, eagle3=checkpoint.eagle3, embedded=embedded)
+        self.config = checkpoint.config
+        self.device = target.device
+        self.features = features_read(target.layers) if checkpoint.eagle3 else (-1,)
+        self.vocabulary = target.unembed.out
+        self.vocabulary_map: Tensor | None = None
+        offsets = checkpoint.tensors.get("d2t")
+        if offsets is not None:
+            self.vocabulary_map = torch.arange(len(offsets)) + offsets
+        self._checkpoint, self._dtype, self._library = checkpoint, target.dtype, target.native.library
+        self._head = self._eagle3(target) if checkpoint.eagle3 else self._eagle1(target)
+        del self._checkpoint
+
+    def open(self) -> HeadState:
+        """A new, empty sequence."""
+        return self._head.open()
+
+    def keep(self, sequence: HeadState, pairs: Pairs) -> None:
+        """Add ``pairs`` to ``sequence`` without asking for logits."""
+        self._head.read([(sequence, _new(pairs))], logits=False)
+
+    def step(self, parts: Sequence[Asked]) -> list[Tensor]:
+        """The logits that the parts ask for, each of another sequence."""
+        logits: dict[int, Tensor] = {}
+        read = {number: (it, _new(part)) for number, (it, part) in enumerate(parts) if isinstance(part, Pairs)}
+        if read:
+            logits |= zip(read, self._head.read(list(read.values())).split(1), strict=True)
+        grown = {number: (it, part) for number, (it, part) in enumerate(parts) if isinstance(part, Level)}
+        if grown:
+            levels = [(sequence, level.tokens, level.above) for sequence, level in grown.values()]
+            rows = self._head.levels(levels, max(level.depth for _, level in grown.values()))
+            logits |= zip(grown, rows.split([len(tokens) for _, tokens, _ in levels]), strict=True)
+        return [logits[number] for number in range(len(parts))]
+
+    def draft(self, drafts: Sequence[NativeDraft]) -> list[TokenTree]:
+        """The drafts of several sequences, each computed in one call with the others of its shape."""
+        made: dict[int, TokenTree] = {}
+        for tree in (False, True):
+            own = {number: draft for number, draft in enumerate(drafts) if draft.tree is tree}
+            if not own:
+                continue
+            parts = [(draft.sequence, _new(draft.pairs), draft.limits) for draft in own.values()]
+            grown = self._head.trees(parts) if tree else self._head.chains(parts)
+            for (number, draft), (tokens, parents) in zip(own.items(), grown, strict=True):
+                made[number] = TokenTree([draft.root, *tokens], [-1, *parents])
+        return [made[number] for number in range(len(drafts))]
+
+    def _eagle1(self, target: NativeTarget) -> Head:
+        hidden = self.config.hidden
+        joint, bias = self._tensor("fc.weight"), self._checkpoint.tensors.get("fc.bias")
+        layer = self._layer(self._projections(), self._bias())
+        tokens, product = self._tokens(self._tensor("embed_tokens.weight"), joint[:, :hidden], bias)
+        return Head(
+            self._model([layer], unembed=target.unembed),
+            self._rotations,
+            features=1,
+            feature=target.embedding.shape[1],
+            tokens=tokens,
+            token_product=product,
+            entry=self._product(joint[:, hidden:]),
+        )
+
+    def _eagle3(self, target: NativeTarget) -> Head:
+        hidden, projections = self.config.hidden, self._projections()
+        layer = self._layer(projections[:, hidden:], None, input_norm=self._own("hidden_norm"))
+        embedding = self._checkpoint.tensors.get("embed_tokens.weight", target.embedding.detach())
+        norm = self._own("input_layernorm").float()
+        tokens, product = self._tokens(embedding, projections[:, :hidden], self._bias(), norm)
+        return Head(
+            self._model(
+                [layer], unembed=self._product(self._tensor("lm_head.weight")), norm=self._tensor("norm.weight")
+            ),
+            self._rotations,
+            features=len(self.features),
+            feature=target.embedding.shape[1],
+            tokens=tokens,
+            token_norm=None if product is None else norm,
+            token_product=product,
+            join=self._product(self._tensor("fc.weight")),
+            target_ids=self.vocabulary_map,
+        )
+
+    def _layer(self, projections: Tensor, bias: Tensor | None, input_norm: Tensor | None = None) -> Layer:
+        gate_up = torch.cat([self._own("mlp.gate_proj"), self._own("mlp.up_proj")])
+        return Layer(
+            self._product(projections, bias),
+            self._product(self._own("self_attn.o_proj")),
+            self._product(gate_up),
+            self._product(self._own("mlp.down_proj")),
+            self._own("post_attention_layernorm"),
+            input_norm,
+        )
+
+    def _model(self, layers: Sequence[Layer], unembed: Product, norm: Tensor | None = None) -> Model:
+        config = self.config
+        return Model(
+            self._library,
+            layers,
+            queries=config.queries,
+            keys=config.keys,
+            width=config.width,
+            epsilon=config.epsilon,
+            final_norm=norm,
+            unembed=unembed,
+        )
+
+    def _tokens(
+        self, embedding: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor | None = None
+    ) -> tuple[Tensor, Product | None]:
+        """What every token brings into the layer, ``weight`` times its embedding after ``norm`` plus ``bias``: as a
+        table, or where that would be too large as the embedding and the product."""
+        if len(embedding) * len(weight) > weights.FOLDED_TABLE:
+            return embedding.to(self._dtype).contiguous(), self._product(weight, bias)
+        inputs = embedding.double()
+        if norm is not None:
+            inputs = torch.nn.functional.rms_norm(inputs, norm.shape, norm.double(), self.config.epsilon)
+        table = inputs @ weight.double().T
+        return (table if bias is None else table + bias.double()).float(), None
+
+    def _projections(self) -> Tensor:
+        return torch.cat([self._own(f"self_attn.{name}_proj") for name in "qkv"])
+
+    def _bias(self) -> Tensor | None:
+        names = [f"{self._checkpoint.layer}self_attn.{name}_proj.bias" for name in "qkv"]
+        stored = [self._checkpoint.tensors[name] for name in names if name in self._checkpoint.tensors]
+        return torch.cat(stored) if stored else None
+
+    def _own(self, module: str) -> Tensor:
+        return self._tensor(f"{self._checkpoint.layer}{module}.weight")
+
+    def _tensor(self, name: str) -> Tensor:
+        return self._checkpoint.tensors[name]
+
+    def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+        return Product(self._library, weight.to(self._dtype), bias)
+
+    def _rotations(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        return rotations(self.config, start, end, self.work)
+
+
+def _new(pairs: Pairs) -> NewPairs:
+    return NewPairs(pairs.tokens, pairs.features, pairs.rows)
