@@ -40,7 +40,7 @@ def lineup(
         *(ours(model, target, name, settings, eos_ids, limit) for name, settings in _methods(options)),
     ]
     if options.int8:
-        small = target_of(copy.deepcopy(model), consume=True, int8=True)
+        small = target_of(copy.deepcopy(model), consume=True, quantization="int8")
         entries += [
             ours(model, small, name, settings, eos_ids, limit, suffix=" int8")
             for name, settings in _methods(options)
