@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
+from ianvs_specdec.decoding.contracts import Prompt
 from ianvs_specdec.decoding.fused import FusedTarget, fits
 from ianvs_specdec.decoding.linear import Linear
 from tests.support.one_sequence import OneSequence
@@ -129,3 +130,34 @@ def test_products_in_any_layout_are_the_same(dtype, rows):
     rounding = 40 * torch.finfo(dtype).eps
     torch.testing.assert_close(linear(x).double(), exact, atol=rounding, rtol=0)
     torch.testing.assert_close(linear.added(x, residual).double(), exact + residual.double(), atol=rounding, rtol=0)
+
+
+def test_steps_of_many_sequences_have_few_shapes_and_one_alone_has_its_own():
+    """A kernel is compiled and kept for each number of rows."""
+    target = FusedTarget(tiny_model("llama", initializer_range=0.1))
+    computed: list[int] = []
+    layer = target._stack[0]
+    product = layer.qkv
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        computed.append(len(x))
+        return product(x)
+
+    layer.qkv = counted
+    alone, *others = [target.open((0, -1)) for _ in range(60)]
+    target.step([(sequence, Prompt([3, 4, 5])) for sequence in (alone, *others)])
+    rng = random.Random(2)
+    trees = [random_tree(rng, 1 + number % 7) for number in range(len(others))]
+    (expected,) = target.step([(alone, random_tree(random.Random(3), 5))])
+    assert computed[1] == 5
+    computed.clear()
+    for number in range(1, len(others)):
+        parts = [(alone, random_tree(random.Random(3), 5)), *zip(others[:number], trees, strict=False)]
+        outputs = target.step(parts)
+        assert [len(output.logits) for output in outputs] == [len(tree) for _, tree in parts]
+        torch.testing.assert_close(outputs[0].logits, expected.logits, rtol=1e-4, atol=1e-4)
+        for one, another in zip(outputs[0].hidden, expected.hidden, strict=True):
+            torch.testing.assert_close(one, another, rtol=1e-4, atol=1e-4)
+        needed = sum(len(tree) for _, tree in parts)
+        assert needed <= computed[-1] <= needed + max(7, needed // 2)
+    assert len(set(computed)) < 20

@@ -58,7 +58,9 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
-        _guarded(request, request.warm)
+        if not self.busy:
+            # Beside others it is computed in shapes that they have, too.
+            _guarded(request, request.warm)
         self._waiting.append(request)
 
     @property
