@@ -17,8 +17,9 @@ import torch
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.decoding.native.heads import Limits
 from ianvs_specdec.decoding.native.target import NativeTarget
+from ianvs_specdec.decoding.sampling import by_probability
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.drafters.eagle.guesses import Guesses, by_probability
+from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
@@ -107,7 +108,6 @@ class Eagle(Drafter):
         return only(self.propose_all([(self, context, budget)]))
 
     @classmethod
-    @torch.inference_mode()
     def propose_all(cls, drafts: Sequence[tuple[Eagle, Context, int]]) -> list[TokenTree | Exception]:
         trees: dict[int, TokenTree | Exception] = {}
         growths: dict[int, tuple[Head, Growing]] = {}
@@ -123,7 +123,9 @@ class Eagle(Drafter):
                 growths[number] = head, drafter._grow(context, nodes)
         for head, own in in_one_call.items():
             trees |= zip(own, head.draft(list(own.values())), strict=True)
-        trees |= zip(growths, lockstep(list(growths.values())), strict=True)
+        if growths:
+            with torch.inference_mode():
+                trees |= zip(growths, lockstep(list(growths.values())), strict=True)
         return [trees[number] for number in range(len(drafts))]
 
     def _native(self, context: Context, nodes: int) -> NativeDraft:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
-from ianvs_specdec.decoding.sampling import Processor
-from ianvs_specdec.drafters.medusa.heads import MedusaHeads
+from ianvs_specdec.decoding.sampling import Processor, by_probability
+from ianvs_specdec.drafters.lockstep import Growth, lockstep, only
+from ianvs_specdec.drafters.medusa.heads import Asked, Heads, Said, heads_for
 
 CANDIDATES = 32
 """How many tokens of each head may enter a dynamic tree."""
@@ -36,7 +37,7 @@ class Medusa(Drafter):
     """
 
     together = True
-    _heads: MedusaHeads
+    _heads: Heads
 
     def __init__(self, head: str | Path, tree: str = "dynamic", nodes: int = 8) -> None:
         self._folder = Path(head)
@@ -45,8 +46,7 @@ class Medusa(Drafter):
 
     def prepare(self, target: Target) -> Sequence[int]:
         if target is not self._target:
-            vocabulary, hidden = target.embedding.shape
-            self._heads = MedusaHeads.load(self._folder, hidden, vocabulary, target.dtype, target.device)
+            self._heads = heads_for(self._folder, target)
             self._paths = _static_paths(self._shape, len(self._heads))
             self._target = target
         return (-1,)
@@ -56,6 +56,7 @@ class Medusa(Drafter):
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._hidden = prefill.hidden[0][-1]
+        self._vocabulary = prefill.logits.shape[-1]
         self._processor = Processor(context.sampling, context.tokens, target.device)
         self._processed = len(context.tokens)
 
@@ -63,32 +64,23 @@ class Medusa(Drafter):
         self._hidden = observation.output.hidden[0][observation.path[-1]]
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        return self.propose_all([(self, context, budget)])[0]
+        return only(self.propose_all([(self, context, budget)]))
 
     @classmethod
-    def propose_all(cls, drafts: Sequence[tuple[Medusa, Context, int]]) -> list[TokenTree]:
-        depths = [drafter._depth(context, budget) for drafter, context, budget in drafts]
-        guessing = [draft for draft, depth in zip(drafts, depths, strict=True) if depth > 0]
-        logits = iter(())
-        if guessing:
-            hidden = torch.stack([drafter._hidden for drafter, _, _ in guessing])
-            logits = iter(drafts[0][0]._heads(hidden, max(depths)))
-        return [
-            drafter._tree(context, budget, next(logits)[:depth]) if depth > 0 else TokenTree.chain(context.tokens[-1])
-            for (drafter, context, budget), depth in zip(drafts, depths, strict=True)
-        ]
+    def propose_all(cls, drafts: Sequence[tuple[Medusa, Context, int]]) -> list[TokenTree | Exception]:
+        return lockstep([(drafter._heads, drafter._grow(context, budget)) for drafter, context, budget in drafts])
 
-    def _depth(self, context: Context, budget: int) -> int:
-        """Of how many heads the guesses are wanted."""
-        return min(len(self._heads), budget, self._nodes, context.remaining - 1)
-
-    def _tree(self, context: Context, budget: int, logits: Tensor) -> TokenTree:
-        """The tree over what the heads say, ``[heads, vocabulary]``."""
+    def _grow(self, context: Context, budget: int) -> Growth[Asked, Said]:
         root, nodes = context.tokens[-1], min(budget, self._nodes)
-        logits = self._log_probabilities(context, logits)
-        width = 1 if self._shape == "chain" else min(CANDIDATES, nodes, logits.shape[-1])
-        best = logits.topk(width, dim=-1)
-        scores, tokens = best.values.tolist(), best.indices.tolist()
+        depth = min(len(self._heads), nodes, context.remaining - 1)
+        if depth < 1:
+            return TokenTree.chain(root)
+        width = 1 if self._shape == "chain" else min(CANDIDATES, nodes, self._vocabulary)
+        said = yield Asked(self._hidden, depth, width if by_probability(context.sampling) else 0)
+        if isinstance(said, Tensor):
+            best = self._log_probabilities(context, said).topk(width, dim=-1)
+            said = best.values.tolist(), best.indices.tolist()
+        scores, tokens = said
         least = math.log(context.confidence) if context.confidence > 0 else -math.inf
         if self._shape == "dynamic":
             return _dynamic_tree(root, tokens, scores, nodes, least)
