@@ -10,6 +10,9 @@ VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 EXAMPLE := examples/cloud-edge-speculative-decoding
 
+# What the native step is compiled from, when the package is installed.
+NATIVE := $(wildcard src/ianvs_specdec/decoding/native/build.py src/ianvs_specdec/decoding/native/csrc/*)
+
 OFFICIAL := runs/official
 VLLM := runs/vllm
 LLAMACPP := runs/llamacpp
@@ -20,7 +23,7 @@ DIST := dist
 setup: $(VENV)/installed
 
 # Torch comes first and pinned: a range would pull another build with gigabytes of accelerator libraries.
-$(VENV)/installed: requirements.txt pyproject.toml host/pyproject.toml
+$(VENV)/installed: requirements.txt pyproject.toml host/pyproject.toml setup.py $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -r requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e . -e host

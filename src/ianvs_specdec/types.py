@@ -96,6 +96,16 @@ class Hints:
     given_up: Callable[[], bool] | None = None
 
 
+@dataclass(frozen=True)
+class Occupancy:
+    """What an engine has to do: how many sequences share its steps, how many requests wait for room beside them, and
+    the bytes that are set aside for what the sequences may come to hold."""
+
+    sequences: int
+    waiting: int
+    memory: int
+
+
 @dataclass
 class Step:
     """One verification step: a target forward that checks ``drafted`` tokens, keeps ``accepted`` and emits ``emitted``.

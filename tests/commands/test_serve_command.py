@@ -44,6 +44,12 @@ def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str])
         (["--model", model, "--set", "threads"], "write it as --set key=value"),
         (["--model", model, "--set", "stop=[a"], "--set stop:1: not valid YAML"),
         (["--model", model, "--port", "70000"], "--port must be from 0 to 65535"),
+        (["--model", model, "--concurrency", "0"], "--concurrency must be from 1 to 1024, not 0"),
+        (["--model", model, "--concurrency", "1025"], "--concurrency must be from 1 to 1024, not 1025"),
+        (
+            ["--model", model, "--backend", "huggingface", "--concurrency", "2"],
+            "--concurrency 2: the back end huggingface takes one request at a time",
+        ),
         (["--model", model, "--queue", "-1"], "--queue must be 0 or more"),
         (["--model", model, "--connections", "0"], "--connections must be from 1 to"),
         (["--model", model, "--deadline", "0"], "--deadline must be more than 0"),

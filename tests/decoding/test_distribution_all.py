@@ -8,12 +8,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ianvs_specdec.decoding import decode, target_of
+from ianvs_specdec.decoding import decode
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.types import Sampling
 from tests.support.drafters import CASES, DEEP, DRAWING, Workshop, noisy
 from tests.support.few import few
 from tests.support.tiny import tiny_model
+from tests.support.torch_path import torch_target
 
 from .test_acceptance import chi_square_p_value
 
@@ -48,7 +49,7 @@ def small(tmp_path_factory):
             noisy(model, 0.7).save_pretrained(folder / "draft")
             workshop = Workshop(model, folder, ready={"draft": folder / "draft"})
             exact = exact_pairs(model)
-            made[layers] = target_of(model), workshop, exact
+            made[layers] = torch_target(model), workshop, exact
         return made[layers]
 
     return get

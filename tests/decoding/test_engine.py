@@ -13,7 +13,7 @@ from ianvs_specdec.decoding.contracts import Prompt
 from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
-from tests.support.requests import COUPLED, GREEDY, KINDS, PROMPTS, RNG, alone, request_of, run
+from tests.support.requests import COUPLED, GREEDY, KINDS, PROMPTS, RNG, alone, request_of, run, target_of_kind
 from tests.support.tiny import VOCABULARY, Guesser, tiny_model
 from tests.support.watched import Watched
 
@@ -25,9 +25,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    target = Watched(KINDS[request.param](model))
-    assert target.kind == request.param
-    return target
+    return Watched(target_of_kind(request.param, model))
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
@@ -79,7 +77,7 @@ def sizes(step):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
-    target = Watched(KINDS[kind](model), prompt_rows=8)
+    target = Watched(target_of_kind(kind, model), prompt_rows=8)
     long = [RNG.randrange(3, VOCABULARY) for _ in range(37)]
     expected = [alone(target, PROMPTS[1]), alone(target, long)]
     first, second = (request_of(target, prompt, length="fixed:0") for prompt in (PROMPTS[1], long))
@@ -141,38 +139,38 @@ def test_times_are_those_of_the_whole_step(model, monkeypatch):
     assert [seconds for seconds, _ in third] == [9.0, 10.0, 11.0]
 
 
-def test_logits_and_hidden_states_of_a_mixed_step_are_those_of_each_alone(model):
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_and_hidden_states_of_a_mixed_step_are_those_of_each_alone(kind, model):
     from ianvs_specdec.decoding.contracts import pieces
     from tests.support.tiny import random_tree
 
     rng = random.Random(2)
-    for kind in KINDS.values():
-        target = kind(model)
-        results = []
-        for joint in (False, True):
-            rng.seed(2)
-            sequences = [target.open(features) for features in ((), (0, -1), (1,), (2, 1))]
-            jobs = [(sequence, [*pieces(PROMPTS[i], 16)]) for i, sequence in enumerate(sequences)]
-            for _, todo in jobs:
-                todo += [random_tree(rng, nodes) for nodes in (5, 1)]
-            outputs = {i: [] for i in range(len(jobs))}
-            for round_ in range(max(len(todo) for _, todo in jobs)):
-                numbers = [i for i, (_, todo) in enumerate(jobs) if round_ < len(todo)]
-                parts = [(jobs[i][0], jobs[i][1][round_]) for i in numbers]
-                got = target.step(parts) if joint else [target.step([part])[0] for part in parts]
-                for i, output, (sequence, piece) in zip(numbers, got, parts, strict=True):
-                    outputs[i].append(output)
-                    if isinstance(piece, TokenTree):
-                        sequence.commit(piece.path_to(len(piece) - 1))
-            results.append(outputs)
-            for sequence in sequences:
-                sequence.close()
-                sequence.close()
-        for i, single in results[0].items():
-            for expected, got in zip(single, results[1][i], strict=True):
-                assert got.logits.shape == expected.logits.shape
-                torch.testing.assert_close(got.logits, expected.logits, rtol=1e-3, atol=1e-3)
-                assert len(got.hidden) == len(expected.hidden)
-                for a, b in zip(got.hidden, expected.hidden, strict=True):
-                    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
-        assert len(results[0][2][0].logits) == 0  # not the last piece of its prompt
+    target = target_of_kind(kind, model)
+    results = []
+    for joint in (False, True):
+        rng.seed(2)
+        sequences = [target.open(features) for features in ((), (0, -1), (1,), (2, 1))]
+        jobs = [(sequence, [*pieces(PROMPTS[i], 16)]) for i, sequence in enumerate(sequences)]
+        for _, todo in jobs:
+            todo += [random_tree(rng, nodes) for nodes in (5, 1)]
+        outputs = {i: [] for i in range(len(jobs))}
+        for round_ in range(max(len(todo) for _, todo in jobs)):
+            numbers = [i for i, (_, todo) in enumerate(jobs) if round_ < len(todo)]
+            parts = [(jobs[i][0], jobs[i][1][round_]) for i in numbers]
+            got = target.step(parts) if joint else [target.step([part])[0] for part in parts]
+            for i, output, (sequence, piece) in zip(numbers, got, parts, strict=True):
+                outputs[i].append(output)
+                if isinstance(piece, TokenTree):
+                    sequence.commit(piece.path_to(len(piece) - 1))
+        results.append(outputs)
+        for sequence in sequences:
+            sequence.close()
+            sequence.close()
+    for i, single in results[0].items():
+        for expected, got in zip(single, results[1][i], strict=True):
+            assert got.logits.shape == expected.logits.shape
+            torch.testing.assert_close(got.logits, expected.logits, rtol=1e-3, atol=1e-3)
+            assert len(got.hidden) == len(expected.hidden)
+            for a, b in zip(got.hidden, expected.hidden, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    assert len(results[0][2][0].logits) == 0  # not the last piece of its prompt

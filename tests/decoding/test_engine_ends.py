@@ -7,8 +7,8 @@ import pytest
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Drafter, TokenTree, decode, target_of
 from ianvs_specdec.decoding.loop import Engine
-from ianvs_specdec.errors import UserError
-from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, request_of, run
+from ianvs_specdec.errors import AbandonedError, UserError
+from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, request_of, run, target_of_kind
 from tests.support.tiny import VOCABULARY, tiny_model
 from tests.support.watched import Watched
 
@@ -20,9 +20,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    target = Watched(KINDS[request.param](model))
-    assert target.kind == request.param
-    return target
+    return Watched(target_of_kind(request.param, model))
 
 
 def test_a_cancelled_request_gives_its_memory_back_at_the_next_step(target):
@@ -33,7 +31,8 @@ def test_a_cancelled_request_gives_its_memory_back_at_the_next_step(target):
         request.drafter.end = lambda request=request: ended.append(request)
         engine.add(request)
     engine.step()
-    requests[0].cancelled = requests[2].cancelled = True
+    requests[0].cancel()
+    requests[2].cancel()
     over = engine.step()
     assert [len(target.open_now), set(over)] == [1, {requests[0], requests[2]}]
     run(engine)
@@ -47,27 +46,27 @@ def test_a_request_may_be_cancelled_at_any_moment(target):
 
     class Cancels(Drafter):
         def prepare(self, target):
-            joining.cancelled = True
+            joining.cancel()
             return ()
 
+    target = Watched(target, prompt_rows=8)
     waiting, joining = request_of(target, PROMPTS[0]), request_of(target, PROMPTS[0], drafter=Cancels())
-    telling = request_of(target, PROMPTS[0], on_tokens=lambda _: setattr(telling, "cancelled", True))
+    telling = request_of(target, PROMPTS[0], on_tokens=lambda _: telling.cancel())
     reading, other = request_of(target, PROMPTS[2]), request_of(target, PROMPTS[3])
-    waiting.cancelled = True
-    watched = Watched(target, prompt_rows=8)
-    engine = Engine(watched)
-    reading._target = watched
+    waiting.cancel()
+    engine = Engine(target)
     for request in (waiting, joining, telling, reading, other):
         engine.add(request)
-    over = [engine.step()]
-    assert waiting in over[0]
+    over = engine.step()
+    assert waiting in over
     assert not waiting.opened
-    reading.cancelled = True
+    reading.cancel()
     while engine.busy:
-        over.append(engine.step())
-    assert sorted(map(id, (request for some in over for request in some))) == sorted(
-        map(id, (waiting, joining, telling, reading, other))
-    )
+        over += engine.step()
+    assert len(over) == len(set(over)) == 5
+    for request in (waiting, joining, telling, reading):
+        with pytest.raises(AbandonedError):
+            request.result()
     assert other.result().token_ids == alone(target, PROMPTS[3])
     assert target.open_now == []
 
@@ -90,6 +89,7 @@ class Faulty(Drafter):
 FAULTS = {
     **{name: {"drafter": lambda name=name: Faulty(name)} for name in ("prepare", "begin", "propose", "observe", "end")},
     "a stop function": {"stop": lambda ids: 1 // 0 if len(ids) > 2 else None},
+    "who is asked whether somebody waits": {"given_up": lambda: 1 // 0},
     "on_tokens": {"on_tokens": lambda ids: 1 // 0},
 }
 
@@ -164,7 +164,6 @@ def test_nothing_stays_open_after_close(target):
     assert len(target.open_now) == 3
     engine.close()
     assert (target.open_now, engine.busy) == ([], False)
-    assert all(request.over for request in requests)
 
 
 def test_nothing_stays_open_where_decoding_is_interrupted(target):

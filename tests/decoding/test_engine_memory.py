@@ -9,7 +9,7 @@ from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.decoding.memory import held
 from ianvs_specdec.types import Sampling
 from tests.support.one_sequence import OneSequence
-from tests.support.requests import KINDS, PROMPTS, alone, request_of, run
+from tests.support.requests import KINDS, PROMPTS, alone, request_of, run, target_of_kind
 from tests.support.tiny import tiny_model
 from tests.support.watched import Watched
 
@@ -21,9 +21,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    target = Watched(KINDS[request.param](model))
-    assert target.kind == request.param
-    return target
+    return Watched(target_of_kind(request.param, model))
 
 
 def test_a_request_that_never_fits_is_refused_and_others_wait_until_there_is_room(target):
@@ -42,7 +40,7 @@ def test_a_request_that_never_fits_is_refused_and_others_wait_until_there_is_roo
 @pytest.mark.parametrize("name", ["fused", "transformers"])
 @pytest.mark.parametrize("tokens", [3, 300, 700])
 def test_a_sequence_takes_no_more_than_is_said(model, name, tokens):
-    target = KINDS[name](model)
+    target = target_of_kind(name, model)
     sequence = OneSequence(target)
     before = held(target)
     sequence.prefill([3 + i % 50 for i in range(tokens)])

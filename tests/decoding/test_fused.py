@@ -8,16 +8,18 @@ import pytest
 import torch
 
 from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
+from ianvs_specdec.decoding.contracts import Prompt
 from ianvs_specdec.decoding.fused import FusedTarget, fits
 from ianvs_specdec.decoding.linear import Linear
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny import ARCHITECTURES, FUSED, VOCABULARY, random_tree, tiny_model
+from tests.support.torch_path import torch_target
 
 
 @pytest.mark.parametrize("name", FUSED)
 def test_every_step_equals_the_generic_path(name):
     model = tiny_model(name, initializer_range=0.1)
-    generic, fused = OneSequence(HuggingFaceTarget(model)), OneSequence(target_of(model))
+    generic, fused = OneSequence(HuggingFaceTarget(model)), OneSequence(torch_target(model))
     assert isinstance(fused.target, FusedTarget)
     rng = random.Random(1)
     features = (1, -1, 0)
@@ -48,7 +50,7 @@ def test_a_model_that_computes_something_else_keeps_the_generic_path():
 
 def test_one_layer_that_computes_something_else_is_found_among_many():
     model = tiny_model("llama", num_hidden_layers=9)
-    assert target_of(model).kind == "fused"
+    assert torch_target(model).kind == "fused"
     model.model.layers[4].self_attn.q_proj.register_forward_hook(lambda module, inputs, output: -output)
     assert target_of(model).kind == "transformers"
 
@@ -99,15 +101,15 @@ def test_a_model_is_left_alone_unless_it_is_consumed():
         sequence.prefill([3, 4])
         return sequence.verify(tree).logits
 
-    fused = logits(target_of(model))
+    fused = logits(torch_target(model))
     torch.testing.assert_close(fused, logits(HuggingFaceTarget(model)), rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(fused, logits(target_of(model, consume=True)))
+    torch.testing.assert_close(fused, logits(torch_target(model, consume=True)))
     assert model.model.layers[1].mlp.up_proj.weight.numel() == 0
 
 
 def test_bfloat16_stays_close_to_float32():
-    exact = target_of(tiny_model("llama", initializer_range=0.1))
-    rounded = target_of(tiny_model("llama", initializer_range=0.1).to(torch.bfloat16))
+    exact = torch_target(tiny_model("llama", initializer_range=0.1))
+    rounded = torch_target(tiny_model("llama", initializer_range=0.1).to(torch.bfloat16))
     assert isinstance(rounded, FusedTarget)
     tree = TokenTree([5, 6, 7, 8], [-1, 0, 0, 1])
     exact, rounded = OneSequence(exact), OneSequence(rounded)
@@ -128,3 +130,34 @@ def test_products_in_any_layout_are_the_same(dtype, rows):
     rounding = 40 * torch.finfo(dtype).eps
     torch.testing.assert_close(linear(x).double(), exact, atol=rounding, rtol=0)
     torch.testing.assert_close(linear.added(x, residual).double(), exact + residual.double(), atol=rounding, rtol=0)
+
+
+def test_steps_of_many_sequences_have_few_shapes_and_one_alone_has_its_own():
+    """A kernel is compiled and kept for each number of rows."""
+    target = FusedTarget(tiny_model("llama", initializer_range=0.1))
+    computed: list[int] = []
+    layer = target._stack[0]
+    product = layer.qkv
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        computed.append(len(x))
+        return product(x)
+
+    layer.qkv = counted
+    alone, *others = [target.open((0, -1)) for _ in range(60)]
+    target.step([(sequence, Prompt([3, 4, 5])) for sequence in (alone, *others)])
+    rng = random.Random(2)
+    trees = [random_tree(rng, 1 + number % 7) for number in range(len(others))]
+    (expected,) = target.step([(alone, random_tree(random.Random(3), 5))])
+    assert computed[1] == 5
+    computed.clear()
+    for number in range(1, len(others)):
+        parts = [(alone, random_tree(random.Random(3), 5)), *zip(others[:number], trees, strict=False)]
+        outputs = target.step(parts)
+        assert [len(output.logits) for output in outputs] == [len(tree) for _, tree in parts]
+        torch.testing.assert_close(outputs[0].logits, expected.logits, rtol=1e-4, atol=1e-4)
+        for one, another in zip(outputs[0].hidden, expected.hidden, strict=True):
+            torch.testing.assert_close(one, another, rtol=1e-4, atol=1e-4)
+        needed = sum(len(tree) for _, tree in parts)
+        assert needed <= computed[-1] <= needed + max(7, needed // 2)
+    assert len(set(computed)) < 20

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import decode, target_of
+from ianvs_specdec.decoding import decode
 from ianvs_specdec.decoding.fused import FusedTarget
 from ianvs_specdec.decoding.int8 import Int8Linear, Int8Module, quantize
 from ianvs_specdec.decoding.memory import held
 from ianvs_specdec.types import Sampling
 from tests.support.tiny import FUSED, tiny_model
+from tests.support.torch_path import torch_target
 
 SMALL, LARGE = (48, 64), (1100, 1024)
 
@@ -67,7 +68,7 @@ def test_a_model_is_quantized_in_place() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2"])
 def test_drafts_change_nothing(family: str) -> None:
-    target = target_of(tiny_model(family), int8=True)
+    target = torch_target(tiny_model(family), quantization="int8")
     assert isinstance(target, FusedTarget) == (family in FUSED)
     sampling = Sampling(max_tokens=40)
     for prompt in ([1, 2, 3, 1, 2, 3, 1, 2], [5, 6, 7, 8]):

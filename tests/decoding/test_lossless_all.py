@@ -16,7 +16,9 @@ from ianvs_specdec.decoding import decode, target_of
 from ianvs_specdec.types import Sampling
 from tests.support.drafters import CASES, DEEP, Workshop
 from tests.support.few import few
+from tests.support.requests import target_of_kind
 from tests.support.tiny import tiny_model
+from tests.support.torch_path import torch_target
 
 NONE, FIXED_0 = drafters.create("autoregressive"), lengths.create("fixed:0")
 VOCABULARY = 16  # so few that even heads of random numbers are often right
@@ -63,13 +65,15 @@ def compare(alone, method, prompt, sampling):
 
 @pytest.fixture(scope="module")
 def workshop_of(tmp_path_factory):
-    """A function from architecture and number of layers to a workshop for such a model."""
+    """A function from architecture and number of layers to a workshop for such a model; "native" is a Llama in the
+    native step."""
 
     @cache
-    def get(architecture, layers):
+    def get(name, layers):
+        architecture = "llama" if name == "native" else name
         sizes = {"n_layer": layers} if architecture == "gpt2" else {"num_hidden_layers": layers}
         model = tiny_model(architecture, vocab_size=VOCABULARY, **sizes)
-        alone = Alone(target_of(model))
+        alone = Alone(target_of_kind("native", model) if name == "native" else torch_target(model))
         texts = [prompt + alone(prompt, sampling) for prompt in PROMPTS for sampling in (GREEDY[0], SAMPLED[0])]
         return alone, Workshop(model, tmp_path_factory.mktemp(architecture), texts)
 
@@ -82,8 +86,8 @@ def test_every_method_is_among_the_cases():
 
 ON_ANY_TARGET = {"prompt_lookup", "lookahead", "draft_model-tree", "eagle"}
 TARGETS = few(
-    itertools.product(("llama", "gpt2"), CASES, ("greedy", "coupled")),
-    lambda case: case[1] in ON_ANY_TARGET or (case[0] == "llama" and case[2] == "coupled"),
+    itertools.product(("llama", "gpt2", "native"), CASES, ("greedy", "coupled")),
+    lambda case: case[1] in ON_ANY_TARGET or (case[0], case[2]) in (("llama", "coupled"), ("native", "greedy")),
 )
 
 

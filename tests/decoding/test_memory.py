@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+import torch
+
+from ianvs_specdec.decoding import memory
+
 
 def test_held_counts_every_storage_once_and_nothing_apart():
     import numpy as np
@@ -26,3 +33,24 @@ def test_held_counts_every_storage_once_and_nothing_apart():
         else None
     )
     assert held([packed]) == (0 if packed is None else 1024)
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "files", "free"),
+    [(1000, 400, 0, 600), (1000, 900, 300, 400), (1000, 1200, 100, 0), ("max", 900, 0, None)],
+)
+def test_what_a_container_has_left_is_for_the_sequences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int | str, used: int, files: int, free: int | None
+) -> None:
+    """Pages of files are given up where memory is needed."""
+    for name, text in (
+        ("memory.max", f"{limit}\n"),
+        ("memory.current", f"{used}\n"),
+        ("memory.stat", f"anon {used - files}\ninactive_file {files}\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(memory, "_MEMORY_GROUP", tmp_path)
+    found = memory.for_sequences(torch.device("cpu"))
+    if found is None:
+        pytest.skip("this system does not tell what is free")
+    assert found > 10**6 if free is None else found == free * memory.SHARE_FOR_SEQUENCES

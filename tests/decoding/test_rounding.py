@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import decode, target_of
+from ianvs_specdec.decoding import decode
 from ianvs_specdec.types import Sampling
 from tests.support.tiny import Guesser, tiny_model
+from tests.support.torch_path import torch_target
 
 ALONE, NO_DRAFTS = drafters.create("autoregressive"), lengths.create("fixed:0")
 DRAFTS = lengths.create("fixed:7")
@@ -47,7 +48,9 @@ def test_where_drafts_change_an_output_two_tokens_were_close(dtype, temperature)
         model = model if dtype == "int8" else model.to(dtype)
         sampling = Sampling(max_tokens=24, temperature=temperature, seed=seed)
         rule = "coupled" if temperature else "rejection"
-        differences += differing(target_of(model, int8=dtype == "int8"), prompts(4), sampling, rule)
+        differences += differing(
+            torch_target(model, quantization="int8" if dtype == "int8" else None), prompts(4), sampling, rule
+        )
     assert all(first in near for first, near in differences)
 
 
@@ -59,7 +62,7 @@ def test_on_the_reference_target_as_well(dtype, temperature, shared):
 
     loaded = torch.float32 if dtype == "int8" else getattr(torch, dtype)
     model = AutoModelForCausalLM.from_pretrained(shared / "reference" / "target", dtype=loaded)
-    target = target_of(model, int8=dtype == "int8")
+    target = torch_target(model, quantization="int8" if dtype == "int8" else None)
     sampling = Sampling(max_tokens=48, temperature=temperature, seed=3)
     found = differing(target, prompts(40), sampling, "coupled" if temperature else "rejection")
     assert all(first in near for first, near in found)
@@ -101,10 +104,10 @@ def test_sums_of_large_integers_do_not_overflow_whatever_the_processor(isa):
 
 COMPILED = """
 import torch
-from ianvs_specdec.decoding import target_of
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny import tiny_model
-target = target_of(tiny_model().to(torch.{dtype}))
+from tests.support.torch_path import torch_target
+target = torch_target(tiny_model().to(torch.{dtype}))
 sequence = OneSequence(target)
 sequence.prefill([3] * 20)
 for tokens in (33, 34):

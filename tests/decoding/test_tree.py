@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import torch
 
 from ianvs_specdec.decoding import TokenTree
@@ -16,6 +17,31 @@ def test_a_chain_is_a_tree_without_branches():
     assert torch.equal(chain.mask(), torch.ones(3, 3).tril().bool())
     assert not TokenTree([5, 6, 7], [-1, 0, 0]).is_chain
     assert len(TokenTree.chain(5)) == 1
+
+
+@pytest.mark.parametrize(
+    ("tree", "wrong"),
+    [
+        (TokenTree([5, 9, 8], [-1, 0, 1]), "token 9 .* 0 to 8"),
+        (TokenTree([5, -1], [-1, 0]), "token -1"),
+        (TokenTree([4, 5], [-1, 0]), "root"),
+        (TokenTree([], []), "root"),
+        (TokenTree([5, 6], [-1]), "parents"),
+        (TokenTree([5, 6], [-1, 1]), "parents"),
+        (TokenTree([5, 6], [-1, -1]), "parents"),
+        (TokenTree([5, 6], [0, 0]), "parents"),
+    ],
+)
+def test_what_is_no_tree_of_the_tokens_at_hand_is_told(tree, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        tree.check(5, 9)
+
+
+def test_trees_of_the_tokens_at_hand_are_let_through():
+    rng = random.Random(3)
+    for nodes in (1, 2, 40):
+        tree = random_tree(rng, nodes)
+        tree.check(tree.tokens[0], max(tree.tokens) + 1)
 
 
 def test_mask_and_depths_follow_the_parents():

@@ -7,14 +7,15 @@ import json
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import decode, target_of
+from ianvs_specdec.decoding import decode
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
+from tests.support.torch_path import torch_target
 
 
 @pytest.fixture(scope="module")
 def target(reference_model):
-    return target_of(reference_model)
+    return torch_target(reference_model)
 
 
 def run(target, prompt, tokens=128, **settings):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -150,33 +151,45 @@ def mix(
     ]
 
 
-def run(length, machine: Machine, drafter, requests: list[Request], seed: int = 0) -> dict[str, float]:
-    """Milliseconds per kind of request."""
+def run(
+    length, machine: Machine, drafter, requests: list[Request], seed: int = 0, at_once: int = 1
+) -> dict[str, float]:
+    """Milliseconds per kind of request, of which ``at_once`` are under way and take their steps in turn."""
     rng = random.Random(seed)
     spent: dict[str, float] = {}
-    for asked in requests:
-        stats = Stats(asked.prompt + 1, asked.task, asked.tokens - 1)
-        done, total = 1, 0.0
-        while done < asked.tokens:
-            budget = length.budget(stats)
-            size = depth = accepted = 0
-            draft = 0.0
-            if budget > 0:
-                draft = machine.call
-                if asked.found[done]:
-                    size, depth = drafter.shape(budget)
-                    accepted = drafter.accepted(asked.ranks[done : done + 100], budget)
-                    draft += machine.level * depth
-            verify = machine.verify(1 + size) * (1 + machine.drift * stats.context_tokens)
-            verify *= rng.lognormvariate(0, machine.noise)
-            late = rng.random() < machine.outliers
-            total += draft + verify
-            if late:
-                draft, verify = draft * 10, verify * 10
-            emitted = min(accepted + 1, asked.tokens - done)
-            done += emitted
-            stats.add(Step(size, accepted, emitted, size + 1), budget, depth, draft / 1000, verify / 1000)
-            stats.context_tokens += emitted
-            stats.remaining -= emitted
-        spent[asked.kind] = spent.get(asked.kind, 0.0) + total
+    waiting, under_way = deque(requests), deque[tuple[Request, Iterator[float]]]()
+    while waiting or under_way:
+        while waiting and len(under_way) < at_once:
+            under_way.append((waiting[0], steps(length, machine, drafter, waiting.popleft(), rng)))
+        asked, its_steps = under_way.popleft()
+        if (taken := next(its_steps, None)) is not None:
+            spent[asked.kind] = spent.get(asked.kind, 0.0) + taken
+            under_way.append((asked, its_steps))
     return spent
+
+
+def steps(length, machine: Machine, drafter, asked: Request, rng: random.Random) -> Iterator[float]:
+    """Milliseconds of each step of one request."""
+    stats = Stats(asked.prompt + 1, asked.task, asked.tokens - 1)
+    done = 1
+    while done < asked.tokens:
+        budget = length.budget(stats)
+        size = depth = accepted = 0
+        draft = 0.0
+        if budget > 0:
+            draft = machine.call
+            if asked.found[done]:
+                size, depth = drafter.shape(budget)
+                accepted = drafter.accepted(asked.ranks[done : done + 100], budget)
+                draft += machine.level * depth
+        verify = machine.verify(1 + size) * (1 + machine.drift * stats.context_tokens)
+        verify *= rng.lognormvariate(0, machine.noise)
+        late = rng.random() < machine.outliers
+        yield draft + verify
+        if late:
+            draft, verify = draft * 10, verify * 10
+        emitted = min(accepted + 1, asked.tokens - done)
+        done += emitted
+        stats.add(Step(size, accepted, emitted, size + 1), budget, depth, draft / 1000, verify / 1000)
+        stats.context_tokens += emitted
+        stats.remaining -= emitted

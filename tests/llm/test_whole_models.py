@@ -14,6 +14,7 @@ import torch
 from ianvs_specdec.decoding import ContextWindowError
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import backend
+from ianvs_specdec.llm.base import NO_HINTS
 from ianvs_specdec.types import Sampling
 from tests.support.damage import Raw, Tensors, copy_of, with_config, with_weights
 
@@ -180,7 +181,7 @@ def test_a_prompt_that_fills_the_window_is_the_users_error(tiny_model: Path) -> 
     with backend("autoregressive")(str(tiny_model)) as llm:
         llm.load()
         with pytest.raises(ContextWindowError, match=str(tiny_model)):
-            llm._decode([3] * 512, Sampling(max_tokens=4), None, None, [], "")
+            llm._decode([3] * 512, Sampling(max_tokens=4), None, None, [], NO_HINTS)
 
 
 @pytest.mark.parametrize("fault", [ValueError("zip() argument 2 is shorter"), KeyError("x"), IndexError("y")])

@@ -171,6 +171,21 @@ def test_a_thread_that_was_given_up_does_not_load_the_model_again(cloud: Any, mo
     assert (loads, llm.asked) == (["loaded"], {"one": 1})
 
 
+def test_a_model_that_does_not_load_is_tried_once_for_all_who_wait(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, llm = cloud(max_failures=9)
+    loads: list[str] = []
+
+    def refuse() -> None:
+        loads.append("tried")
+        raise UserError("this head is for another model")
+
+    monkeypatch.setattr(llm, "load", refuse)
+    with ThreadPoolExecutor(len(QUESTIONS)) as pool:
+        asked = [pool.submit(model.inference, question) for question in QUESTIONS]
+    assert {str(answer.exception()) for answer in asked} == {"this head is for another model"}
+    assert loads == ["tried"]
+
+
 def test_what_the_journal_takes_is_no_time_of_a_request(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long journal is read when the first answer is looked for, and tried before a model is loaded."""
     clock = [100.0]

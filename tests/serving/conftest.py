@@ -189,6 +189,6 @@ def server(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 @pytest.fixture(scope="session")
 def narrow(endless: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The endless model, drafted from predictions: one place to work at, two to wait at."""
-    arguments = ["--model", str(endless), "--backend", "PredictedOutput", "--queue", "2"]
+    arguments = ["--model", str(endless), "--backend", "PredictedOutput", "--concurrency", "1", "--queue", "2"]
     with serving(tmp_path_factory.mktemp("narrow"), *arguments) as running:
         yield running

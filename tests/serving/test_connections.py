@@ -67,7 +67,7 @@ class _Serving:
     def __init__(self, llm: _Waiting, most: int) -> None:
         metrics, self.llm = Metrics("m", "waiting"), llm
         self._clients: list[socket.socket] = []
-        self._engine = Engine(llm, 1000, metrics)
+        self._engine = Engine(llm, 1000, 64, metrics)
         bound = bind("127.0.0.1", 0)
         self.address = bound.getsockname()
         service = Service("m", Sampling(), "", LONGEST, 1000)

@@ -118,7 +118,7 @@ def test_the_deadline_and_a_stop_that_cannot_wait(endless: Path, tmp_path: Path)
 
 
 def test_stopped_without_grace_clients_are_told(endless: Path, tmp_path: Path) -> None:
-    with serving(tmp_path, "--model", str(endless), "--grace", "0") as server:
+    with serving(tmp_path, "--model", str(endless), "--concurrency", "1", "--grace", "0") as server:
         streamed, waiting = start(server, body(FOR_EVER, stream=True)), None
         response = streamed.getresponse()
         response.readline()
@@ -135,7 +135,7 @@ def test_stopped_without_grace_clients_are_told(endless: Path, tmp_path: Path) -
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tmp_path: Path, cold: bool) -> None:
     tokens = len(CYCLE.encode()) * 60
-    with serving(tmp_path, "--model", str(endless), cold=cold) as server:
+    with serving(tmp_path, "--model", str(endless), "--concurrency", "1", cold=cold) as server:
         idle = server.connect()
         idle.request("GET", "/health")
         idle.getresponse().read()

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import Any
+
+import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import HuggingFaceTarget, decode, target_of
+from ianvs_specdec.decoding import HuggingFaceTarget, Target, decode
+from ianvs_specdec.decoding.fused import FusedTarget
+from ianvs_specdec.decoding.native import library
+from ianvs_specdec.decoding.native.target import NativeTarget
 from ianvs_specdec.decoding.request import Request
 from ianvs_specdec.types import Sampling
 from tests.support.tiny import VOCABULARY
@@ -13,7 +19,16 @@ from tests.support.tiny import VOCABULARY
 RNG = random.Random(0)
 PROMPTS = [[RNG.randrange(3, VOCABULARY) for _ in range(tokens)] for tokens in (8, 1, 33, 9, 21)]
 GREEDY, COUPLED = Sampling(max_tokens=12), Sampling(max_tokens=12, temperature=0.9, top_p=0.9)
-KINDS = {"fused": target_of, "transformers": HuggingFaceTarget}
+KINDS = {"native": NativeTarget, "fused": FusedTarget, "transformers": HuggingFaceTarget}
+
+
+def target_of_kind(kind: str, model: Any) -> Target:
+    """One of ``KINDS`` for ``model``; skips the test where it was not built."""
+    if kind == "native" and library.why_not() is not None:
+        pytest.skip(library.why_not())
+    target = KINDS[kind](model)
+    assert target.kind == kind
+    return target
 
 
 def request_of(target, prompt, sampling=GREEDY, drafter=None, length="fixed:4", **settings):

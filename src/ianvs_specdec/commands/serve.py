@@ -14,6 +14,10 @@ from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.plugin.settings import Settings
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+CONCURRENCY = 64
+"""Requests that a back end which takes many is asked at the same time, unless told otherwise."""
+MOST_AT_ONCE = 1024
+"""Each has a thread."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-env", metavar="NAME", help="environment variable with the key that clients must give"
     )
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        metavar="N",
+        help=f"requests worked on at the same time (default {CONCURRENCY}; 1 where the back end takes one)",
+    )
     parser.add_argument("--queue", type=int, default=256, metavar="N", help="requests that may wait (default 256)")
     parser.add_argument(
         "--connections", type=int, default=1000, metavar="N", help="connections at a time (default 1000)"
@@ -51,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     key = _key(options.api_key_env)
     settings = _settings(options)
+    llm = settings.llm(settings.backend)
+    concurrency = _concurrency(options.concurrency, llm.concurrent, settings.backend)
     try:
         from ianvs_specdec.serving.app import Service, create_app
         from ianvs_specdec.serving.connections import possible
@@ -68,11 +80,10 @@ def run(options: argparse.Namespace) -> int:
     if most < options.connections:
         reason = f"{most} connections at a time, since the system permits this process few open files (ulimit -n)"
         print(f"specdec serve: {reason}", file=sys.stderr)
-    llm = settings.llm(settings.backend)
     llm.load()
     name = options.name or served_name(settings.model)
     metrics = Metrics(name, settings.backend)
-    engine = Engine(llm, options.queue, metrics)
+    engine = Engine(llm, options.queue, concurrency, metrics)
     service = Service(name, settings.sampling, key, options.deadline, options.max_body)
     serve(create_app(service, engine, metrics), engine, bound, options.grace, most)
     return 0
@@ -81,6 +92,11 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     for name, ok, rule in (
         ("port", 0 <= options.port <= 65535, "from 0 to 65535"),
+        (
+            "concurrency",
+            options.concurrency is None or 1 <= options.concurrency <= MOST_AT_ONCE,
+            f"from 1 to {MOST_AT_ONCE}",
+        ),
         ("queue", options.queue >= 0, "0 or more"),
         ("connections", 1 <= options.connections <= 1_000_000, "from 1 to 1000000"),
         ("deadline", 0 < options.deadline <= 1e6, "more than 0 (seconds)"),
@@ -89,6 +105,12 @@ def _check(options: argparse.Namespace) -> None:
     ):
         if not ok:
             raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
+
+
+def _concurrency(wanted: int | None, many: bool, backend: str) -> int:
+    if not many and (wanted or 1) > 1:
+        raise UserError(f"--concurrency {wanted}: the back end {backend} takes one request at a time")
+    return wanted or (CONCURRENCY if many else 1)
 
 
 def _key(variable: str | None) -> str:

@@ -6,7 +6,7 @@ import copy
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -177,10 +177,6 @@ class Drafter:
     it needs.
     """
 
-    together: ClassVar[bool] = False
-    """Whether ``propose_all`` is faster than ``propose`` for one request after another. A class that changes only
-    ``propose`` is asked for one after another, unless it says otherwise."""
-
     roots_in_prompt: bool = False
     """Whether the first tree is rooted at the last token of the prompt, so that the first output token, too, comes from
     a verification step (prompts of one token excepted).
@@ -189,7 +185,13 @@ class Drafter:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "propose" in vars(cls) and "propose_all" not in vars(cls):
-            cls.together = vars(cls).get("together", False)
+            cls.together = vars(cls).get("together")  # type: ignore[assignment]
+
+    @property
+    def together(self) -> Any:
+        """What drafters of a class have in common that draft for several requests in the same steps: a model, a head.
+        None: each drafts by itself. So does one of a class that changes only ``propose``, unless it says otherwise."""
+        return None
 
     def prepare(self, target: Target) -> Sequence[int]:
         """Called before every request: load and check what depends on the target. Returns the target's hidden states
@@ -220,9 +222,8 @@ class Drafter:
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Self, Context, int]]) -> Sequence[TokenTree | Exception]:
-        """``propose`` for several requests, each with its drafter, context and budget, all in the same steps of the
-        model that drafts; an error instead of a tree ends that request only. Only asked of a class that drafts
-        ``together``; its instances may have been made with different options."""
+        """``propose`` for several requests, each with its drafter, context and budget, all in the same steps of what
+        their drafters have in common (see ``together``); an error instead of a tree ends that request only."""
         raise NotImplementedError
 
     def observe(self, observation: Observation) -> None:

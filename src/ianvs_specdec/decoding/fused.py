@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from ianvs_specdec.decoding.contracts import Output, Piece
 from ianvs_specdec.decoding.fit import agrees, is_plain, rotations
-from ianvs_specdec.decoding.fused_sequence import FusedSequence, Rows, Views, room, together
+from ianvs_specdec.decoding.fused_sequence import FusedSequence, Rows, Views, padded, room, together
 from ianvs_specdec.decoding.int8 import Int8Linear
 from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
@@ -131,8 +131,12 @@ class FusedTarget:
     def _forward(self, parts: list[Rows]) -> list[Output]:
         """Compute the parts' tokens behind what their sequences hold; their keys and values are written, not yet
         kept."""
-        joined = together([part.tokens for part in parts])
-        angles = together([part.angles(self._angles) for part in parts])
+        sizes = [len(part.tokens) for part in parts]
+        # One sequence alone has few shapes, and pays for no row that nobody needs.
+        spare = 0 if len(parts) == 1 else padded(sum(sizes)) - sum(sizes)
+        nobody = self.embedding.new_zeros(spare, self._queries * self._width, dtype=self._attention_dtype)
+        joined = together([part.tokens for part in parts], [parts[0].tokens.new_zeros(spare)])
+        angles = together([part.angles(self._angles) for part in parts], [self._angles[:1].expand(spare, -1)])
         rows, queries = len(joined), self._queries
         # Values are turned with the rest, by nothing.
         turns = angles.new_ones(rows, queries + 2 * self._keys, angles.shape[-1])
@@ -150,8 +154,8 @@ class FusedTarget:
                 self._norm_heads(qkv, layer.head_norms)
             torch.view_as_complex(qkv.view(rows, -1, 2)).mul_(turns)
             heads = qkv.view(rows, -1, self._width).transpose(0, 1)
-            each = heads.split([len(part.tokens) for part in parts], dim=1)
-            attended = together([self._attend(index, *pair) for pair in zip(each, views, strict=True)])
+            each = heads[:, : rows - spare].split(sizes, dim=1)
+            attended = together([self._attend(index, *pair) for pair in zip(each, views, strict=True)], [nobody])
             x = layer.output.added(attended.to(self.dtype), x)
             gate_up = layer.gate_up(self._normed(x))
             active = functional.silu(gate_up[:, : self._intermediate]).mul_(gate_up[:, self._intermediate :])
@@ -178,12 +182,14 @@ class FusedTarget:
         wanted = [part.wanted(end) for part, end in zip(parts, ends, strict=True)]
         rows = [row for each in wanted for row in each]
         everywhere = any(self.layers in part.sequence.features for part in parts)
+        spare = 0 if len(parts) == 1 else padded(len(rows)) - len(rows)
+        rows += rows[:1] * spare
         if not everywhere and len(rows) < len(x):
             x, rows = x[rows], list(range(len(rows)))
         x = functional.rms_norm(x, self._norm.shape, self._norm, self._epsilon)
         kept[self.layers] = x
         logits = self.unembed(x if len(rows) == len(x) else x[rows]) if rows else x.new_empty(0, len(self.embedding))
-        each = logits.split([len(some) for some in wanted])
+        each = logits[: len(logits) - spare].split([len(some) for some in wanted])
         return [
             Output(some, tuple(kept[index][end - size : end] for index in part.sequence.features))
             for part, some, size, end in zip(parts, each, sizes, ends, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from ianvs_specdec.decoding.contracts import Piece, Prompt
 from ianvs_specdec.decoding.tree import TokenTree
 
 _FIRST_CAPACITY = 512
+_UNITS = ((8, 1), (64, 8), (256, 32), (math.inf, 128))
+"""Up to how many rows which multiple is computed: a tenth more than is needed, or little in all."""
 
 
 def room(positions: int) -> int:
@@ -121,6 +124,13 @@ class Rows:
         return mask
 
 
-def together(parts: Sequence[Tensor]) -> Tensor:
-    """All rows, without a copy where there is one part only."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+def padded(rows: int) -> int:
+    """How many rows are computed for ``rows`` of several sequences: oneDNN compiles and keeps a kernel for each number
+    of rows, and steps that many sequences share would have hundreds."""
+    return next(-(-rows // unit) * unit for most, unit in _UNITS if rows <= most)
+
+
+def together(parts: Sequence[Tensor], spare: Sequence[Tensor] = ()) -> Tensor:
+    """All rows and the spare ones, without a copy where there is one part only."""
+    parts = [*parts, *(each for each in spare if len(each))]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

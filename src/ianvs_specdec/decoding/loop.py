@@ -13,7 +13,7 @@ from ianvs_specdec.decoding.contracts import Drafter, Length, Target
 from ianvs_specdec.decoding.request import Decoded, Request, Stopwatch
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import ContextWindowError, UserError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.types import Occupancy, Sampling
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,12 +58,22 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
+        if not self.busy:
+            # Beside others it is computed in shapes that they have, too.
+            _guarded(request, request.warm)
         self._waiting.append(request)
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to do."""
         return bool(self._waiting or self._running)
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What is under way and what waits; from any thread."""
+        running = list(self._running)
+        held = sum(self._target.memory(request.positions) for request in running)
+        return Occupancy(len(running), len(self._waiting), held)
 
     @torch.inference_mode()
     def step(self) -> list[Request]:
@@ -76,14 +86,12 @@ class Engine:
             self._compute(taking_part, drafting)
         return over + self._leave()
 
-    def close(self) -> list[Request]:
-        """Let go of all that is under way or waits, and return it."""
-        left = [*self._running, *self._waiting]
+    def close(self) -> None:
+        """Let go of all that is under way or waits."""
         for request in self._running:
             _guarded(request, request.close)
         self._running.clear()
         self._waiting.clear()
-        return left
 
     def _leave(self) -> list[Request]:
         over = [request for request in self._running if request.over]
@@ -94,13 +102,15 @@ class Engine:
 
     def _join(self) -> list[Request]:
         """Let in what there is room for. Returns requests that were over before they began."""
-        over: list[Request] = []
+        over = [request for request in self._waiting if request.over]
+        for request in over:
+            self._waiting.remove(request)
         while self._waiting and len(self._running) < self._at_once:
             request = self._waiting[0]
-            if not request.over and not self._fits(request):
+            if not self._fits(request):
                 break
             self._waiting.popleft()
-            if not request.over:
+            if request.error is None:
                 _guarded(request, request.open)
             # One that was cancelled meanwhile has a sequence to be closed.
             (self._running if request.opened else over).append(request)
@@ -140,15 +150,16 @@ class Engine:
     def _draft(self) -> list[Request]:
         """Who has a tree verified in the next step: all that have read their prompts."""
         decoding = [request for request in self._running if request.began]
-        asking: dict[type[Drafter], list[tuple[Request, int]]] = {}
+        asking: dict[tuple[type[Drafter], int], list[tuple[Request, int]]] = {}
         for request in decoding:
             budget = _guarded(request, request.budget)
             if budget is not None and budget > 0:
-                asking.setdefault(type(request.drafter), []).append((request, budget))
+                common = type(request.drafter), id(request.drafter.together)
+                asking.setdefault(common, []).append((request, budget))
             elif budget is not None:
                 _guarded(request, request.verify, TokenTree.chain(request.context.tokens[-1]))
-        for drafter, requests in asking.items():
-            _propose(drafter, requests)
+        for requests in asking.values():
+            _propose(requests)
         return [request for request in decoding if not request.over]
 
     def _compute(self, requests: list[Request], drafting: float) -> None:
@@ -164,9 +175,10 @@ class Engine:
             _guarded(request, request.advance, output, drafting, verifying)
 
 
-def _propose(drafter: type[Drafter], requests: list[tuple[Request, int]]) -> None:
-    if drafter.together and len(requests) > 1:
-        for (request, _), tree in zip(requests, _proposed(drafter, requests), strict=True):
+def _propose(requests: list[tuple[Request, int]]) -> None:
+    """Ask for drafts of requests whose drafters have the same in common."""
+    if len(requests) > 1 and requests[0][0].drafter.together:
+        for (request, _), tree in zip(requests, _proposed(requests), strict=True):
             if isinstance(tree, Exception):
                 request.error = tree
             else:
@@ -176,8 +188,9 @@ def _propose(drafter: type[Drafter], requests: list[tuple[Request, int]]) -> Non
         _guarded(request, request.draft, budget)
 
 
-def _proposed(drafter: type[Drafter], requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Exception]:
+def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Exception]:
     """A tree for each request, or what went wrong with it."""
+    drafter = type(requests[0][0].drafter)
     try:
         trees = drafter.propose_all([(request.drafter, request.context, budget) for request, budget in requests])
         if len(trees) != len(requests):

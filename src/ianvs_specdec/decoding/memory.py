@@ -33,6 +33,8 @@ SHARE_FOR_SEQUENCES = 0.5
 """Of the memory that is free when a model is loaded: another model may be loaded after it, and steps need some."""
 
 _MEMORY_GROUP = Path("/sys/fs/cgroup")
+"""Of the process where it runs in a container: what limits the memory, by the files of Linux' control groups, version
+2."""
 
 
 def for_sequences(device: torch.device) -> int | None:
@@ -44,13 +46,17 @@ def for_sequences(device: torch.device) -> int | None:
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         # Pages of files are counted as used, and given up where they are needed.
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        free = int(lines["MemAvailable"].split()[0]) * 1024
-        limit, used = ((_MEMORY_GROUP / name).read_text() for name in ("memory.max", "memory.current"))
-        free = min(free, max(0, int(limit) - int(used)))
+        free = _numbers(Path("/proc/meminfo"))["MemAvailable:"] * 1024
+        limit, used = (int((_MEMORY_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        free = min(free, max(0, limit - used + _numbers(_MEMORY_GROUP / "memory.stat")["inactive_file"]))
     except (OSError, KeyError, ValueError):
         pass  # another system, or a group without a limit
     return int(SHARE_FOR_SEQUENCES * free)
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """The numbers in a file of lines that are a name and a number."""
+    return {name: int(number) for name, number, *_ in map(str.split, file.read_text().splitlines())}
 
 
 def held(*roots: Any, apart: Iterable[Any] = ()) -> int:

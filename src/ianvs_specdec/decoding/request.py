@@ -104,8 +104,11 @@ class Request:
         """Whether it has ended, or is to end because it was given up."""
         if self._output.finish_reason is not None or self.error is not None:
             return True
-        if self._given_up is not None and self._given_up():
-            self.error = AbandonedError()
+        try:
+            if self._given_up is not None and self._given_up():
+                self.error = AbandonedError()
+        except Exception as error:
+            self.error = error
         return self.error is not None
 
     def cancel(self) -> None:
@@ -125,6 +128,12 @@ class Request:
         if self._confidence is not None:
             self._trace.confidence = self._confidence.triples(len(self._output.ids))
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
+
+    def warm(self) -> None:
+        """Have done what is done once in a process (see ``Target.warm``): that is no part of the request's time."""
+        watch = Stopwatch()
+        self._target.warm(len(self.context.tokens))
+        self._began += watch.lap()
 
     def open(self) -> None:
         """Take a sequence of the target. The first token comes of the prompt, unless the first tree is rooted in it."""
@@ -191,7 +200,8 @@ class Request:
         self._read.clear()
         if self._rule == "coupled" and not sampling.greedy:
             context.noise = Noise(sampling.seed, output.logits.shape[-1], self._target.device)
-        self._accept = acceptance.create(sampling, context.tokens, context.generator, self._rule, context.noise)
+        gaps = self._near_tie > 0
+        self._accept = acceptance.create(sampling, context.tokens, context.generator, self._rule, context.noise, gaps)
         if not self._rooted:
             root = TokenTree.chain(context.tokens[-1])
             self._emit(root, self._accept(root, output.logits), output.logits)
@@ -226,8 +236,9 @@ class Request:
         output, context, trace = self._output, self.context, self._trace
         position = len(output.ids)
         emitted = output.add(tokens)
-        gaps = enumerate(verdict.gaps[: len(emitted)], start=position)
-        trace.near_ties += [(place, gap) for place, gap in gaps if gap < self._near_tie]
+        if verdict.gaps:
+            gaps = enumerate(verdict.gaps[: len(emitted)], start=position)
+            trace.near_ties += [(place, gap) for place, gap in gaps if gap < self._near_tie]
         if self._confidence is not None:
             self._confidence.add(logits[verdict.path], tokens)
         context.tokens += emitted

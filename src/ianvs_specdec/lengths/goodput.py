@@ -104,8 +104,8 @@ class Goodput:
         self._scouts = 0.0
         self._fund = 0.0
         self._running: weakref.WeakKeyDictionary[Stats, _Running] = weakref.WeakKeyDictionary()
-        # Kept after its end, too: its last steps have not been learned from.
-        self._latest: Stats | None = None
+        # Requests whose latest steps have not been learned from, kept for that after their ends, too.
+        self._unlearned: dict[Stats, None] = {}
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -117,15 +117,17 @@ class Goodput:
         request = self._running.get(stats)
         if request is not None and request.resting > 0:
             request.resting -= 1
+            self._unlearned[stats] = None
             return 0
-        if self._latest not in (None, stats):
-            self._learn(self._latest)
-        self._latest = stats
+        for other in self._unlearned:
+            self._learn(other)
+        self._unlearned = {stats: None}
         if request is None:
             if stats.task not in self._tasks:
                 self._tasks[stats.task] = Task(self._everything)
             request = self._running[stats] = _Running(self._tasks[stats.task])
-        self._learn(stats)
+        else:
+            self._learn(stats)
         # The first step of all also warms up.
         if stats.remaining < 2 or self._verify.samples(1) < 2:
             return 0

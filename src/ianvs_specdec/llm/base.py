@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests, machine
-from ianvs_specdec.types import Completion, Hints, Message, Sampling
+from ianvs_specdec.types import Completion, Hints, Message, Occupancy, Sampling
 
 OnChunk = Callable[[str, int], None]
 """Called with each piece of text as it becomes final and the number of tokens in it (0 where not known before the end).
@@ -97,6 +97,10 @@ class LLM(ABC):
         """What computes: a target of our engine by its ``kind``, or another engine by its name; None where that is not
         known. Called when the model is loaded.
         """
+        return None
+
+    def occupancy(self) -> Occupancy | None:
+        """What the engine has to do at this moment; None where that is not known. From any thread."""
         return None
 
     def hardware(self) -> Mapping[str, Any]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from dataclasses import replace
 
 import torch
 
 from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.decoding.request import Decoded, Request
-from ianvs_specdec.errors import AnswerError
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.types import Occupancy
+
+log = logging.getLogger(__name__)
 
 
 class Batcher:
@@ -20,9 +25,10 @@ class Batcher:
     def __init__(self, engine: Engine, threads: int) -> None:
         self._engine, self._threads = engine, threads
         self._arrived: list[Request] = []
-        self._waiting: dict[int, threading.Event] = {}
+        self._asked: dict[Request, threading.Event] = {}
         self._wake = threading.Condition()
-        self._closed = False
+        self._ended: Exception | None = None
+        """Why nothing is served any more."""
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
         self._thread.start()
 
@@ -30,9 +36,9 @@ class Batcher:
         """Serve ``request`` with the others, and wait for its end. Raises what it ended with."""
         done = threading.Event()
         with self._wake:
-            if self._closed:
-                raise AnswerError("the model was closed")
-            self._waiting[id(request)] = done
+            if self._ended is not None:
+                raise self._ended.with_traceback(None)
+            self._asked[request] = done
             self._arrived.append(request)
             self._wake.notify()
         try:
@@ -43,45 +49,54 @@ class Batcher:
             raise
         return request.result()
 
-    def close(self) -> None:
-        """End what is under way, and the thread."""
-        self.stop()
-        self._thread.join()
+    @property
+    def occupancy(self) -> Occupancy:
+        """The engine's, and who has come since its last step."""
+        now = self._engine.occupancy
+        return replace(now, waiting=now.waiting + len(self._arrived))
 
-    def stop(self) -> None:
-        """As ``close``, without waiting for it."""
+    def close(self) -> None:
+        """End what is under way, and the thread: one that computes while the interpreter ends would abort it."""
         with self._wake:
-            self._closed = True
+            self._ended = self._ended or UserError("the model was closed")
             self._wake.notify()
+        # A model that nobody closed may be collected in this very thread.
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _drive(self) -> None:
         torch.set_num_threads(self._threads)
         try:
             while self._next():
                 self._tell(self._engine.step())
-        except BaseException as error:
-            self._give_up(AnswerError(f"the engine ended: {type(error).__name__}: {error}"))
-            raise
-        self._give_up(AnswerError("the model was closed before the answer was whole"))
+        except Exception as error:
+            log.error("the engine ended", exc_info=error)
+            with self._wake:
+                self._ended = RuntimeError(f"the engine ended: {type(error).__name__}: {error}")
+        self._give_up()
 
     def _next(self) -> bool:
         """Let in who has arrived; sleep while there is nobody. False: it is closed."""
         with self._wake:
-            while not (self._arrived or self._engine.busy or self._closed):
+            while not (self._arrived or self._engine.busy or self._ended):
                 self._wake.wait()
-            for request in self._arrived:
-                self._engine.add(request)
-            self._arrived.clear()
-            return not self._closed
+            arrived, self._arrived = self._arrived, []
+        for request in arrived:
+            self._engine.add(request)
+        return self._ended is None
 
     def _tell(self, over: list[Request]) -> None:
         for request in over:
-            self._waiting.pop(id(request)).set()
+            self._asked.pop(request).set()
 
-    def _give_up(self, error: AnswerError) -> None:
-        with self._wake:
-            self._closed = True
-            over = [*self._engine.close(), *self._arrived]
-        for request in over:
-            request.error = request.error or error
-        self._tell(over)
+    def _give_up(self) -> None:
+        """Tell all who wait, those included whose end a step that failed could not tell."""
+        try:
+            self._engine.close()
+        finally:
+            with self._wake:
+                left = list(self._asked)
+            for request in left:
+                if not request.over:
+                    request.error = self._ended
+            self._tell(left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -92,6 +93,7 @@ class LocalLLM(LLM):
         self._eos_ids: frozenset[int] = frozenset()
         self._default_threads = 0
         self._held = 0
+        self._loading = threading.Lock()
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
@@ -125,10 +127,19 @@ class LocalLLM(LLM):
         """The options as the journal's key has them: with contents in place of paths."""
         return self.options
 
-    @packages()
     def load(self) -> None:
-        if self._model is not None:
-            return
+        with self._loading:
+            if self._model is not None:
+                return
+            try:
+                self._load()
+            except BaseException:
+                # Half a model is none.
+                self.close()
+                raise
+
+    @packages()
+    def _load(self) -> None:
         folder = model_folder(self.model)
         import torch
         import transformers

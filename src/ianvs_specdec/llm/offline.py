@@ -31,6 +31,7 @@ class LLM:
     """
 
     def __init__(self, model: str, method: str = "autoregressive", **options: Any) -> None:
+        drafters.options(method)  # tells a method that does not exist
         self._engine = of_method(drafters.resolve(method))(str(model), **options)
         self._engine.load()
 
@@ -81,6 +82,11 @@ class LLM:
         if isinstance(piece, Exception):
             raise piece
         return piece
+
+    @property
+    def target(self) -> str | None:
+        """What computes: ``native``, ``fused`` (our forward in torch) or ``transformers``."""
+        return self._engine.target()
 
     def close(self) -> None:
         """Release the model."""

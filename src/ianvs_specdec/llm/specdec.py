@@ -10,7 +10,7 @@ import functools
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.checkpoints.layout import model_sizes, read_config
@@ -18,7 +18,10 @@ from ianvs_specdec.errors import ContextWindowError, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
 from ianvs_specdec.llm.quantization import own
-from ianvs_specdec.types import ENGINES, Hints, Sampling, Trace
+from ianvs_specdec.types import ENGINES, Hints, Occupancy, Sampling, Trace
+
+if TYPE_CHECKING:
+    from ianvs_specdec.decoding.loop import Engine
 
 
 class EngineLLM(LocalLLM):
@@ -36,6 +39,7 @@ class EngineLLM(LocalLLM):
         self._target: Any = None
         self._drafter: Any = None
         self._batcher: Any = None
+        self._ending: Any = None
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
@@ -66,7 +70,6 @@ class EngineLLM(LocalLLM):
         from ianvs_specdec.decoding import target_of
         from ianvs_specdec.decoding.loop import Engine
         from ianvs_specdec.decoding.memory import for_sequences
-        from ianvs_specdec.llm.batcher import Batcher
 
         self._target = target_of(
             self._model,
@@ -76,10 +79,15 @@ class EngineLLM(LocalLLM):
         )
         self._drafter = drafters.create(self.method, self.options)
         self._drafter.prepare(self._target)
-        engine = Engine(self._target, for_sequences(self._target.device))
+        self._serve(Engine(self._target, for_sequences(self._target.device)))
+
+    def _serve(self, engine: Engine) -> None:
+        """Take requests from now on, which ``engine`` decodes."""
+        from ianvs_specdec.llm.batcher import Batcher
+
         self._batcher = Batcher(engine, self.threads or self._default_threads)
         # Its thread would keep the weights of a model that was never closed.
-        weakref.finalize(self, self._batcher.stop)
+        self._ending = weakref.finalize(self, self._batcher.close)
 
     def _decode(
         self,
@@ -92,7 +100,6 @@ class EngineLLM(LocalLLM):
     ) -> tuple[list[int], str, Trace]:
         from ianvs_specdec.decoding.request import Request
 
-        self._target.warm(len(prompt_ids))
         try:
             request = Request(
                 self._target,
@@ -116,14 +123,19 @@ class EngineLLM(LocalLLM):
     def target(self) -> str | None:
         return str(self._target.kind) if self._target is not None else None
 
+    def occupancy(self) -> Occupancy | None:
+        batcher = self._batcher
+        return batcher.occupancy if batcher is not None else None
+
     def _weights_memory(self) -> int:
         from ianvs_specdec.decoding.memory import held
 
         return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
 
     def _release(self) -> None:
-        self._batcher.close()
-        self._target = self._drafter = self._batcher = None
+        if self._ending is not None:
+            self._ending()
+        self._target = self._drafter = self._batcher = self._ending = None
 
 
 @functools.cache

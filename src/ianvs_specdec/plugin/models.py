@@ -86,7 +86,7 @@ class RoutedModel(RowsChecked):
         self._digests: FileDigests | None = None
         self._manners: dict[tuple[Sampling, int], _Manner] = {}
         self._failed = 0
-        self._ended = False
+        self._ended: UserError | None = None
         self._cut_prompts, self._timings = CutPrompts(self.side), Timings()
         self._mutex = threading.RLock()
         self._turnstile = threading.Lock()
@@ -126,9 +126,8 @@ class RoutedModel(RowsChecked):
         if query.temperature is not None:
             sampling = dataclasses.replace(sampling, temperature=float(query.temperature))
         attempt = self._converse(query, self._manner(sampling, repeat))
-        samples = []
-        if attempt.error is None:
-            samples = [self._converse(query, self._manner(drawn, repeat)) for drawn in self._drawn(sampling)]
+        drawn = self._drawn(sampling) if attempt.error is None else ()
+        samples = [self._converse(query, self._manner(one, repeat)) for one in drawn]
         response = self._response(query, attempt, samples, sampling, data if isinstance(data, dict) else {})
         if attempt.error is not None:
             response["error"], response["failures"] = str(attempt.error), attempt.error.failures
@@ -162,7 +161,7 @@ class RoutedModel(RowsChecked):
     def cleanup(self) -> None:
         """Release the model. What was answered is in the journal already; nothing is asked any more."""
         with self._mutex:
-            self._ended = True
+            self._ended = UserError("the test case has ended")
         if self._llm is not None:
             self._llm.close()
         if self._journal is not None:
@@ -231,9 +230,13 @@ class RoutedModel(RowsChecked):
         journal.ensure_writable()
         with self._mutex:
             # A thread that was given up may come here with its next turn after the model has been released.
-            if self._ended:
-                raise UserError("the test case has ended")
-            llm.load()
+            if self._ended is not None:
+                raise self._ended
+            try:
+                llm.load()
+            except UserError as refused:
+                self._ended = refused  # nobody who waits for the model tries again
+                raise
         # What the journal and loading take is no request's time: a long journal is read before the first one.
         issued, begun = time.perf_counter(), REQUESTS.begin()
         try:
@@ -285,9 +288,7 @@ class RoutedModel(RowsChecked):
         assert self._journal is not None
         response["routing"] = settled(data.get("routing"), response, self._journal)
         response["slo"] = data.get("slo")
-        for name in ("round", "sandbox"):
-            if name in data:
-                response[name] = data[name]
+        response.update({name: data[name] for name in ("round", "sandbox") if name in data})
         return response
 
 

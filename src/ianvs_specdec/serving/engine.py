@@ -1,8 +1,8 @@
 """Who is served when: a bounded queue, first come, first served, before a back end that works in threads of its own.
 
-Everything but the decoding happens on the event loop, so that nothing needs a lock. A back end that lets one request
-in at a time gets one thread, one that takes many shares its steps among them. A place is free again when its decoding
-has really ended, not when its client has left.
+Everything but the decoding happens on the event loop, so that nothing needs a lock. Each request that is worked on has
+a thread; on our own engine it waits there for the steps, which all share. A place is free again when its decoding has
+really ended, not when its client has left.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from ianvs_specdec.types import Completion
 
 log = logging.getLogger(__name__)
 
-THREADS = 64
-"""Requests at a time for a back end that takes several."""
 LONGEST_RETRY = 60
 
 
@@ -60,17 +58,18 @@ class _Over(Exception):
 
 
 class Engine:
-    """``queue``: requests that may wait. The model must be loaded; all methods are called on the event loop."""
+    """``queue``: requests that may wait; ``concurrency``: those that may be worked on at the same time, 1 where the
+    back end takes no more. The model must be loaded; all methods are called on the event loop.
+    """
 
-    def __init__(self, llm: LLM, queue: int, metrics: Metrics) -> None:
-        self._llm, self._bound, self._metrics = llm, queue, metrics
-        self._slots = THREADS if llm.concurrent else 1
+    def __init__(self, llm: LLM, queue: int, concurrency: int, metrics: Metrics) -> None:
+        self._llm, self._bound, self._slots, self._metrics = llm, queue, concurrency, metrics
         self._pool = ThreadPoolExecutor(self._slots, thread_name_prefix="decode")
         self._waiting: deque[Job] = deque()
         self._working: set[Job] = set()
         self._seconds = 0.0
         self.draining = False
-        metrics.watch(lambda: len(self._waiting), lambda: len(self._working), llm.memory())
+        metrics.watch(lambda: len(self._waiting), lambda: len(self._working), llm.memory(), llm.occupancy)
 
     def submit(self, chat: ChatRequest) -> Job:
         """Work on a request now or when its turn comes. Raises Refusal if the queue is full or the server is about to

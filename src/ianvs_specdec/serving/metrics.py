@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
-from ianvs_specdec.types import Completion
+from ianvs_specdec.types import Completion, Occupancy
 
 OUTCOMES = ("completed", "rejected", "queue_full", "deadline", "disconnected", "shutdown", "failed")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
@@ -45,13 +45,29 @@ class Metrics:
         self._latency = histogram("request", "From a request's arrival to its last token.", SECONDS)
         self._itl = histogram("inter_token", "Time of each token after the first chunk.", TOKEN_SECONDS)
 
-    def watch(self, queue_length: Callable[[], float], in_flight: Callable[[], float], memory: int | None) -> None:
-        """Show what is read at the moment of asking, and the bytes that the model holds, where they are known."""
-        for name, text, read in (
-            ("queue_length", "Requests that wait.", queue_length),
-            ("in_flight", "Requests that are worked on.", in_flight),
-        ):
+    def watch(
+        self,
+        queue_length: Callable[[], float],
+        in_flight: Callable[[], float],
+        memory: int | None,
+        occupancy: Callable[[], Occupancy | None],
+    ) -> None:
+        """Show what is read at the moment of asking, and the bytes that the model holds. What is not known is left out.
+
+        Of the requests in flight ``occupancy`` tells those that share the steps of our engine, and those that wait for
+        room there.
+        """
+
+        def gauge(name: str, text: str, read: Callable[[], float]) -> None:
             Gauge(f"specdec_{name}", text, registry=self._registry).set_function(read)
+
+        gauge("queue_length", "Requests that wait.", queue_length)
+        gauge("in_flight", "Requests that are worked on.", in_flight)
+        if occupancy() is not None:
+            gauge("sequences", "Sequences that share the engine's steps.", lambda: _known(occupancy).sequences)
+            gauge("waiting_for_room", "Requests in flight that wait for room there.", lambda: _known(occupancy).waiting)
+            text = "What is set aside for the sequences."
+            gauge("sequence_memory_bytes", text, lambda: _known(occupancy).memory)
         if memory is not None:
             text = "What weights and caches of the model hold."
             Gauge("specdec_model_memory_bytes", text, registry=self._registry).set(memory)
@@ -84,3 +100,8 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
+
+
+def _known(occupancy: Callable[[], Occupancy | None]) -> Occupancy:
+    """None once the model is closed."""
+    return occupancy() or Occupancy(0, 0, 0)

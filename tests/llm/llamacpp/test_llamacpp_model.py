@@ -16,6 +16,7 @@ from ianvs_specdec.export.gguf import export_gguf
 from ianvs_specdec.export.vocabulary import PRE_TOKENIZERS
 from ianvs_specdec.llm.llamacpp.model import GgufTokenizer, LlamaCppModel
 from tests.support.folders import CLOUD, FAMILIES, byte_level, random_model, sentencepiece, split_then_bytes
+from tests.support.one_sequence import OneSequence
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (make test-llamacpp)")
 
@@ -28,10 +29,11 @@ def test_every_family_computes_the_logits_of_transformers(family: str, tmp_path:
     loaded = LlamaCppModel(tmp_path / "m.gguf", n_ctx=None, threads=1, gpu_layers=0)
     with torch.no_grad():
         expected = model(torch.tensor([ids])).logits[0]
-    read = loaded.prefill(ids[:140]).logits
-    verified = loaded.verify(TokenTree.chain(ids[140], ids[141:])).logits
-    loaded.commit([0, 1, 2])
-    again = loaded.verify(TokenTree.chain(ids[143])).logits
+    sequence = OneSequence(loaded)
+    read = sequence.prefill(ids[:140]).logits
+    verified = sequence.verify(TokenTree.chain(ids[140], ids[141:])).logits
+    sequence.commit([0, 1, 2])
+    again = sequence.verify(TokenTree.chain(ids[143])).logits
     # Each is still what it was when it was computed.
     torch.testing.assert_close(read[0], expected[139], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(verified, expected[140:], atol=1e-4, rtol=1e-4)
@@ -41,7 +43,7 @@ def test_every_family_computes_the_logits_of_transformers(family: str, tmp_path:
 
 def test_only_chains_are_verified() -> None:
     with pytest.raises(ValueError, match="chains only"):
-        LlamaCppModel.verify(object(), TokenTree([1, 2, 3], [-1, 0, 0]))  # type: ignore[arg-type]
+        LlamaCppModel.step(object(), [(object(), TokenTree([1, 2, 3], [-1, 0, 0]))])  # type: ignore[arg-type, list-item]
 
 
 def texts() -> list[str]:

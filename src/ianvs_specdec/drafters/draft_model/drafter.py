@@ -34,8 +34,6 @@ class DraftModel(Drafter):
     Raises ``UserError`` from ``prepare`` for a folder that cannot be loaded and for another tokenizer.
     """
 
-    together = True
-
     def __init__(self, draft: str | Path, branches: int = 1) -> None:
         self._folder = Path(draft)
         self._branches = branches
@@ -47,6 +45,10 @@ class DraftModel(Drafter):
             self._model = load_draft(self._folder, target)
             self._target = target
         return ()
+
+    @property
+    def together(self) -> Target:
+        return self._model
 
     def weights(self) -> Sequence[Any]:
         return self._model.weights

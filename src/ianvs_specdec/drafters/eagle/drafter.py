@@ -42,7 +42,6 @@ class Eagle(Drafter):
     or ``eagle_topk`` leaves out the less likely parts of any tree, and so does a smaller budget.
     """
 
-    together = True
     _head: Head
 
     def __init__(
@@ -82,6 +81,10 @@ class Eagle(Drafter):
         another = copy.copy(self)
         another._sequence = None
         return another
+
+    @property
+    def together(self) -> Head:
+        return self._head
 
     def weights(self) -> Sequence[Any]:
         return (self._head,)

@@ -36,7 +36,6 @@ class Medusa(Drafter):
     of the official tree's 63; "chain" every head's best guess, for targets that are slow with trees.
     """
 
-    together = True
     _heads: Heads
 
     def __init__(self, head: str | Path, tree: str = "dynamic", nodes: int = 8) -> None:
@@ -50,6 +49,10 @@ class Medusa(Drafter):
             self._paths = _static_paths(self._shape, len(self._heads))
             self._target = target
         return (-1,)
+
+    @property
+    def together(self) -> Heads:
+        return self._heads
 
     def weights(self) -> Sequence[Any]:
         return (self._heads,)

@@ -30,6 +30,8 @@ class LlamaCppLLM(EngineLLM):
 
     backend: ClassVar[str] = "llamacpp"
     method: ClassVar[str] = "prompt_lookup"
+    # Its cache has room for one sequence.
+    concurrent: ClassVar[bool] = False
     # Whether the model is there is checked here: a file is one, too.
     local: ClassVar[bool] = False
 
@@ -88,15 +90,14 @@ class LlamaCppLLM(EngineLLM):
         return {**self.identity(digests), "prompt_lookup": 0}
 
     @packages()
-    def load(self) -> None:
-        if self._model is not None:
-            return
+    def _load(self) -> None:
         from ianvs_specdec.llm.llamacpp.model import GgufTokenizer, LlamaCppModel, binding
 
         binding()
         import torch
 
         from ianvs_specdec import drafters
+        from ianvs_specdec.decoding.loop import Engine
 
         self._default_threads = self._default_threads or torch.get_num_threads()
         path = Path(self.model) if self._is_file else self._exported()
@@ -109,6 +110,7 @@ class LlamaCppLLM(EngineLLM):
             self._load_tokenizer(model.window)
         self._model = self._target = model
         self._drafter = drafters.create(self.method, {})
+        self._serve(Engine(model, at_once=1))
         self._warm_up()
 
     def _load_tokenizer(self, window: int) -> None:
@@ -146,7 +148,7 @@ class LlamaCppLLM(EngineLLM):
         return path
 
     def memory(self) -> int | None:
-        return int(self._model.memory) if self._model is not None else None
+        return int(self._model.held_bytes) if self._model is not None else None
 
     def hardware(self) -> Mapping[str, Any]:
         return {
@@ -158,6 +160,8 @@ class LlamaCppLLM(EngineLLM):
         }
 
     def _release(self) -> None:
-        if self._target is not None:
-            self._target.close()
+        target = self._target
+        # First whoever computes with it.
         super()._release()
+        if target is not None:
+            target.close()

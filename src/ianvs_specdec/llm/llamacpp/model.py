@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ianvs_specdec.decoding import Output, TokenTree
+from ianvs_specdec.decoding import Output
+from ianvs_specdec.decoding.contracts import Piece, Prompt
 from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Message
@@ -54,7 +55,8 @@ def binding() -> Any:
 
 
 class LlamaCppModel:
-    """A loaded GGUF file with the cache of one sequence: a ``decoding.Target`` whose trees are chains.
+    """A loaded GGUF file with the cache of one sequence: a ``decoding.Target`` whose trees are chains, and which has
+    one sequence open at a time.
 
     ``n_ctx`` is the number of positions that the cache has room for (None: what the model was trained for, at most
     ``default_n_ctx``). The cache is float32 where all weights are, else float16. Raises UserError for files that
@@ -63,6 +65,7 @@ class LlamaCppModel:
 
     kind = "llama.cpp"
     default_n_ctx = 8192
+    prompt_rows = BATCH
     dtype = torch.float32
     device = torch.device("cpu")
 
@@ -101,22 +104,23 @@ class LlamaCppModel:
         self._fields["n_seq_id"][:] = 1
         for i in range(BATCH):
             self._batch.seq_id[i][0] = 0
-        self._vocabulary = int(self._c.llama_vocab_n_tokens(self.vocab))
-        self._past = 0
+        self.vocabulary = int(self._c.llama_vocab_n_tokens(self.vocab))
+        self._sequence: LlamaCppSequence | None = None
         # It rounds activations to 8 bits where weights have few, and keeps keys and values in float16.
         self.near_tie = NEAR_TIE[torch.float32] if exact else NEAR_TIE_INT8
-
-    @property
-    def reach(self) -> int | None:
-        return self.window
 
     @property
     def layers(self) -> int:
         return int(self._c.llama_model_n_layer(self._model))
 
     @property
-    def memory(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of the weights and of the cache, which has room for the whole window from the start."""
+        positions = int(self._c.llama_n_ctx(self._context))
+        return int(self._c.llama_model_size(self._model)) + self.memory(positions)
+
+    def memory(self, positions: int) -> int:
+        """Bytes of keys and values of so many tokens."""
         metadata = self.metadata()
         name = metadata["general.architecture"]
         heads, key_heads = (
@@ -124,9 +128,7 @@ class LlamaCppModel:
         )
         head_dim = int(self._c.llama_model_n_embd(self._model)) // heads
         position = sum(int(metadata.get(f"{name}.attention.{part}_length", head_dim)) for part in ("key", "value"))
-        positions = int(self._c.llama_n_ctx(self._context))
-        cache = positions * self.layers * key_heads * position * self._cache_value_bytes
-        return int(self._c.llama_model_size(self._model)) + cache
+        return positions * self.layers * key_heads * position * self._cache_value_bytes
 
     def instructions(self) -> str:
         """What llama.cpp was compiled to use of the processor, in its words."""
@@ -158,50 +160,54 @@ class LlamaCppModel:
     def warm(self, tokens: int) -> None:
         pass  # llama.cpp compiles nothing while it runs
 
-    def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
+    @property
+    def weights(self) -> Sequence[Any]:
+        return (self,)
+
+    def open(self, features: Sequence[int] = ()) -> LlamaCppSequence:
         if features:
             raise NotImplementedError("llama.cpp does not show its hidden states")
+        if self._sequence is not None:
+            raise RuntimeError("llama.cpp's cache has room for one sequence: close the one before")
         self._c.llama_memory_clear(self._memory, False)
-        self._past = 0
-        for start in range(0, len(ids), BATCH):
-            part = ids[start : start + BATCH]
-            self._forward(part, last_only=True)
-            self._past += len(part)
-        return Output(self._logits(1))
+        self._sequence = LlamaCppSequence(self)
+        return self._sequence
 
-    def verify(self, tree: TokenTree) -> Output:
-        if not tree.is_chain:
-            raise ValueError("llama.cpp's cache of one sequence verifies chains only")
-        self._forward(tree.tokens, last_only=False)
-        return Output(self._logits(len(tree)))
+    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+        ((sequence, piece),) = parts
+        if not isinstance(piece, Prompt):
+            if not piece.is_chain:
+                raise ValueError("llama.cpp's cache of one sequence verifies chains only")
+            self._forward(piece.tokens, sequence.length, last_only=False)
+            return [Output(self._logits(len(piece)))]
+        self._forward(piece.tokens, sequence.length, last_only=True)
+        sequence.length += len(piece.tokens)
+        return [Output(self._logits(1) if piece.last else torch.empty(0, self.vocabulary))]
 
-    def commit(self, path: Sequence[int]) -> None:
-        self._past += len(path)
-        self._c.llama_memory_seq_rm(self._memory, 0, self._past, -1)
+    def keep(self, positions: int) -> None:
+        """Drop keys and values from there on."""
+        self._c.llama_memory_seq_rm(self._memory, 0, positions, -1)
 
-    def snapshot(self) -> int:
-        return self._past
+    def free(self) -> None:
+        """The sequence is closed; another may be opened."""
+        self._sequence = None
 
-    def restore(self, snapshot: int) -> None:
-        self._past = snapshot
-        self._c.llama_memory_seq_rm(self._memory, 0, self._past, -1)
-
-    def _forward(self, tokens: Sequence[int], *, last_only: bool) -> None:
+    def _forward(self, tokens: Sequence[int], start: int, *, last_only: bool) -> None:
         count = len(tokens)
         self._fields["token"][:count] = tokens
-        self._fields["pos"][:count] = np.arange(self._past, self._past + count)
+        self._fields["pos"][:count] = np.arange(start, start + count)
         self._fields["logits"][:count] = not last_only
         self._fields["logits"][count - 1] = 1
         self._batch.n_tokens = count
         _complaints.clear()
         status = self._c.llama_decode(self._context, self._batch)
         if status:
-            raise UserError(f"llama.cpp failed with status {status} at position {self._past}: {_complaint()}")
+            raise UserError(f"llama.cpp failed with status {status} at position {start}: {_complaint()}")
 
     def _logits(self, rows: int) -> Tensor:
         found = self._c.llama_get_logits(self._context)
         # The next call overwrites them.
-        return torch.from_numpy(np.ctypeslib.as_array(found, shape=(rows, self._vocabulary)).copy())
+        return torch.from_numpy(np.ctypeslib.as_array(found, shape=(rows, self.vocabulary)).copy())
 
     def close(self) -> None:
         """Free everything. Nothing else may be called afterwards."""
@@ -209,6 +215,31 @@ class LlamaCppModel:
         self._c.llama_batch_free(self._batch)
         self._c.llama_free(self._context)
         self._c.llama_model_free(self._model)
+
+
+class LlamaCppSequence:
+    """Implements ``contracts.SequenceState``; ``length`` tokens of it are kept."""
+
+    def __init__(self, model: LlamaCppModel) -> None:
+        self._model: LlamaCppModel | None = model
+        self.reach = model.window
+        self.length = 0
+
+    def commit(self, path: Sequence[int]) -> None:
+        self.restore(self.length + len(path))
+
+    def snapshot(self) -> int:
+        return self.length
+
+    def restore(self, snapshot: int) -> None:
+        assert self._model is not None, "the sequence is closed"
+        self.length = snapshot
+        self._model.keep(snapshot)
+
+    def close(self) -> None:
+        if self._model is not None:
+            self._model.free()
+            self._model = None
 
 
 def _complaint() -> str:

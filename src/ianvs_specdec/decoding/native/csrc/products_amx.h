@@ -1,11 +1,11 @@
-// Products in tiles of AMX: 16 rows of activations times 16 outputs, 64 bytes of inputs at once.
+// bfloat16 products in tiles of AMX: 16 rows of activations times 16 outputs, 32 inputs at once.
 //
-// bfloat16: an activation is the sum of two bfloat16, its nearest and the nearest to what is left, which are two rows of a
-// tile; their products are added at the end. So activations keep 16 digits, and one row costs no more than its weights'
-// way from memory. Rows of a tile do not know of each other, so that a row's bits are the same beside any others.
+// An activation is the sum of two bfloat16, its nearest and the nearest to what is left, which are two rows of a tile; their
+// products are added at the end. So activations keep 16 digits, and one row costs no more than its weights' way from
+// memory. Rows of a tile do not know of each other: a row's bits are the same beside any others.
 #pragma once
 
-#if defined(__AMX_BF16__) && defined(__AMX_INT8__)
+#if defined(__AMX_BF16__)
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,9 +16,9 @@ namespace SPECDEC_VARIANT {
 namespace {
 
 constexpr int kTileRows = 16;
-constexpr int kTileColumns = 16;      // lanes of 32 bits
-constexpr int kParts = 2;             // bfloat16 that make up an activation
-constexpr int kTileInputs = 32;       // bfloat16 in a tile's row
+constexpr int kTileColumns = 16;                          // lanes of 32 bits
+constexpr int kParts = 2;                                 // bfloat16 that make up an activation
+constexpr int kTileInputs = 32;                           // bfloat16 in a tile's row
 constexpr int64_t kStepBytes = kTileInputs * kStrip * 2;  // of a strip for these inputs
 constexpr int64_t kTileAhead = 2 * kStepBytes;
 
@@ -29,12 +29,12 @@ inline void allow_tiles() {
 }
 
 struct alignas(64) TileConfig {
-    uint8_t palette = 1, start = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    uint8_t palette, start, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
 };
 
-constexpr TileConfig kTileConfig;
+constexpr TileConfig kTileConfig = {1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
 // While one lives, this thread's eight tiles have 16 rows of 64 bytes each.
 struct Tiles {

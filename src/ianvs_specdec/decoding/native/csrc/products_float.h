@@ -54,11 +54,11 @@ struct AsBf16Pairs {
 // R rows times V vectors of one strip. Every sum has its own register, so that it runs through the inputs in order.
 template <class Weight, int R, int V>
 void float_block(const unsigned char* weight, const typename Weight::Activation* x, int64_t ldx, int64_t depth,
-                 const float* bias, float* y, int64_t ldy, int64_t left, bool add) {
+                 const float* bias, float* y, int64_t ldy, int64_t left, bool add, bool fetch) {
     constexpr int kStep = kStrip * Weight::kBytes;
     Floats sums[R][V] = {};
     for (int64_t k = 0; k < depth; k += Weight::kInputs, weight += kStep) {
-        if (R <= kFewRows) fetch_ahead(weight, kStep);
+        if (fetch) fetch_ahead(weight, kStep);
         for (int v = 0; v < V; v++) {
             const auto w = Weight::operand(weight + v * kLanes * Weight::kBytes);
             for (int r = 0; r < R; r++) sums[r][v] = Weight::add(sums[r][v], w, x + r * ldx + k);
@@ -86,14 +86,14 @@ constexpr int kFloatRows = 6;
 
 template <class Weight, int R>
 void float_rows(int64_t rows, const unsigned char* weight, const typename Weight::Activation* x, int64_t ldx,
-                int64_t depth, const float* bias, float* y, int64_t ldy, int64_t left, bool add) {
+                int64_t depth, const float* bias, float* y, int64_t ldy, int64_t left, bool add, bool fetch) {
     if constexpr (R > 1) {
-        if (rows < R) return float_rows<Weight, R - 1>(rows, weight, x, ldx, depth, bias, y, ldy, left, add);
+        if (rows < R) return float_rows<Weight, R - 1>(rows, weight, x, ldx, depth, bias, y, ldy, left, add, fetch);
     }
     constexpr int V = float_vectors(R);
     for (int64_t column = 0; column < least(left, kStrip); column += V * kLanes)
         float_block<Weight, R, V>(weight + column * Weight::kBytes, x, ldx, depth, bias + column, y + column, ldy,
-                                  left - column, add);
+                                  left - column, add, fetch && column == 0);
 }
 
 inline void copy_row(float* to, const float* from, int64_t count) { memcpy(to, from, count * 4); }
@@ -142,7 +142,8 @@ struct FloatProduct {
             for (int64_t block = 0; block < blocks.count; block++) {
                 const int64_t row = blocks.begin(block), count = blocks.begin(block + 1) - row, column = strip * kStrip;
                 float_rows<Weight, kFloatRows>(count, p->weight + strip * p->strip_bytes, x + row * ldx, ldx, p->depth,
-                                               p->bias + column, y + row * ldy + column, ldy, p->out - column, add);
+                                               p->bias + column, y + row * ldy + column, ldy, p->out - column, add,
+                                               block == 0);
             }
     }
 };

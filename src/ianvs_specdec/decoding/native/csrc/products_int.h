@@ -16,7 +16,7 @@ namespace {
 constexpr int kGroup = 32;               // inputs with one scale
 constexpr int kQuads = kGroup / 4;       // a lane of 32 bits holds 4 inputs
 constexpr int kScaleBytes = kStrip * 2;  // of a group
-constexpr float kSmallest = 1e-30f;      // of a group's largest activation: its inverse stays finite
+constexpr float kSmallest = 1e-30f;      // of a group's largest number that is not taken for zero: its inverse is finite
 
 struct AsInt8 {
     static constexpr int kOffset = 128, kLargest = 127;
@@ -56,15 +56,18 @@ inline void group_sums(const unsigned char* weight, const IntRow (&x)[R], int64_
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) sums[r][v] = splat(x[r].begins[group]);
     constexpr int kHalves = Weight::kOffset == 8 ? 2 : 1;
-    for (int q = 0; q < kQuads / kHalves; q++)
-        for (int v = 0; v < V; v++) {
-            Words raw = load<Words>(weight + (q * kStrip + v * kLanes) * 4);
-            for (int half = 0; half < kHalves; half++) {
-                Words w = kHalves == 1 ? raw : raw >> (4 * half) & 0x0f0f0f0fu;
-                for (int r = 0; r < R; r++)
-                    sums[r][v] = dot(sums[r][v], w, quad_of(x[r].integers + group * kGroup + (half * kQuads / 2 + q) * 4));
+    for (int q = 0; q < kQuads / kHalves; q++) {
+        Words raw[V];
+        for (int v = 0; v < V; v++) raw[v] = load<Words>(weight + (q * kStrip + v * kLanes) * 4);
+        for (int half = 0; half < kHalves; half++) {
+            Words w[V];
+            for (int v = 0; v < V; v++) w[v] = kHalves == 1 ? raw[v] : raw[v] >> (4 * half) & 0x0f0f0f0fu;
+            for (int r = 0; r < R; r++) {
+                const Ints quad = quad_of(x[r].integers + group * kGroup + (half * kQuads / 2 + q) * 4);
+                for (int v = 0; v < V; v++) sums[r][v] = dot(sums[r][v], w[v], quad);
             }
         }
+    }
 }
 
 #else
@@ -131,6 +134,7 @@ void int_block(const unsigned char* weight, const IntRow (&x)[R], int64_t depth,
                float* y, int64_t ldy, int64_t left, bool add) {
     Floats sums[R][V] = {};
     for (int64_t group = 0; group < depth / kGroup; group++, weight += Weight::kBytes + kScaleBytes) {
+        if (column == 0) fetch_ahead(weight, Weight::kBytes + kScaleBytes);
         Ints whole[R][V];
         group_sums<Weight, R, V>(weight + column * 4, x, group, whole);
         for (int v = 0; v < V; v++) {
@@ -145,8 +149,8 @@ void int_block(const unsigned char* weight, const IntRow (&x)[R], int64_t depth,
 }
 
 #if defined(__AVX512F__)
-constexpr int kIntRows = 12;
-constexpr int int_vectors(int rows) { return rows <= 3 ? 4 : rows <= 6 ? 2 : 1; }
+constexpr int kIntRows = 8;
+constexpr int int_vectors(int rows) { return rows <= 3 ? 4 : 2; }
 #else
 constexpr int kIntRows = 4;
 constexpr int int_vectors(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }

@@ -44,7 +44,7 @@ struct Share {
 };
 
 // With few rows a product waits for its weights: they are fetched this many bytes before they are used.
-constexpr int kFewRows = 4;
+constexpr int kFewRows = 12;
 constexpr int64_t kAhead = 4096;
 
 template <int64_t ahead = kAhead>

@@ -9,34 +9,14 @@ namespace {
 constexpr int kVectors = kGroup / kLanes;  // of a group
 typedef int8_t SmallInts __attribute__((vector_size(kLanes)));
 
-struct Group {
-    Floats values[kVectors];
-    explicit Group(const float* from) {
-        for (int v = 0; v < kVectors; v++) values[v] = load<Floats>(from + v * kLanes);
-    }
-};
+inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 
-inline float sum_of(Floats values) {
-    float sum = 0;
-    for (int lane = 0; lane < kLanes; lane++) sum += values[lane];
-    return sum;
-}
+inline Floats magnitude(Floats values) { return bits<Floats>(bits<Words>(values) & 0x7fffffffu); }
 
-inline float largest_of(const Group& group, bool negative) {
-    Floats largest = {};
-    for (Floats value : group.values) {
-        if (negative) value = -value;
-        largest = value > largest ? value : largest;
-    }
-    float most = 0;
-    for (int lane = 0; lane < kLanes; lane++) most = largest[lane] > most ? largest[lane] : most;
-    return most;
-}
-
-// To the nearest integer, ties to even, of numbers below 2 ** 22: there a float's last digit is one.
-inline Ints nearest(Floats values, float factor) {
+// To the nearest integer, ties to even, of products below 2 ** 22: there a float's last digit is one.
+inline Ints nearest(Floats values, Floats factors) {
     const float ones = 0x1.8p23f;
-    return bits<Ints>(fma(values, splat(factor), splat(ones))) - bits<int32_t>(ones);
+    return bits<Ints>(fma(values, factors, splat(ones))) - bits<int32_t>(ones);
 }
 
 inline Ints clamped(Ints values, int32_t least, int32_t most) {
@@ -44,89 +24,90 @@ inline Ints clamped(Ints values, int32_t least, int32_t most) {
     return values > most ? splat(most) : values;
 }
 
-template <class Weight>
-void int_prepare(const Product* p, const float* x, int64_t ldx, Share rows, unsigned char* scratch) {
-    for (int64_t row = rows.begin; row < rows.end; row++) {
-        int8_t* integers = (int8_t*)(scratch + row * int_row_bytes(p));
-        float* scales = (float*)(integers + p->depth);
-        int32_t* begins = (int32_t*)(scales + p->depth / kGroup);
-        for (int64_t g = 0; g < p->depth / kGroup; g++) {
-            float padded[kGroup] = {};
-            const float* from = x + row * ldx + g * kGroup;
-            const int64_t left = p->in - g * kGroup;
-            if (left < kGroup) from = (const float*)memcpy(padded, from, left * 4);
-            const Group group(from);
-            const float most = largest_of(group, false), least = largest_of(group, true);
-            const float magnitude = most > least ? most : least;
-            const float inverse = magnitude > kSmallest ? 127.f / magnitude : 0.f;
-            Ints sum = {};
-            for (int v = 0; v < kVectors; v++) {
-                Ints whole = nearest(group.values[v], inverse);
-                store(integers + g * kGroup + v * kLanes, __builtin_convertvector(whole, SmallInts));
-                sum += whole;
-            }
-            int32_t total = 0;
-            for (int lane = 0; lane < kLanes; lane++) total += sum[lane];
-            scales[g] = magnitude * (1.f / 127);
-            begins[g] = -Weight::kOffset * total;
-        }
+// All lanes brought together by halves, which has fewer steps that wait for each other than one lane after the other.
+template <class Element, class Vector, class Join>
+inline Element joined(Vector vector, Join join) {
+    Element lanes[kLanes];
+    store(lanes, vector);
+    for (int half = kLanes / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++) lanes[lane] = join(lanes[lane], lanes[lane + half]);
+    return lanes[0];
+}
+
+// Rounds a group of activations; returns its scale, and the sum of its integers in `total`.
+inline float round_group(const float* from, int8_t* to, int32_t& total) {
+    Floats values[kVectors], most = {};
+    for (int v = 0; v < kVectors; v++) {
+        values[v] = load<Floats>(from + v * kLanes);
+        most = greater(magnitude(values[v]), most);
     }
+    const float largest = joined<float>(most, [](float a, float b) { return a > b ? a : b; });
+    const float inverse = largest > kSmallest ? AsInt8::kLargest / largest : 0.f;
+    Ints sum = {};
+    for (int v = 0; v < kVectors; v++) {
+        const Ints whole = nearest(values[v], splat(inverse));
+        store(to + v * kLanes, __builtin_convertvector(whole, SmallInts));
+        sum += whole;
+    }
+    total = joined<int32_t>(sum, [](int32_t a, int32_t b) { return a + b; });
+    return largest * (1.f / AsInt8::kLargest);
 }
 
-// The scale of a group of weights. Of 8 bits the largest weight becomes the largest integer. Of 4 bits, scales about that
-// with which the largest becomes -8 are tried; the one that leaves the least error is kept.
-inline float scale_of(const Group& group, AsInt8) {
-    const float most = largest_of(group, false), least = largest_of(group, true);
-    return (most > least ? most : least) / AsInt8::kLargest;
+// The scales of one group each of as many outputs as a vector has lanes; `values` [inputs][outputs].
+using OutputGroups = Floats[kGroup];
+
+inline Floats scales_of(const OutputGroups& values, AsInt8) {  // the largest weight becomes the largest integer
+    Floats most = {};
+    for (Floats value : values) most = greater(magnitude(value), most);
+    return most / (float)AsInt8::kLargest;
 }
 
-inline float scale_of(const Group& group, AsInt4) {
-    constexpr int kTries = 4;         // on either side
-    constexpr float kStep = 0.2f;     // of an integer, from one try to the next
-    const float most = largest_of(group, false), least = largest_of(group, true);
-    const float extreme = most > least ? most : -least;
-    float best = 0, scale = 0;
-    for (int attempt = -kTries; attempt <= kTries && extreme != 0; attempt++) {
-        const float factor = -(8 + attempt * kStep) / extreme;
-        Floats with = {}, squares = {};
-        for (Floats value : group.values) {
-            Floats whole = to_floats(clamped(nearest(value, factor), -8, 7));
-            with = fma(whole, value, with);
+// Scales about that with which the largest weight becomes -8 are tried, as llama.cpp does; the one that leaves the least
+// error is kept.
+inline Floats scales_of(const OutputGroups& values, AsInt4) {
+    constexpr int kTries = 4;       // on either side
+    constexpr float kStep = 0.2f;   // of an integer, from one try to the next
+    Floats most = {}, extreme = {};
+    for (Floats value : values) {
+        extreme = magnitude(value) > most ? value : extreme;
+        most = greater(magnitude(value), most);
+    }
+    Floats best = {}, scales = {};
+    for (int attempt = -kTries; attempt <= kTries; attempt++) {
+        const Floats factors = most > kSmallest ? -(8 + attempt * kStep) / extreme : Floats{};
+        Floats products = {}, squares = {};
+        for (Floats value : values) {
+            const Floats whole = to_floats(clamped(nearest(value, factors), -8, AsInt4::kLargest));
+            products = fma(whole, value, products);
             squares = fma(whole, whole, squares);
         }
-        // With the integers given, with / squares is the scale of the least squares, with ** 2 / squares what it explains.
-        const float product = sum_of(with), square = sum_of(squares);
-        if (square > 0 && product / square * product > best) {
-            best = product / square * product;
-            scale = product / square;
-        }
+        // The scale of the least squares for these integers, and what it explains of the weights' squares.
+        const Floats least = squares > 0 ? products / squares : Floats{};
+        const Floats explained = products * least;
+        scales = explained > best ? least : scales;
+        best = greater(explained, best);
     }
-    return scale;
+    return scales;
 }
 
-// Packs kStrip rows of a weight, [kStrip, depth] in float32, into a strip.
+// Packs one group of kLanes outputs: `rows` [kLanes][depth], whose place in the group's record is `column`.
 template <class Weight>
-void int_pack(const Product* p, const float* rows, unsigned char* strip) {
-    for (int64_t k = 0; k < p->depth; k += kGroup, strip += Weight::kBytes + kScaleBytes) {
-        memset(strip, 0, Weight::kBytes);
-        for (int row = 0; row < kStrip; row++) {
-            const Group group(rows + row * p->depth + k);
-            const uint16_t rounded = bf16_of(scale_of(group, Weight()));
-            memcpy(strip + Weight::kBytes + row * 2, &rounded, 2);
-            const float scale = float_of_bf16(rounded);
-            const float inverse = scale != 0 ? 1 / scale : 0.f;
-            for (int v = 0; v < kVectors; v++) {
-                constexpr int lowest = Weight::kOffset == 8 ? -8 : -Weight::kLargest;
-                Ints whole = clamped(nearest(group.values[v], inverse), lowest, Weight::kLargest) + Weight::kOffset;
-                for (int lane = 0; lane < kLanes; lane++) {
-                    const int input = v * kLanes + lane, quad = input / 4;
-                    if (Weight::kOffset == 8)
-                        strip[(quad % 4 * kStrip + row) * 4 + input % 4] |= whole[lane] << (quad / 4 * 4);
-                    else
-                        strip[(quad * kStrip + row) * 4 + input % 4] = (unsigned char)whole[lane];
-                }
-            }
-        }
+void pack_groups(const float* rows, int64_t depth, unsigned char* record, int column) {
+    OutputGroups values;
+    for (int input = 0; input < kGroup; input++)
+        for (int lane = 0; lane < kLanes; lane++) values[input][lane] = rows[lane * depth + input];
+    const Halves rounded = to_bf16(scales_of(values, Weight()));
+    store(record + Weight::kBytes + column * 2, rounded);
+    const Floats scales = from_bf16(rounded), inverses = scales != 0 ? 1 / scales : Floats{};
+    Words quads[kQuads] = {};
+    for (int input = 0; input < kGroup; input++) {
+        constexpr int kLeast = Weight::kOffset == 8 ? -8 : -Weight::kLargest;
+        const Ints whole = clamped(nearest(values[input], inverses), kLeast, Weight::kLargest) + Weight::kOffset;
+        quads[input / 4] |= bits<Words>(whole) << (input % 4 * 8);
+    }
+    for (int q = 0; q < Weight::kBytes / (kStrip * 4); q++) {
+        const Words both = Weight::kOffset == 8 ? quads[q] | quads[q + kQuads / 2] << 4 : quads[q];
+        store(record + (q * kStrip + column) * 4, both);
     }
 }
 
@@ -134,10 +115,31 @@ template <class Weight>
 struct IntProduct {
     static int64_t strip_bytes(int64_t depth) { return depth / kGroup * (Weight::kBytes + kScaleBytes); }
     static int64_t scratch(const Product* p, int64_t rows) { return rows * int_row_bytes(p); }
-    static void pack(const Product* p, const float* rows, unsigned char* strip) { int_pack<Weight>(p, rows, strip); }
-    static void prepare(const Product* p, const float* x, int64_t ldx, Share rows, unsigned char* scratch) {
-        int_prepare<Weight>(p, x, ldx, rows, scratch);
+
+    // Packs kStrip rows of a weight, [kStrip, depth] in float32.
+    static void pack(const Product* p, const float* rows, unsigned char* strip) {
+        for (int64_t k = 0; k < p->depth; k += kGroup, strip += Weight::kBytes + kScaleBytes)
+            for (int column = 0; column < kStrip; column += kLanes)
+                pack_groups<Weight>(rows + column * p->depth + k, p->depth, strip, column);
     }
+
+    static void prepare(const Product* p, const float* x, int64_t ldx, Share rows, unsigned char* scratch) {
+        for (int64_t row = rows.begin; row < rows.end; row++) {
+            int8_t* integers = (int8_t*)(scratch + row * int_row_bytes(p));
+            float* scales = (float*)(integers + p->depth);
+            int32_t* begins = (int32_t*)(scales + p->depth / kGroup);
+            for (int64_t g = 0; g < p->depth / kGroup; g++) {
+                const float* from = x + row * ldx + g * kGroup;
+                const int64_t left = p->in - g * kGroup;
+                float padded[kGroup] = {};
+                if (left < kGroup) from = (const float*)memcpy(padded, from, left * 4);
+                int32_t total;
+                scales[g] = round_group(from, integers + g * kGroup, total);
+                begins[g] = -Weight::kOffset * total;
+            }
+        }
+    }
+
     static void run(const Product* p, const unsigned char* scratch, int64_t rows, float* y, int64_t ldy, bool add,
                     Share strips) {
         int_run<Weight>(p, scratch, rows, y, ldy, add, strips);

@@ -87,7 +87,7 @@ typedef struct {
 typedef struct specdec_model specdec_model;
 
 specdec_model *specdec_model_new(const specdec_config *config, int32_t *error);
-/* All sequences must be freed before. */
+/* Its sequences can only be freed afterwards. */
 void specdec_model_free(specdec_model *model);
 /* Bytes of a page of keys and values, and how many positions it holds; a sequence has whole pages. */
 int64_t specdec_page_bytes(const specdec_model *model);

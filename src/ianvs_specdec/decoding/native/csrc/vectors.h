@@ -54,7 +54,8 @@ inline Vector fused(Vector a, Vector b, Vector c) {
 #endif
 }
 
-inline Vector spread(float x) { return Vector{} + x; }
+// x - 0 is x, even where x is -0, so compilers need no subtraction.
+inline Vector spread(float x) { return x - Vector{}; }
 
 inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
 

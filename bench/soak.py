@@ -1,0 +1,224 @@
+"""``python -m bench.soak --minutes 10``: whether ``specdec serve`` holds out.
+
+Starts the server on the loopback interface and keeps ``--at-once`` clients asking. Their questions are short and long,
+greedy and sampled, answered whole and in pieces, and a fifth of the clients leave before their answer is there. Prints,
+ten times, what the clients counted and the server's resident memory.
+
+The exit code is 1 where an answer was lost or not whole, the server counted other outcomes than its clients, a sequence
+was left in its engine, or its memory grew between the first tenth of the time, in which it warms up, and the end.
+
+What stands behind ``--`` is handed to ``specdec serve``; without it the example's cloud model drafts with EAGLE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import http.client
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).resolve().parents[1]
+SETTINGS = ROOT / "examples/cloud-edge-speculative-decoding/testalgorithms/query-routing/cloud_settings.yaml"
+EXAMPLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
+LEAVING = 0.2
+"""The share of the clients that leave."""
+LONGEST = 600.0
+"""Seconds that one answer may take before it counts as lost."""
+GROWTH = 0.05
+"""By which resident memory may differ without having grown: allocators keep some of what they were given back."""
+LINES = 10
+CHAT = "/v1/chat/completions"
+
+
+class Server:
+    """``specdec serve`` in a process of its own."""
+
+    def __init__(self, address: str, pid: int) -> None:
+        self.address, self._process = address, psutil.Process(pid)
+        (model,) = json.loads(self.get("/v1/models"))["data"]
+        self.model = model["id"]
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.address, timeout=LONGEST)
+
+    def get(self, path: str) -> bytes:
+        connection = self.connect()
+        connection.request("GET", path)
+        body = connection.getresponse().read()
+        connection.close()
+        return body
+
+    def metrics(self) -> dict[str, float]:
+        """By name, requests by outcome (``requests_total.completed``)."""
+        families = text_string_to_metric_families(self.get("/metrics").decode())
+        samples = [sample for family in families for sample in family.samples]
+        return {".".join([s.name.removeprefix("specdec_"), *s.labels.values()]): s.value for s in samples}
+
+    def memory(self) -> float:
+        """Resident, in MB."""
+        return self._process.memory_info().rss / 1e6
+
+
+class Clients:
+    """Threads that ask until they are told to stop."""
+
+    def __init__(self, server: Server, number: int, tokens: int) -> None:
+        self._server, self._tokens = server, tokens
+        self._mutex, self._stop = threading.Lock(), threading.Event()
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.faults: collections.Counter[str] = collections.Counter()
+        self._threads = [threading.Thread(target=self._ask_on, args=(random.Random(n),)) for n in range(number)]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Wait for the last answers."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask_on(self, chance: random.Random) -> None:
+        while not self._stop.is_set():
+            try:
+                outcome = self._ask(chance)
+            except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
+                with self._mutex:
+                    self.faults[f"{type(error).__name__}: {error}"[:200]] += 1
+                outcome = "lost"
+            with self._mutex:
+                self.counts[outcome] += 1
+
+    def _ask(self, chance: random.Random) -> str:
+        leaves, streamed = chance.random() < LEAVING, chance.random() < 0.5
+        question = f"Question {chance.randrange(10_000)}: what is known of it? " * chance.choice((1, 1, 4, 40))
+        manner = chance.choice(({}, {"temperature": 0.8, "seed": chance.randrange(1000)}, {"stop": ["the"]}))
+        body = {
+            "model": self._server.model,
+            "messages": [{"role": "user", "content": question}],
+            "max_tokens": chance.randrange(1, self._tokens),
+            **({"stream": True, "stream_options": {"include_usage": True}} if streamed else {}),
+            **manner,
+        }
+        connection = self._server.connect()
+        try:
+            connection.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
+            if leaves:
+                # Anywhere: in the queue, while the prompt is read, between two tokens.
+                time.sleep(chance.random() ** 4)
+                return "left"
+            return _received(connection.getresponse(), streamed)
+        finally:
+            connection.close()
+
+
+def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
+    """The outcome of a request. Raises ValueError or LookupError for an answer that is not whole."""
+    text = response.read().decode()
+    if response.status == 429:
+        return "queue full"
+    if response.status != 200:
+        raise ValueError(f"status {response.status}: {text[:100]}")
+    if not streamed:
+        ended, usage = json.loads(text)["choices"][0]["finish_reason"], json.loads(text)["usage"]
+    else:
+        *events, done = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
+        if done != "[DONE]":
+            raise ValueError(f"a stream ended with {done[:100]}")
+        chunks = [json.loads(event) for event in events]
+        ended, usage = chunks[-2]["choices"][0]["finish_reason"], chunks[-1]["usage"]
+    if ended not in ("stop", "length") or not usage["completion_tokens"]:
+        raise ValueError(f"an answer of {usage['completion_tokens']} tokens ended with {ended!r}")
+    return "answered"
+
+
+@contextmanager
+def serving(arguments: list[str]) -> Iterator[Server]:
+    command = [sys.executable, "-m", "ianvs_specdec.cli", "serve", "--port", "0", *(arguments or EXAMPLE)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            if not line.startswith("listening on "):
+                raise SystemExit("bench.soak: the server did not start")
+            yield Server(urllib.parse.urlsplit(line.split()[-1]).netloc, process.pid)
+        finally:
+            process.terminate()
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _arguments(argv)
+    memory: list[float] = []
+    with serving(options.serve) as server:
+        print(f"{options.at_once} clients for {options.minutes:g} minutes, resident memory {server.memory():.0f} MB")
+        clients = Clients(server, options.at_once, options.tokens)
+        began = time.monotonic()
+        for number in range(1, LINES + 1):
+            time.sleep(max(0.0, began + number * 60 * options.minutes / LINES - time.monotonic()))
+            memory.append(server.memory())
+            print(f"{time.monotonic() - began:6.0f} s  {memory[-1]:7.1f} MB  {_line(clients.counts)}", flush=True)
+        clients.end()
+        wrong = [*_left(server), *_miscounted(server, clients)]
+        wrong += [f"{number} times: {fault}" for fault, number in clients.faults.items()]
+        tokens = server.metrics()["completion_tokens_total"]
+    if memory[-1] > memory[0] * (1 + GROWTH):
+        wrong.append(f"the memory grew from {memory[0]:.0f} to {memory[-1]:.0f} MB")
+    print(f"in all  {_line(clients.counts)}, {tokens:.0f} tokens")
+    print("\n".join(wrong) or "nothing lost, every sequence freed, memory flat")
+    return 1 if wrong else 0
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="M")
+    parser.add_argument("--at-once", type=int, default=64, metavar="N", help="clients (64)")
+    parser.add_argument("--tokens", type=int, default=200, metavar="N", help="of the longest answer (200)")
+    parser.add_argument("serve", nargs="*", metavar="-- OPTIONS", help="of specdec serve")
+    options = parser.parse_args(argv)
+    if options.minutes <= 0 or options.at_once < 1 or options.tokens < 2:
+        parser.error("--minutes and --at-once must be more than 0, --tokens more than 1")
+    return options
+
+
+def _line(counts: collections.Counter[str]) -> str:
+    return ", ".join(f"{counts[name]} {name}" for name in ("answered", "left", "queue full", "lost"))
+
+
+def _left(server: Server) -> list[str]:
+    """What the engine still has, a little after the last client is gone."""
+    waiting = ("in_flight", "queue_length", "sequences", "sequence_memory_bytes")
+    for _ in range(100):
+        found = {name: value for name, value in server.metrics().items() if name in waiting and value}
+        if not found:
+            return []
+        time.sleep(0.1)
+    return [f"the server still has {found}"]
+
+
+def _miscounted(server: Server, clients: Clients) -> list[str]:
+    outcomes = {
+        name.removeprefix("requests_total."): value
+        for name, value in server.metrics().items()
+        if name.startswith("requests_total.") and value
+    }
+    counts = clients.counts
+    # An answer may become whole just before its client leaves.
+    gone = outcomes.get("completed", 0) + outcomes.get("disconnected", 0)
+    if outcomes.get("completed", 0) >= counts["answered"] and gone == counts["answered"] + counts["left"]:
+        return []
+    return [f"the server counted {outcomes}"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

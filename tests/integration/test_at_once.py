@@ -1,0 +1,118 @@
+"""A job with ``concurrency`` on models in its own process: answers, order and journal are those of one at a time, and
+what ends a run early loses nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.harness import Workplace, questions, untimed
+
+AT_ONCE = 6
+
+
+def prepared(workplace: Workplace, models: tuple[Path, Path], *backends: str, **settings: Any) -> Workplace:
+    """A job with two local models, in float32 and of few tokens."""
+    for side, model in zip(("edge", "cloud"), models, strict=True):
+        workplace.settings(side, model=str(model), dtype="float32", max_tokens=12, **settings)
+    workplace.backends(*backends)
+    return workplace
+
+
+def at_once(workplace: Workplace, number: int) -> None:
+    path = workplace.example / "benchmarkingjob.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("benchmarkingjob:\n", f"benchmarkingjob:\n  concurrency: {number}\n", 1))
+
+
+def answers(workplace: Workplace) -> dict[str, Any]:
+    """By key, what of an answer does not depend on the time."""
+    return {
+        line["key"]: (
+            line["side"],
+            line["answer"]["token_ids"],
+            line["answer"]["text"],
+            line["answer"]["trace"]["steps"],
+        )
+        for line in workplace.journal()
+    }
+
+
+def rows(workplace: Workplace) -> dict[Any, list[Any]]:
+    return {
+        case: [(row["index"], row["is_hard"], row["result"]["completion"]) for row in workplace.answers(*case)]
+        for case in workplace.leaderboard()
+    }
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, pytest.param({"temperature": 0.8, "acceptance": "coupled"}, marks=pytest.mark.slow)]
+)
+def test_answers_order_and_journal_are_those_of_one_at_a_time(
+    workplace: Workplace, models: tuple[Path, Path], settings: dict[str, Any]
+) -> None:
+    prepared(workplace, models, "autoregressive", "PromptLookup", **settings)
+    workplace.algorithms("RandomRouter")
+    workplace.data(questions(12, 3))
+    assert workplace.ianvs().code == 0
+    alone = answers(workplace), rows(workplace), untimed(workplace.leaderboard())
+    at_once(workplace, AT_ONCE)
+    began = time.monotonic()
+    outcome = workplace.ianvs("--fresh")
+    took = time.monotonic() - began
+    assert outcome.code == 0, outcome.output
+    asked = workplace.journal()[len(alone[0]) :]
+    assert len(asked) == len(alone[0])
+    assert {line["side"] for line in asked} == {"edge", "cloud"}
+    assert (answers(workplace), rows(workplace), untimed(workplace.leaderboard())) == alone
+    assert any("busy" in line["answer"]["trace"] for line in asked)
+    # Of the time in which others were under way each has a share, and no more than there was is shared.
+    assert sum(line["answer"]["trace"].get("busy") or 0.0 for line in asked) <= took
+
+
+def test_a_prompt_without_an_answer_takes_none_of_the_others_along(
+    workplace: Workplace, models: tuple[Path, Path]
+) -> None:
+    prepared(workplace, models, "autoregressive", max_failures=0)
+    workplace.algorithms("EdgeOnly")
+    data = questions(10)
+    data[AT_ONCE]["question"] = "word " * 5000
+    workplace.data(data)
+    at_once(workplace, AT_ONCE)
+    outcome = workplace.ianvs()
+    assert outcome.code == 1
+    (line,) = outcome.lines(f"failed: row {AT_ONCE + 1} of 10")
+    assert "leaves no room in the model's context window" in line
+    kept = answers(workplace)
+    assert len(kept) >= AT_ONCE, "those before it, and what was in flight beside it"
+    workplace.settings("edge", max_failures=1)
+    assert workplace.ianvs().code == 0
+    assert answers(workplace).items() >= kept.items()
+    assert len(workplace.journal()) == 9, "something was asked twice"
+    assert workplace.leaderboard()["EdgeOnly", "autoregressive"]["Failed"] == "1.0"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+def test_ctrl_c_with_many_in_flight_keeps_what_was_answered(workplace: Workplace, models: tuple[Path, Path]) -> None:
+    prepared(workplace, models, "autoregressive")
+    workplace.algorithms("EdgeOnly")
+    workplace.data(questions(200))
+    at_once(workplace, AT_ONCE)
+    run = workplace.start()
+    run.wait_for(lambda: len(workplace.journal()) >= 20)
+    run.interrupt()
+    outcome = run.wait()
+    assert outcome.code == 130
+    assert len(outcome.lines("interrupted")) == 1
+    assert "Traceback" not in outcome.output
+    kept = answers(workplace)
+    journal = (workplace.workspace / "journal.jsonl").read_text(encoding="utf-8")
+    assert '"failures"' not in journal, "what the end of the run cut off is no failure of a question"
+    workplace.data(questions(len(kept) + AT_ONCE))
+    assert workplace.ianvs().code == 0
+    assert answers(workplace).items() >= kept.items()
+    assert len(workplace.journal()) == len(answers(workplace)), "something was asked twice"

@@ -1,0 +1,127 @@
+"""Our own back ends serve many requests at once: how many is an option, answers are those of one at a time, and who
+leaves, wherever the request is, is let go of by the engine."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.models import build_model
+
+from .conftest import CYCLE, Server, serving
+
+FOR_EVER = 90_000
+"""Tokens that take far longer than any test."""
+LONG = "a long question " * 5000
+"""More than one step of the engine reads."""
+AT_ONCE, QUEUE = 3, 40
+
+
+@pytest.fixture(scope="module")
+def wide(endless: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The endless model: three places to work at."""
+    arguments = ["--model", str(endless), "--concurrency", str(AT_ONCE), "--queue", str(QUEUE)]
+    with serving(tmp_path_factory.mktemp("wide"), *arguments) as running:
+        yield running
+
+
+def start(server: Server, tokens: int, text: str = "go", **more: Any) -> http.client.HTTPConnection:
+    """Send a request and do not wait for its answer. Closing the connection is leaving."""
+    connection = server.connect()
+    body = {"model": "endless", "messages": [{"role": "user", "content": text}], "max_tokens": tokens, **more}
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    return connection
+
+
+def gone(server: Server) -> None:
+    """Nobody is served, and the engine holds nothing."""
+    server.wait_for(in_flight=0, queue_length=0, sequences=0, waiting_for_room=0, sequence_memory_bytes=0)
+
+
+def test_as_many_as_are_permitted_share_the_engine(wide: Server) -> None:
+    running = [start(wide, FOR_EVER, stream=True) for _ in range(AT_ONCE)]
+    for connection in running:
+        assert connection.getresponse().readline().startswith(b"data: ")
+    waiting = start(wide, len(CYCLE.encode()))
+    wide.wait_for(in_flight=AT_ONCE, queue_length=1, sequences=AT_ONCE, waiting_for_room=0)
+    assert wide.metrics()["sequence_memory_bytes"] > 0
+    running[0].close()
+    assert json.loads(waiting.getresponse().read())["choices"][0]["message"]["content"] == CYCLE
+    wide.wait_for(in_flight=AT_ONCE - 1, queue_length=0, sequences=AT_ONCE - 1)
+    for connection in running[1:]:
+        connection.close()
+    gone(wide)
+
+
+@pytest.mark.parametrize("text", ["go", LONG], ids=["decoding", "being read"])
+def test_who_leaves_is_let_go_of_by_the_engine(wide: Server, text: str) -> None:
+    before = wide.metrics()["requests_total.disconnected"]
+    staying = start(wide, FOR_EVER)
+    leaving = [start(wide, FOR_EVER, text) for _ in range(AT_ONCE - 1)]
+    wide.wait_for(sequences=AT_ONCE)
+    for connection in leaving:
+        connection.close()
+    wide.wait_for(in_flight=1, sequences=1)
+    # While a full house works, who waits leaves too, and is never given to the engine.
+    full = [start(wide, FOR_EVER) for _ in range(AT_ONCE - 1)]
+    waiting = [start(wide, FOR_EVER, text) for _ in range(QUEUE)]
+    wide.wait_for(in_flight=AT_ONCE, queue_length=QUEUE)
+    for connection in waiting:
+        connection.close()
+    wide.wait_for(in_flight=AT_ONCE, queue_length=0, sequences=AT_ONCE)
+    for connection in (staying, *full):
+        connection.close()
+    gone(wide)
+    assert wide.metrics()["requests_total.disconnected"] - before == 2 * AT_ONCE - 1 + QUEUE
+
+
+def test_the_deadline_frees_the_sequences(endless: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, "--model", str(endless), "--concurrency", "4", "--deadline", "0.3") as server:
+        asked = [start(server, FOR_EVER, LONG if number % 2 else "go") for number in range(8)]
+        for connection in asked:
+            response = connection.getresponse()
+            assert (response.status, json.loads(response.read())["error"]["code"]) == (504, "deadline_exceeded")
+        gone(server)
+        assert server.metrics()["requests_total.deadline"] == 8
+
+
+def test_what_no_memory_holds_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    model = build_model(tmp_path / "long", window=1 << 30)
+    with serving(tmp_path, "--model", str(model), "--name", "endless") as server:
+        running = start(server, FOR_EVER, stream=True)
+        response = running.getresponse()
+        response.readline()
+        refused = start(server, (1 << 31) - 1).getresponse()
+        told = json.loads(refused.read())["error"]
+        assert (refused.status, told["code"]) == (400, "context_length_exceeded")
+        assert "MB are there for all requests: shorten the prompt, or lower max_tokens" in told["message"]
+        assert server.metrics()["sequences"] == 1
+        running.close()
+        gone(server)
+
+
+def test_each_request_is_answered_as_if_alone(server: Server) -> None:
+    manners: list[dict[str, Any]] = [
+        {},
+        {"temperature": 0.9, "seed": 5},
+        {"temperature": 0.9, "seed": 6, "top_p": 0.8, "stop": ["Z", "q"]},
+        {"logprobs": True, "max_tokens": 9},
+        {"repetition_penalty": 1.4, "top_k": 5},
+    ]
+
+    def ask(number: int) -> Any:
+        question = {"role": "user", "content": f"question {number} " * (1 + number % 4)}
+        answer = server.chat({"model": "tiny", "messages": [question], **manners[number % len(manners)]})[2]
+        choice = answer["choices"][0]
+        probabilities = [round(token["logprob"], 3) for token in (choice["logprobs"] or {}).get("content", ())]
+        return choice["message"]["content"], choice["finish_reason"], answer["usage"], probabilities
+
+    alone = [ask(number) for number in range(15)]
+    with ThreadPoolExecutor(15) as pool:
+        assert list(pool.map(ask, range(15))) == alone
