@@ -59,7 +59,6 @@ class Medusa(Drafter):
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self._hidden = prefill.hidden[0][-1]
-        self._vocabulary = prefill.logits.shape[-1]
         self._processor = Processor(context.sampling, context.tokens, target.device)
         self._processed = len(context.tokens)
 
@@ -71,17 +70,18 @@ class Medusa(Drafter):
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Medusa, Context, int]]) -> list[TokenTree | Exception]:
-        return lockstep([(drafter._heads, drafter._grow(context, budget)) for drafter, context, budget in drafts])
+        growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
+        return lockstep(drafts[0][0]._heads, growths)
 
     def _grow(self, context: Context, budget: int) -> Growth[Asked, Said]:
         root, nodes = context.tokens[-1], min(budget, self._nodes)
         depth = min(len(self._heads), nodes, context.remaining - 1)
         if depth < 1:
             return TokenTree.chain(root)
-        width = 1 if self._shape == "chain" else min(CANDIDATES, nodes, self._vocabulary)
+        width = 1 if self._shape == "chain" else min(CANDIDATES, nodes)
         said = yield Asked(self._hidden, depth, width if by_probability(context.sampling) else 0)
         if isinstance(said, Tensor):
-            best = self._log_probabilities(context, said).topk(width, dim=-1)
+            best = self._log_probabilities(context, said).topk(min(width, said.shape[-1]), dim=-1)
             said = best.values.tolist(), best.indices.tolist()
         scores, tokens = said
         least = math.log(context.confidence) if context.confidence > 0 else -math.inf

@@ -22,7 +22,7 @@ from ianvs_specdec.drafters.tensors import find, read_tensors
 @dataclass
 class Asked:
     """What the first ``heads`` heads say after a hidden state ``[hidden]``, taken after the target's final norm: their
-    logits, or with ``width`` only that many of the likeliest tokens."""
+    logits, or with ``width`` only the likeliest tokens, at most so many."""
 
     hidden: Tensor
     heads: int
@@ -55,7 +55,7 @@ class Heads(ABC):
         width = max(part.width for part in parts)
         if width == 0:
             return [own[: part.heads] for part, own in zip(parts, logits, strict=True)]
-        scores, tokens = (best.tolist() for best in self.likeliest(logits, width))
+        scores, tokens = (best.tolist() for best in self.likeliest(logits, min(width, logits.shape[-1])))
         said: list[Said] = []
         for row, part in enumerate(parts):
             own = [[ranked[: part.width] for ranked in best[row][: part.heads]] for best in (scores, tokens)]
