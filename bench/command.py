@@ -19,8 +19,14 @@ SETS = tuple(EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge",
 Entry = TypeVar("Entry")
 
 
-def command(name: str, measured: Callable[[], dict[str, Any]], out: Path) -> int:
-    """Print the report that ``measured`` makes and write it into the folder ``out``; returns the exit status."""
+def command(
+    name: str,
+    measured: Callable[[], dict[str, Any]],
+    out: Path,
+    table: Callable[[dict[str, Any]], str] = table,
+    write: Callable[[Path, dict[str, Any]], list[Path]] = write,
+) -> int:
+    """Print the report that ``measured`` makes as a ``table``, and ``write`` it to ``out``; returns the exit status."""
     try:
         report = measured()
     except UserError as error:
@@ -33,6 +39,13 @@ def command(name: str, measured: Callable[[], dict[str, Any]], out: Path) -> int
     for path in write(out, report):
         print(f"written: {path}")
     return 0
+
+
+def numbers(text: str) -> list[int]:
+    """Whole numbers from 1, separated by commas, in order."""
+    if not all(part.isdigit() and int(part) for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers from 1, such as 1,4,8")
+    return sorted({int(part) for part in text.split(",")})
 
 
 def parsed(parser: argparse.ArgumentParser, argv: list[str] | None, *positive: str) -> argparse.Namespace:

@@ -109,7 +109,7 @@ def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens:
 
     def run(request: Request) -> Run:
         ids = torch.tensor([request.ids], device=model.device)
-        watcher = _First()
+        watcher = First()
         started = time.perf_counter()
         output = model.generate(
             ids,
@@ -134,7 +134,7 @@ def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens:
     return Contestant(f"transformers {name}", run, memory)
 
 
-class _First:
+class First:
     """A streamer for ``generate`` that notes when the first tokens came: it is given the prompt, then all others."""
 
     def __init__(self) -> None:

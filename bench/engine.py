@@ -1,200 +1,255 @@
-"""``python -m bench.engine`` (``make bench-gpu``): what a step of our engine costs at real size, whatever is drafted.
+"""``python -m bench.engine`` (``make bench-gpu``): what a step of our engine costs, whatever is drafted.
 
-The target has the shape of a Llama with 7 billion parameters and random weights, so nothing has to be downloaded.
-Acceptance is synthetic: a chain of drafts is verified, and the harness decides how many of them count, drawn so that
-``tau`` tokens come out per step on average. What is left is the engine: step time against the time the memory needs to
-deliver the weights once, and token/s at several tau against ``generate`` of transformers in the same run.
+The model has the shape of a known one and random weights, so nothing has to be downloaded; ``--model`` takes another.
+Steps of several tokens are timed in turn, in each type of weights, llama.cpp beside ours where it is given. Acceptance
+is synthetic: a head drafts a chain, and the harness decides how many of it count, drawn so that ``tau`` tokens come out
+per step on average. What is left is the engine: step time against the time that the memory needs to deliver the weights
+once, and token/s at several tau.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bench.command import command, numbers
 from bench.environment import environment
-from ianvs_specdec.errors import UserError
+from bench.shapes import SHAPES, bytes_read, random_head, random_model, save
 from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.llm.quantization import OWN
+from ianvs_specdec.types import ENGINES
 
-SHAPES: dict[str, dict[str, int]] = {
-    "7b": {
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "vocab_size": 32000,
-    },
-    "tiny": {
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": 128,
-    },
-}
+if TYPE_CHECKING:
+    from bench.steps import LlamaCpp, Ours
+
+MORE_ROWS = 60
+"""A dynamic tree of EAGLE-2."""
+LARGE = 1 << 30
+"""Bytes whose sum tells how fast the memory is: several times what a large cache holds."""
+STEPS_IN_TURN = 5
+"""Steps that one of them computes before it is another's turn; the first is not counted, since the caches hold what
+others left."""
+FLOATS = ("bfloat16", "float16", "float32")
+GENERATE = "transformers generate"
 
 
 def main(argv: list[str] | None = None) -> int:
+    options = _arguments(argv)
+    return command("bench.engine", lambda: _run(options), options.out, table, write)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.engine", description=__doc__.split("\n\n")[0] if __doc__ else None)
-    parser.add_argument("--shape", choices=tuple(SHAPES), default="7b")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
-    parser.add_argument("--tau", type=float, nargs="+", default=[3.0, 4.0, 5.0], metavar="T")
-    parser.add_argument("--draft", type=int, default=7, metavar="N", help="drafted tokens of a step (7)")
-    parser.add_argument("--prompt", type=int, default=256, metavar="N", help="prompt tokens (256)")
-    parser.add_argument("--tokens", type=int, default=128, metavar="N", help="new tokens (128)")
-    parser.add_argument("--repeats", type=int, default=3, metavar="R")
-    parser.add_argument("--out", type=Path, default=Path("runs") / "bench-gpu" / "engine.json", metavar="FILE")
+    add = parser.add_argument
+    add("--shape", choices=tuple(SHAPES), default="7b")
+    add("--model", type=Path, metavar="DIR", help="a model of your own in place of a shape")
+    add("--head", type=Path, metavar="DIR", help="its EAGLE head (none: drafts cost nothing)")
+    add("--device", default="cuda")
+    add("--dtype", choices=FLOATS, default="bfloat16", help="of the weights that are not quantized (bfloat16)")
+    add("--quantization", type=_words("none", *OWN), default=["none"], metavar="A,B", help="none, int8, int4 (none)")
+    add("--engine", type=_words(*ENGINES), default=["auto"], metavar="A,B", help=f"{', '.join(ENGINES)} (auto)")
+    add("--llamacpp", metavar="PYTHON", help="Python of an environment that has llama-cpp-python, to measure it too")
+    add("--threads", type=int, metavar="N", help="CPU threads of each engine")
+    add("--rows", type=numbers, metavar="A,B", help=f"tokens of a step (1, those of a draft and its root, {MORE_ROWS})")
+    add("--tau", type=float, nargs="*", default=[3.0, 4.0, 5.0], metavar="T")
+    add("--draft", type=int, default=7, metavar="N", help="drafted tokens of a step (7)")
+    add("--prompt", type=int, default=256, metavar="N", help="prompt tokens (256)")
+    add("--tokens", type=int, default=128, metavar="N", help="new tokens (128)")
+    add("--repeats", type=int, default=5, metavar="R", help="turns of each (5)")
+    add("--out", type=Path, default=Path("runs") / "bench-gpu", metavar="DIR")
     options = parser.parse_args(argv)
-    try:
-        report = _run(options)
-    except UserError as error:
-        print(f"bench.engine: {error}", file=sys.stderr)
-        return 2
-    print(table(report))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(options.out, json.dumps(report, indent=1) + "\n")
-    print(f"written: {options.out}")
-    return 0
+    for name in ("draft", "prompt", "tokens", "repeats"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be at least 1")
+    options.rows = options.rows or [1, options.draft + 1, MORE_ROWS]
+    if 1 not in options.rows or max(options.rows) > options.prompt:
+        parser.error("--rows must hold 1, which all others are compared with, and none above --prompt")
+    if any(not 1 <= tau <= options.draft + 1 for tau in options.tau):
+        parser.error(f"--tau must be from 1 to {options.draft + 1}: a step drafts {options.draft} tokens")
+    return options
+
+
+def _words(*known: str) -> Callable[[str], list[str]]:
+    def words(text: str) -> list[str]:
+        names = text.split(",")
+        if wrong := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(known)}")
+        return names
+
+    return words
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
-    from ianvs_specdec.decoding import target_of
-
-    if any(not 1 <= tau <= options.draft + 1 for tau in options.tau):
-        raise UserError(f"--tau must be from 1 to {options.draft + 1}: a step drafts {options.draft} tokens")
-    model = _random_llama(options)
-    seconds = _seconds_of(torch, options.device)
-    prompt = list(range(1, options.prompt + 1)) if options.shape != "tiny" else [1 + i % 100 for i in range(16)]
-    ids = torch.tensor([prompt], device=options.device)
-
-    def generate() -> None:
-        settings = {"max_new_tokens": options.tokens, "min_new_tokens": options.tokens, "do_sample": False}
-        model.generate(ids, attention_mask=torch.ones_like(ids), pad_token_id=0, **settings)
-
-    target = target_of(model)
-    entries: dict[str, Callable[[], None]] = {"transformers generate": generate}
-    for tau in (1.0, *options.tau):
-        entries[f"ours, tau {tau:g}"] = _speculation(target, prompt, options.tokens, options.draft, tau)
-    timings: dict[str, list[float]] = {name: [] for name in entries}
-    for run in entries.values():
-        run()
-    for _ in range(options.repeats):
-        for name, run in entries.items():
-            timings[name].append(seconds(run))
-
-    weights = sum(p.numel() * p.element_size() for p in model.parameters()) - model.get_input_embeddings().weight.nbytes
-    floor = weights / _bandwidth(torch, options.device, seconds)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    wait = torch.cuda.synchronize if options.device.startswith("cuda") else _nothing
+    with ExitStack() as stack:
+        model, folder, head = _model(options, stack)
+        prompt = [1 + i % (model.config.vocab_size - 1) for i in range(options.prompt)]
+        ours = _ours(options, model, prompt, wait)
+        peers = _peers(options, folder, prompt, stack)
+        steps = _times(options, [*(entry for entry, _ in ours), *peers])
+        rates = _rates(options, model, [entry for entry, _ in ours], prompt, head)
+    bandwidth = _bandwidth(torch, options.device, wait)
     return {
-        "shape": options.shape,
-        "environment": {
-            **environment(),
-            "device": _device_name(torch, options.device),
-            "dtype": options.dtype,
-            "target": target.kind,
-        },
-        "settings": {"prompt": len(prompt), "tokens": options.tokens, "draft": options.draft},
-        "weights_bytes": weights,
-        "floor_seconds": floor,
-        "steps": {nodes: _step_seconds(target, prompt, nodes, seconds) for nodes in (1, options.draft + 1, 60)},
-        "tokens_per_second": {name: options.tokens / median(times) for name, times in timings.items()},
-        "seconds": timings,
+        "shape": str(options.model or options.shape),
+        "environment": {**environment(), "device": _device_name(torch, options.device), "dtype": options.dtype},
+        "settings": {name: getattr(options, name) for name in ("prompt", "tokens", "draft", "rows", "repeats")},
+        "bandwidth": bandwidth,
+        "floors": {entry.name: bytes_read(model, quantization) / bandwidth for entry, quantization in ours},
+        "targets": {entry.name: entry.target.kind for entry, _ in ours},
+        "drafted_by": _drafted_by(options, head),
+        "beside": _beside(options, ours, peers),
+        "steps": steps,
+        "tokens_per_second": rates,
     }
 
 
-def _random_llama(options: argparse.Namespace) -> Any:
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-    from transformers.initialization import no_init_weights
-
-    if options.device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError("--device cuda: no GPU here; try --device cpu --shape tiny")
-    config = LlamaConfig(**SHAPES[options.shape], max_position_embeddings=4096, eos_token_id=None, bos_token_id=1)
-    previous = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, options.dtype))
-    try:
-        with torch.device(options.device), no_init_weights():
-            model = LlamaForCausalLM(config).eval()
-    finally:
-        torch.set_default_dtype(previous)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(1.0) if parameter.ndim == 1 else parameter.normal_(std=0.02)
-    return model
+def _drafted_by(options: argparse.Namespace, head: Path | None) -> str:
+    if head is None:
+        return "nobody, at no cost"
+    return f"the head {head.name}, its cost counted" if options.model else "a random EAGLE-3 head, its cost counted"
 
 
-def _speculation(target: Any, prompt: list[int], tokens: int, draft: int, tau: float) -> Callable[[], None]:
-    """Decoding as in ``decoding.loop`` with a drafter that costs nothing and acceptance that keeps ``tau - 1`` drafts
-    on average."""
-    import random
-
-    from ianvs_specdec.decoding import TokenTree
-    from ianvs_specdec.decoding.acceptance import Greedy
-
-    def run() -> None:
-        chance = random.Random(1)
-        accept = Greedy()
-        sequence, logits = _read(target, prompt)
-        last = accept(TokenTree.chain(prompt[-1]), logits).token
-        done = 1
-        while done < tokens:
-            tree = TokenTree.chain(last, [last] * draft if tau > 1 else ())
-            (output,) = target.step([(sequence, tree)])
-            last = accept(tree, output.logits).token
-            kept = int(tau - 1) + (chance.random() < (tau - 1) % 1)
-            sequence.commit(list(range(kept + 1)))
-            done += kept + 1
-        sequence.close()
-
-    return run
+def _nothing() -> None:
+    """A CPU has done what it was given when the call returns."""
 
 
-def _step_seconds(target: Any, prompt: list[int], nodes: int, seconds: Callable[..., float]) -> float:
-    from ianvs_specdec.decoding import TokenTree
+def _model(options: argparse.Namespace, stack: ExitStack) -> tuple[Any, Path, Path | None]:
+    """The model, its folder, where one is needed, and its head."""
+    if options.model is not None:
+        from bench.options import load
 
-    sequence, _ = _read(target, prompt)
-    tree = TokenTree.chain(1, [1] * (nodes - 1))
-    target.step([(sequence, tree)])
-    taken = median(seconds(lambda: target.step([(sequence, tree)])) for _ in range(20))
-    sequence.close()
-    return taken
-
-
-def _read(target: Any, prompt: list[int]) -> tuple[Any, Any]:
-    """A sequence that holds ``prompt``, and the logits after it."""
-    from ianvs_specdec.decoding.contracts import pieces
-
-    sequence = target.open()
-    for piece in pieces(prompt, target.prompt_rows):
-        (output,) = target.step([(sequence, piece)])
-    return sequence, output.logits
+        return load(options)[0], options.model, options.head
+    model = random_model(options.shape, options.dtype, options.device)
+    options.out.mkdir(parents=True, exist_ok=True)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.out)))
+    if options.llamacpp:
+        save(model, folder / options.shape)
+    return model, folder / options.shape, random_head(model, folder / "head")
 
 
-def _seconds_of(torch: Any, device: str) -> Callable[[Callable[[], Any]], float]:
-    def seconds(run: Callable[[], Any]) -> float:
-        started = time.perf_counter()
+def _ours(
+    options: argparse.Namespace, model: Any, prompt: list[int], wait: Callable[[], None]
+) -> list[tuple[Ours, str | None]]:
+    """Our engine in every type of weights, with the quantization of each."""
+    from bench.steps import Ours
+    from ianvs_specdec.decoding import target_of
+
+    entries: list[tuple[Ours, str | None]] = []
+    for engine in options.engine:
+        for name in options.quantization:
+            quantization = None if name == "none" else name
+            # transformers' engine rounds the model itself, and the next target needs its weights.
+            own = copy.deepcopy(model) if quantization and engine == "transformers" else model
+            target = target_of(own, quantization=quantization, engine=engine)
+            label = f"ours {quantization or options.dtype}, {target.kind}"
+            # Two engines may come to the same target.
+            if label not in [entry.name for entry, _ in entries]:
+                entries.append((Ours(target, label, prompt, wait), quantization))
+    return entries
+
+
+def _peers(options: argparse.Namespace, folder: Path, prompt: list[int], stack: ExitStack) -> list[LlamaCpp]:
+    """llama.cpp with the same weights in the types that stand beside ours."""
+    if not options.llamacpp:
+        return []
+    from bench import peers
+    from bench.steps import LlamaCpp
+
+    files = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.out)))
+    chosen = argparse.Namespace(**{**vars(options), "out": files})
+    found = []
+    for name in options.quantization:
+        kind = _gguf_type(options, name)
+        file = peers.gguf(chosen, folder, kind)
+        positions = options.prompt + max(options.rows)
+        driver = peers.llamacpp(chosen, file, f"{peers.LLAMACPP} {kind}", positions, stack)
+        found.append(LlamaCpp(driver, prompt))
+    return found
+
+
+def _gguf_type(options: argparse.Namespace, name: str) -> str:
+    from bench import peers
+
+    return peers.QUANTIZED_TYPES.get(name) or peers.GGUF_TYPES[options.dtype]
+
+
+def _beside(
+    options: argparse.Namespace, ours: list[tuple[Ours, str | None]], peers: list[LlamaCpp]
+) -> list[tuple[str, str]]:
+    """Each of ours, and the peer with weights of the same width."""
+    by_type = dict(zip(options.quantization, peers, strict=False))
+    pairs = [(entry.name, by_type.get(quantization or "none")) for entry, quantization in ours]
+    return [(name, peer.name) for name, peer in pairs if peer is not None]
+
+
+def _times(options: argparse.Namespace, entries: list[Any]) -> dict[str, dict[str, list[float]]]:
+    """Per entry and what is computed ("prompt", or a number of rows), the seconds of each turn."""
+    found: dict[str, dict[str, list[float]]] = {
+        entry.name: {key: [] for key in ("prompt", *map(str, options.rows))} for entry in entries
+    }
+    for entry in entries:
+        entry.prompt()
+        entry.step(1)
+    for turn in range(options.repeats):
+        start = turn % len(entries)
+        taking_turns = [*entries[start:], *entries[:start]]
+        for entry in taking_turns:
+            found[entry.name]["prompt"].append(entry.prompt())
+        for rows in options.rows:
+            for entry in taking_turns:
+                seconds = [entry.step(rows) for _ in range(STEPS_IN_TURN)]
+                found[entry.name][str(rows)].append(median(seconds[1:]))
+    return found
+
+
+def _rates(
+    options: argparse.Namespace, model: Any, entries: list[Ours], prompt: list[int], head: Path | None
+) -> dict[str, list[float]]:
+    """Token/s of each turn, per entry and tau."""
+    if not options.tau:
+        return {}
+    from bench.steps import generate
+
+    runs: dict[str, Callable[[], float]] = {GENERATE: lambda: generate(model, prompt, options.tokens)}
+    for entry in entries:
+        for tau in (1.0, *options.tau):
+            runs[f"{entry.name}, tau {tau:g}"] = lambda entry=entry, tau=tau: entry.speculate(  # type: ignore[misc]
+                head, options.tokens, options.draft, tau
+            )
+    for run in runs.values():
         run()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-        return time.perf_counter() - started
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(options.repeats):
+        for name, run in runs.items():
+            found[name].append(run())
+    return found
 
-    return seconds
 
-
-def _bandwidth(torch: Any, device: str, seconds: Callable[..., float]) -> float:
+def _bandwidth(torch: Any, device: str, wait: Callable[[], None]) -> float:
     """Bytes per second that a sum over a large tensor reads: what the memory gives in practice."""
-    large = torch.ones((1 << 30 if device.startswith("cuda") else 1 << 27) // 4, device=device)
+    large = torch.ones(LARGE // 4, device=device)
     large.sum()
-    return float(large.nbytes / min(seconds(lambda: large.sum()) for _ in range(10)))
+    times = []
+    for _ in range(10):
+        wait()
+        started = time.perf_counter()
+        large.sum()
+        wait()
+        times.append(time.perf_counter() - started)
+    return float(large.nbytes / min(times))
 
 
 def _device_name(torch: Any, device: str) -> str:
@@ -202,19 +257,68 @@ def _device_name(torch: Any, device: str) -> str:
 
 
 def table(report: dict[str, Any]) -> str:
-    place, rates = report["environment"], report["tokens_per_second"]
+    """The report to read."""
+    from bench.statistics import middle
+
+    place, settings, steps = report["environment"], report["settings"], report["steps"]
     lines = [
-        f"Llama {report['shape']}, random weights, {place['dtype']}, {place['device']}, torch {place['torch']}: "
-        f"reading {report['weights_bytes'] / 1e9:.2f} GB of weights takes {1e3 * report['floor_seconds']:.2f} ms",
+        f"{report['shape']}, {place['dtype']}, {place['device']}, {place['processor']}, {place['threads']} threads, "
+        f"torch {place['torch']}: the memory gives {report['bandwidth'] / 1e9:.1f} GB/s",
+        f"a prompt of {settings['prompt']} tokens, and steps behind it; medians of {settings['repeats']} turns",
         "",
-        f"{'tokens in a step':28}{'ms':>9}{'of the floor':>14}",
+        f"{'':30}{'tokens':>8}{'ms':>10}{'95 %':>20}{'of one':>9}{'of the floor':>14}",
     ]
-    for nodes, time_taken in report["steps"].items():
-        lines.append(f"{nodes:<28}{1e3 * time_taken:9.2f}{time_taken / report['floor_seconds']:14.2f}")
-    lines += ["", f"{'':28}{'token/s':>9}{'of generate':>14}"]
-    for name, rate in rates.items():
-        lines.append(f"{name:28}{rate:9.1f}{rate / rates['transformers generate']:14.2f}")
+    for name, times in steps.items():
+        one, floor = median(times["1"]), report["floors"].get(name)
+        for key, seconds in times.items():
+            found = middle([1e3 * each for each in seconds])
+            interval = f"{found.low:.2f} - {found.high:.2f}"
+            above = f"{found.value / 1e3 / floor:14.2f}" if floor and key != "prompt" else ""
+            of_one = "" if key == "prompt" else f"{found.value / 1e3 / one:9.2f}"
+            lines.append(f"{name:30}{key:>8}{found.value:10.3f}{interval:>20}{of_one:>9}{above}".rstrip())
+    lines += ["", *_ratios(report)] if report["beside"] else []
+    if report["tokens_per_second"]:
+        lines += ["", *_accepted(report)]
     return "\n".join(lines)
+
+
+def _ratios(report: dict[str, Any]) -> list[str]:
+    """How many times as fast ours is, of the same turn."""
+    from bench.statistics import middle
+
+    lines = []
+    for name, other in report["beside"]:
+        for key, seconds in report["steps"][name].items():
+            found = middle([theirs / own for own, theirs in zip(seconds, report["steps"][other][key], strict=True)])
+            what = "prompt" if key == "prompt" else f"{key} rows" if key != "1" else "plain step"
+            lines.append(f"{name} / {other}, {what}: {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]")
+    return lines
+
+
+def _accepted(report: dict[str, Any]) -> list[str]:
+    from bench.statistics import middle
+
+    rates, beside = report["tokens_per_second"], dict(report["beside"])
+    drafts = f"drafts of {report['settings']['draft']} tokens by {report['drafted_by']}"
+    lines = [
+        f"token/s at a stated acceptance: {drafts}; how many count is drawn so that tau tokens come out per step",
+        f"{'':38}{'token/s':>9}{'95 %':>18}{'of generate':>13}{'of llama.cpp, plain':>21}",
+    ]
+    generated = median(rates[GENERATE])
+    for name, found in rates.items():
+        rate = middle(found)
+        other = beside.get(name.rpartition(", tau")[0])
+        plain = f"{rate.value * median(report['steps'][other]['1']):21.2f}" if other else ""
+        interval = f"{rate.low:.1f} - {rate.high:.1f}"
+        lines.append(f"{name:38}{rate.value:9.1f}{interval:>18}{rate.value / generated:13.2f}{plain}")
+    return lines
+
+
+def write(folder: Path, report: dict[str, Any]) -> list[Path]:
+    """``engine.json``, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "engine.json", json.dumps(report, indent=1) + "\n")
+    return [folder / "engine.json"]
 
 
 if __name__ == "__main__":

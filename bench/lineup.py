@@ -5,45 +5,40 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from bench import peers
 from bench.contestants import AUTOREGRESSIVE, GENERATE, Contestant, Run, ours, transformers_generate
 from bench.official.process import Driver
+from bench.peers import LLAMACPP
 from bench.prompts import Request
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import target_of
 from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.export.gguf import export_gguf
 
 LOOKUP, ASSISTED = "transformers prompt lookup", "transformers assisted"
-LLAMACPP = "llama.cpp"
-VLLM_DRIVER, LLAMACPP_DRIVER = (
-    Path(__file__).parent / "official" / f"{name}_driver.py" for name in ("vllm", "llamacpp")
-)
-GGUF_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 DRAFT_FREE = ("prompt_lookup", "lookahead", "rest", "suffix", "recycling")
 
 
 def lineup(
-    options: argparse.Namespace, model: Any, eos_ids: list[int], positions: int, peers: ExitStack
+    options: argparse.Namespace, model: Any, eos_ids: list[int], positions: int, stack: ExitStack
 ) -> list[Contestant]:
     """The rows of the table; the first is the output all others are compared with. ``positions`` is the longest context
-    that occurs; ``peers`` ends the processes of those that need one of their own."""
+    that occurs; ``stack`` ends the processes of those that need one of their own."""
     limit = options.max_new_tokens
-    target = target_of(model)
+    target = target_of(model, engine=options.engine)
     entries = [
         transformers_generate(model, "generate", eos_ids, limit),
-        *(ours(model, target, name, settings, eos_ids, limit) for name, settings in _methods(options)),
+        *(ours(model, target, name, settings, eos_ids, limit) for name, settings in methods(options)),
     ]
-    if options.int8:
-        small = target_of(copy.deepcopy(model), consume=True, int8=True)
+    for quantization in options.quantization:
+        small = target_of(copy.deepcopy(model), consume=True, quantization=quantization, engine=options.engine)
         entries += [
-            ours(model, small, name, settings, eos_ids, limit, suffix=" int8")
-            for name, settings in _methods(options)
+            ours(model, small, name, settings, eos_ids, limit, suffix=f" {quantization}")
+            for name, settings in methods(options)
             if name == "autoregressive" or settings.get("tree") == "chain"
         ]
     draft = int(drafters.default_length("prompt_lookup").partition(":")[2])
@@ -52,40 +47,26 @@ def lineup(
         assistant = _assistant(options.draft, model)
         entries.append(transformers_generate(model, "assisted", eos_ids, limit, assistant_model=assistant))
     if options.vllm:
-        entries += [_vllm(options, head, eos_ids, positions, peers) for head in (None, *options.eagle)]
+        entries += [_vllm(options, head, eos_ids, positions, stack) for head in (None, *options.eagle)]
     if options.llamacpp:
-        entries.append(_llamacpp(options, eos_ids, positions, peers))
+        entries.append(_llamacpp(options, eos_ids, positions, stack))
     return entries
 
 
 def _vllm(
-    options: argparse.Namespace, head: Path | None, eos_ids: list[int], positions: int, peers: ExitStack
+    options: argparse.Namespace, head: Path | None, eos_ids: list[int], positions: int, stack: ExitStack
 ) -> Contestant:
-    """vLLM with a head, or autoregressive."""
-    arguments = ["--model", str(options.model), *([] if head is None else ["--head", str(head)])]
-    name = "vLLM" if head is None else f"vLLM {head.name}"
-    return _peer(options, name, [options.vllm, str(VLLM_DRIVER), *arguments], eos_ids, positions, peers)
+    return _peer(options, peers.vllm(options, head, positions, stack), eos_ids)
 
 
-def _llamacpp(options: argparse.Namespace, eos_ids: list[int], positions: int, peers: ExitStack) -> Contestant:
+def _llamacpp(options: argparse.Namespace, eos_ids: list[int], positions: int, stack: ExitStack) -> Contestant:
     """llama.cpp, with the weights in the type that all others have unless another one is asked for."""
-    kind = options.gguf_type or GGUF_TYPES[options.dtype]
-    options.out.mkdir(parents=True, exist_ok=True)
-    file = options.out / f"{options.model.resolve().name}-{kind}.gguf"
-    export_gguf(options.model, file, kind)
-    command = [options.llamacpp, str(LLAMACPP_DRIVER), "--model", str(file)]
     name = f"{LLAMACPP} {options.gguf_type}" if options.gguf_type else LLAMACPP
-    return _peer(options, name, command, eos_ids, positions, peers)
+    file = peers.gguf(options, options.model, options.gguf_type or peers.GGUF_TYPES[options.dtype])
+    return _peer(options, peers.llamacpp(options, file, name, positions, stack), eos_ids)
 
 
-def _peer(
-    options: argparse.Namespace, name: str, command: list[str], eos_ids: list[int], positions: int, peers: ExitStack
-) -> Contestant:
-    """A contestant in a process of the environment that has it."""
-    threads = options.threads or os.cpu_count() or 1
-    command = [*command, "--dtype", options.dtype, "--threads", str(threads), "--positions", str(positions)]
-    driver = peers.enter_context(Driver(name, command, options.out / f"{name.replace(' ', '-')}.log", threads))
-    driver.start()
+def _peer(options: argparse.Namespace, driver: Driver, eos_ids: list[int]) -> Contestant:
     latest: dict[str, Any] = {}
 
     def run(request: Request) -> Run:
@@ -93,7 +74,7 @@ def _peer(
         latest.update(answer)
         return Run(answer["output"], answer["seconds"], answer["steps"] + 1, ttft=answer.get("ttft"))
 
-    return Contestant(name, run, lambda: latest.get("memory"), lambda: latest.get("resident"))
+    return Contestant(driver.name, run, lambda: latest.get("memory"), lambda: latest.get("resident"))
 
 
 def ratios(names: list[str]) -> list[tuple[str, str]]:
@@ -109,7 +90,7 @@ def ratios(names: list[str]) -> list[tuple[str, str]]:
     return [(method, baseline) for method, baseline in pairs if method in names and baseline in names]
 
 
-def _methods(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+def methods(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name of the row (method first, then what tells it apart) and options of the method."""
     given = [("autoregressive", {}), ("prompt_lookup", {}), ("lookahead", {}), ("recycling", {})]
     if options.datastore:

@@ -28,7 +28,8 @@ def table(report: dict[str, Any]) -> str:
     with_memory = "memory" in report["methods"][0]
     heads = f"{'method':{width}}{'token/s':>9}{'95 %':>18}{'tau':>7}{'same output':>13}{'near-tie':>10}"
     heads += f"{'speedup':>9}{'95 %':>15}" if "speedup" in report["methods"][0] else ""
-    lines.append(heads + (f"{'TTFT ms':>10}{'memory MB':>11}{'process MB':>12}" if with_memory else ""))
+    more = f"{'TTFT ms':>10}{'memory MB':>11}{'process MB':>12}  {'computed by'}"
+    lines.append(heads + (more if with_memory else ""))
     for row in report["methods"]:
         rate = row["tokens_per_second"]
         interval = f"{rate['low']:.1f} - {rate['high']:.1f}"
@@ -38,7 +39,7 @@ def table(report: dict[str, Any]) -> str:
             line += f"{row['speedup']['value']:9.2f}{_interval(row['speedup']):>15}"
         if with_memory:
             line += f"{_scaled(row['ttft'], 1e3):>10}{_scaled(row['memory'], 1e-6):>11}"
-            line += f"{_scaled(row['resident'], 1e-6):>12}"
+            line += f"{_scaled(row['resident'], 1e-6):>12}  {row['target'] or ''}"
         lines.append(line.rstrip())
     lines += ["", *([MEMORY] if with_memory else []), *(_ratio(ratio) for ratio in report["ratios"])]
     if len(report.get("tasks", {})) > 1:
@@ -85,12 +86,13 @@ def _csv(methods: list[dict[str, Any]]) -> str:
     heads = ["method", "tokens", "tokens_per_second", "low", "high", "tau", "same_output", "near_tie"]
     heads += ["speedup", "speedup_low", "speedup_high"] if with_speedup else []
     more = [name for name in ("ttft", "memory", "resident") if name in methods[0]]
-    rows.append([*heads, *more])
+    rows.append([*heads, *more, *(["target"] if "target" in methods[0] else [])])
     for row in methods:
         rate = row["tokens_per_second"]
         figures = [rate["value"], rate["low"], rate["high"], row["tau"], row["same_output"], row["near_tie"]]
         figures += [row["speedup"][part] for part in ("value", "low", "high")] if with_speedup else []
         rest = ["" if row[name] is None else f"{row[name]:.6g}" for name in more]
+        rest += [row["target"] or ""] if "target" in row else []
         rows.append([row["name"], row["tokens"], *(f"{figure:.4f}" for figure in figures), *rest])
     return csv_text(rows)
 

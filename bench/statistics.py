@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.contestants import Run
+if TYPE_CHECKING:
+    from bench.contestants import Run
 
 RESAMPLES = 2000
 
@@ -41,6 +43,12 @@ def bootstrap(statistic: Callable[[np.ndarray], float], prompts: int, seed: int 
     draws = [statistic(generator.integers(0, prompts, prompts)) for _ in range(RESAMPLES)]
     low, high = np.percentile(draws, [2.5, 97.5])
     return Estimate(float(statistic(np.arange(prompts))), float(low), float(high))
+
+
+def middle(values: Sequence[float]) -> Estimate:
+    """The median, with a 95 % interval over resampled values."""
+    found = np.array(values)
+    return bootstrap(lambda chosen: float(np.median(found[chosen])), len(found))
 
 
 def speed(runs: list[list[Run]]) -> tuple[np.ndarray, np.ndarray]:

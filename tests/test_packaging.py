@@ -146,6 +146,27 @@ def test_the_wheels_have_the_licence_what_an_index_shows_and_the_whole_example(d
 
 
 @pytest.mark.slow
+def test_a_wheel_has_the_native_step_for_its_platform_and_every_python(dist: Path) -> None:
+    folder = "ianvs_specdec/decoding/native"
+    (wheel,) = dist.glob("ianvs_specdec-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        files = {file for file in archive.namelist() if file.startswith(folder)}
+        (metadata,) = (file for file in archive.namelist() if file.endswith(".dist-info/WHEEL"))
+        pure = "Root-Is-Purelib: true" in archive.read(metadata).decode("utf-8")
+    assert f"{folder}/csrc/specdec.h" in files
+    compiled = f"{folder}/lib/specdec_generic.so" in files
+    assert compiled == (f"{folder}/lib/why_not.txt" not in files) == (build_script().native_build().compiler() is not None)
+    assert pure == (not compiled)
+    assert wheel.stem.endswith("-py3-none-any") == (not compiled)
+    assert "-py3-none-" in wheel.name
+    (source,) = dist.glob("ianvs_specdec-*.tar.gz")
+    with tarfile.open(source) as archive:
+        members = {member.name.partition("/")[2] for member in archive}
+    assert {f"src/{folder}/csrc/specdec.h", f"src/{folder}/build.py"} <= members
+    assert not any(name.startswith(f"src/{folder}/lib/") for name in members)
+
+
+@pytest.mark.slow
 def test_a_job_runs_from_the_wheels_alone_outside_the_repository(installed: Path, tmp_path: Path) -> None:
     where = "import core, ianvs_specdec, sedna; print(core.__file__, ianvs_specdec.__file__, sedna.__file__)"
     assert run([installed / "python", "-c", where], tmp_path).count(str(installed.parent)) == 3

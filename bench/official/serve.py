@@ -8,6 +8,12 @@ the most bytes that the process had in memory}``. Steps are the forwards of the 
 drafts it accepts and one token more. ``prefills`` is 1 where a pass over the prompt that is no step decided the first
 token. Drivers leave out what they cannot tell. End of input ends the driver.
 
+Drivers that serve many at once, up to ``--at-once``, also take ``{"prompts": [[ids], ...], "at_once": n,
+"max_new_tokens": n, "eos_ids": [ids]}``: as many requests under way as that, all there from the start. The answer is
+``{"outputs": [[new ids], ...], "seconds": until the last one's end, "memory": ...}``. llama.cpp's driver takes
+``{"prompt": [ids], "rows": n}``, too, and answers with the ``seconds`` of one step of so many tokens behind that
+prompt, or of the prompt itself where there are 0.
+
 Runs in the environments of the packages, so it needs nothing but the standard library, and torch, to set its threads,
 for packages that compute with it.
 """
@@ -68,4 +74,5 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--positions", type=int, default=8192)
+    parser.add_argument("--at-once", type=int, default=1)
     return parser.parse_args()

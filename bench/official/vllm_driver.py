@@ -10,6 +10,7 @@ import argparse
 import importlib.util
 import json
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,13 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
         "dtype": options.dtype,
         "max_model_len": options.positions,
         "enable_prefix_caching": False,
+        "max_num_seqs": options.at_once,
     }
     from vllm.platforms import current_platform
 
     if current_platform.is_cpu():
-        # Room for one sequence in the model's layers and those of a head, and as much again: blocks are coarse.
-        room = 2 * (options.positions + BLOCKS)
+        # Room for the sequences in the model's layers and those of a head, and as much again: blocks are coarse.
+        room = 2 * options.at_once * (options.positions + BLOCKS)
         layers = layout["num_hidden_layers"] + 4
         arguments["kv_cache_memory_bytes"] = room * layers * 2 * heads * head_dim * width
     if options.head:
@@ -59,7 +61,7 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
     engine, ready = backend.load(_arguments(options))
     asked = iter(range(1 << 60))
 
-    def decode(request: dict[str, Any]) -> dict[str, Any]:
+    def add(prompt: list[int], request: dict[str, Any]) -> str:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -71,8 +73,13 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
             detokenize=False,
             output_kind=RequestOutputKind.CUMULATIVE,
         )
+        name = str(next(asked))
+        engine.add_request(name, {"prompt_token_ids": prompt}, sampling)
+        return name
+
+    def decode(request: dict[str, Any]) -> dict[str, Any]:
         started = time.perf_counter()
-        engine.add_request(str(next(asked)), {"prompt_token_ids": request["prompt"]}, sampling)
+        add(request["prompt"], request)
         ttft, result = 0.0, None
         while engine.has_unfinished_requests():
             for output in engine.step():
@@ -85,7 +92,27 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
         answer = {"output": output, "seconds": seconds, "steps": steps, "emitted": []}
         return {**answer, "ttft": ttft, "memory": ready["memory"]}
 
-    return {"vllm": ready["vllm"], "torch": ready["torch"]}, decode
+    def decode_all(request: dict[str, Any]) -> dict[str, Any]:
+        """Whoever ends makes room for the next."""
+        started = time.perf_counter()
+        waiting, names = deque(request["prompts"]), []
+        outputs: dict[str, list[int]] = {}
+        running = 0
+        while waiting or running:
+            while waiting and running < request["at_once"]:
+                names.append(add(waiting.popleft(), request))
+                running += 1
+            for output in engine.step():
+                if output.finished:
+                    outputs[output.request_id] = list(output.outputs[0].token_ids)
+                    running -= 1
+        seconds = time.perf_counter() - started
+        return {"outputs": [outputs[name] for name in names], "seconds": seconds, "memory": ready["memory"]}
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        return decode_all(request) if "prompts" in request else decode(request)
+
+    return {"vllm": ready["vllm"], "torch": ready["torch"]}, answer
 
 
 if __name__ == "__main__":

@@ -106,7 +106,8 @@ def test_a_run_prints_and_writes_everything(tmp_path, capsys, monkeypatch):
     arguments = ["--model", str(tmp_path / "model"), "--prompts", str(prompts), "--out", str(tmp_path / "out")]
     arguments += ["--methods", "prompt_lookup,draft_model", "--draft", str(tmp_path / "model"), "--dtype", "float32"]
     arguments += ["--set", "draft_model.length=fixed:2"]
-    assert main([*arguments, "--max-new-tokens", "12", "--repeats", "2", "--threads", "1"]) == 0
+    arguments += ["--engine", "torch", "--threads", "1"]
+    assert main([*arguments, "--max-new-tokens", "12", "--repeats", "2"]) == 0
 
     report = json.loads((tmp_path / "out" / "bench.json").read_text())
     assert [row["name"] for row in report["methods"]] == [
@@ -143,25 +144,30 @@ def test_a_run_prints_and_writes_everything(tmp_path, capsys, monkeypatch):
         rows = list(csv.DictReader(file))
     assert [float(row["memory"]) for row in rows] == pytest.approx(list(memory.values()), rel=1e-5)
     assert all(float(row["ttft"]) > 0 and row["resident"] == "" for row in rows)
+    assert [row["target"] for row in rows] == ["", "fused", "fused", "fused", "", ""]
     assert (tmp_path / "out" / "bench.svg").read_text().startswith("<?xml")
     printed = capsys.readouterr().out
     assert "ours autoregressive / transformers generate: " in printed
     assert "TTFT ms" in printed
+    assert any(line.startswith("ours prompt_lookup ") and line.endswith("  fused") for line in printed.splitlines())
     assert main(["--model", str(tmp_path / "nowhere")]) == 2
 
 
-def test_int8_has_rows_of_its_own_in_less_memory(tmp_path):
+def test_quantizations_have_rows_of_their_own(tmp_path, capsys):
     from bench.__main__ import main
 
     random_model(tmp_path / "model")
     (tmp_path / "prompts.jsonl").write_text('{"prompt": [3, 4, 5, 3, 4, 5]}')
     arguments = ["--model", str(tmp_path / "model"), "--prompts", str(tmp_path / "prompts.jsonl")]
-    arguments += ["--out", str(tmp_path / "out"), "--methods", "autoregressive", "--int8", "--max-new-tokens", "4"]
-    assert main([*arguments, "--repeats", "1", "--threads", "1"]) == 0
-    memory = {
-        row["name"]: row["memory"] for row in json.loads((tmp_path / "out" / "bench.json").read_text())["methods"]
-    }
-    assert memory["ours autoregressive int8"] < memory["ours autoregressive"]
+    arguments += ["--out", str(tmp_path / "out"), "--methods", "autoregressive", "--max-new-tokens", "4"]
+    arguments += ["--engine", "torch", "--repeats", "1", "--threads", "1"]
+    assert main([*arguments, "--quantization", "int8,int4"]) == 0
+    rows = {row["name"]: row for row in json.loads((tmp_path / "out" / "bench.json").read_text())["methods"]}
+    assert rows["ours autoregressive int8"]["memory"] < rows["ours autoregressive"]["memory"]
+    assert rows["ours autoregressive int4"]["target"] == "fused"
+    with pytest.raises(SystemExit):
+        main([*arguments, "--quantization", "int8,int3"])
+    assert "'int3' is not one of int8, int4" in capsys.readouterr().err
 
 
 def test_importing_the_harness_is_light():
@@ -176,6 +182,7 @@ def test_a_peer_in_a_process_of_its_own_is_asked_beside_ours(tmp_path):
     from contextlib import ExitStack
 
     import bench.lineup
+    import bench.peers
     from bench.__main__ import _arguments
     from bench.prompts import Request
 
@@ -191,7 +198,7 @@ def test_a_peer_in_a_process_of_its_own_is_asked_beside_ours(tmp_path):
     )
     options = _arguments(["--model", str(tmp_path), "--vllm", sys.executable, "--out", str(tmp_path / "out")])
     with ExitStack() as peers, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench.lineup, "VLLM_DRIVER", script)
+        patch.setattr(bench.peers, "VLLM_DRIVER", script)
         plain = bench.lineup._vllm(options, None, [2], 100, peers)
         with_head = bench.lineup._vllm(options, tmp_path / "head", [2], 100, peers)
         runs = [entry.decode(Request([7, 8], "")) for entry in (plain, with_head)]

@@ -3,31 +3,114 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
 from tests.support.paths import ROOT
 
+SMALL = [
+    "--shape",
+    "tiny",
+    "--device",
+    "cpu",
+    "--dtype",
+    "float32",
+    "--threads",
+    "1",
+    "--prompt",
+    "8",
+    "--repeats",
+    "2",
+]
+
 
 @pytest.fixture(autouse=True)
 def bench_is_importable(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.setattr("bench.statistics.RESAMPLES", 100)
+    monkeypatch.setattr("bench.engine.LARGE", 1 << 16)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    from bench.shapes import random_model
+
+    return random_model("tiny", "float32", "cpu")
 
 
 def test_a_run_on_the_cpu_prints_and_writes_everything(tmp_path, capsys):
     from bench.engine import main
 
-    out = tmp_path / "deep" / "engine.json"
-    small = ["--shape", "tiny", "--device", "cpu", "--dtype", "float32", "--tokens", "12", "--repeats", "1"]
-    assert main([*small, "--tau", "2", "2.5", "--draft", "3", "--out", str(out)]) == 0
-    report = json.loads(out.read_text())
-    assert list(report["tokens_per_second"]) == ["transformers generate", "ours, tau 1", "ours, tau 2", "ours, tau 2.5"]
-    assert set(report["steps"]) == {"1", "4", "60"}
-    # Two layers and the output matrix, float32: what a step has to read.
+    arguments = [*SMALL, "--rows", "1,4", "--draft", "3", "--tau", "2", "2.5", "--tokens", "6", "--engine", "torch"]
+    assert main([*arguments, "--quantization", "none,int8", "--out", str(tmp_path / "deep")]) == 0
+    report = json.loads((tmp_path / "deep" / "engine.json").read_text())
+    names = ["ours float32, fused", "ours int8, fused"]
+    assert list(report["tokens_per_second"]) == [
+        "transformers generate",
+        *(f"{name}, tau {tau}" for name in names for tau in ("1", "2", "2.5")),
+    ]
+    for name in names:
+        assert [len(seconds) for seconds in report["steps"][name].values()] == [2, 2, 2]
+        assert list(report["steps"][name]) == ["prompt", "1", "4"]
+    assert (report["targets"][names[0]], bool(report["environment"]["instructions"])) == ("fused", True)
+    assert 2 * report["floors"][names[1]] < report["floors"][names[0]]
+    printed = capsys.readouterr().out
+    assert "of the floor" in printed
+    assert "at a stated acceptance: drafts of 3 tokens by a random EAGLE-3 head, its cost counted" in printed
+    assert list((tmp_path / "deep").iterdir()) == [tmp_path / "deep" / "engine.json"]
+
+
+def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeypatch):
+    """With a driver that answers by the protocol."""
+    from bench.engine import main
+
+    script = tmp_path / "driver.py"
+    script.write_text(
+        "import json, sys\n"
+        'print(json.dumps({"versions": {}}), flush=True)\n'
+        "for line in sys.stdin:\n"
+        "    asked = json.loads(line)\n"
+        '    assert (len(asked["prompt"]), asked["rows"] in (0, 1, 2)) == (8, True)\n'
+        '    print(json.dumps({"seconds": 1000.0 + asked["rows"]}), flush=True)\n'
+    )
+    monkeypatch.setattr("bench.peers.LLAMACPP_DRIVER", script)
+    arguments = [*SMALL, "--rows", "1,2", "--tau", "--engine", "torch", "--llamacpp", sys.executable]
+    assert main([*arguments, "--quantization", "none,int8", "--out", str(tmp_path / "out")]) == 0
+    report = json.loads((tmp_path / "out" / "engine.json").read_text())
+    assert report["beside"] == [["ours float32, fused", "llama.cpp f32"], ["ours int8, fused", "llama.cpp q8_0"]]
+    assert report["steps"]["llama.cpp q8_0"] == {"prompt": [1000.0] * 2, "1": [1001.0] * 2, "2": [1002.0] * 2}
+    assert report["tokens_per_second"] == {}
+    assert "ours int8, fused / llama.cpp q8_0, plain step: " in capsys.readouterr().out
+
+
+def test_what_a_step_reads_is_counted(tiny):
+    from bench.shapes import bytes_read
+
     layer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 64 * 128 + 2 * 64
-    assert report["weights_bytes"] == 4 * (2 * layer + 64 + 128 * 64)
-    assert (report["environment"]["target"], bool(report["environment"]["instructions"])) == ("fused", True)
-    assert "of the floor" in capsys.readouterr().out
+    layers, output = 7 * layer + 64, 384 * 64
+    assert bytes_read(tiny, None) == 4 * (layers + output)
+    assert bytes_read(tiny, "int8") == layers + output
+    assert bytes_read(tiny, "int4") == int(layers * 4.5 / 8) + output
+
+
+def test_the_random_head_is_one_that_fits(tiny, tmp_path):
+    from bench.shapes import random_head
+    from ianvs_specdec.checkpoints.layout import ModelSizes
+    from ianvs_specdec.drafters.eagle.layout import check_files
+
+    sizes = ModelSizes(tiny.config.vocab_size, tiny.config.hidden_size, tiny.config.num_hidden_layers)
+    check_files(random_head(tiny, tmp_path / "head"), sizes)
+
+
+def test_a_large_vocabulary_has_a_smaller_one_for_drafts(tiny, tmp_path, monkeypatch):
+    from safetensors.torch import load_file
+
+    from bench.shapes import random_head
+
+    monkeypatch.setattr("bench.shapes.DRAFT_VOCABULARY", 100)
+    tensors = load_file(random_head(tiny, tmp_path / "head") / "model.safetensors")
+    assert (len(tensors["lm_head.weight"]), len(tensors["d2t"])) == (100, 100)
 
 
 def test_synthetic_acceptance_keeps_what_tau_says():
@@ -35,31 +118,40 @@ def test_synthetic_acceptance_keeps_what_tau_says():
 
     import torch
 
-    from bench.engine import _speculation
-    from ianvs_specdec.decoding.contracts import Prompt
+    from bench.steps import _context, _speculate
 
     kept = []
-    sequence = SimpleNamespace(commit=lambda path: kept.append(len(path)), close=lambda: None)
-
-    def step(parts):
-        ((of, piece),) = parts
-        assert of is sequence
-        rows = 1 if isinstance(piece, Prompt) else len(piece)
-        return [SimpleNamespace(logits=torch.eye(4)[torch.zeros(rows, dtype=torch.long)])]
-
-    target = SimpleNamespace(open=lambda: sequence, step=step, prompt_rows=None)
-    _speculation(target, [1, 2], 4000, 7, 3.25)()
+    state = SimpleNamespace(commit=lambda path: kept.append(len(path)))
+    target = SimpleNamespace(step=lambda parts: [SimpleNamespace(logits=torch.eye(4)[:1].expand(len(parts[0][1]), 4))])
+    context = _context([1, 2], 3, 4000, torch.device("cpu"))
+    done = _speculate(target, state, None, context, 7, 3.25)
     assert set(kept) == {3, 4}
     assert sum(kept) / len(kept) == pytest.approx(3.25, abs=0.05)
+    assert 4000 <= done == sum(kept) == len(context.tokens) - 3
 
 
-def test_a_tau_that_cannot_be_reached_and_a_missing_gpu_are_told(capsys):
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["--tau", "9", "--draft", "7"], "--tau must be from 1 to 8"),
+        (["--rows", "2,4"], "--rows must hold 1"),
+        (["--rows", "1,400", "--prompt", "256"], "--rows must hold 1"),
+        (["--quantization", "int3"], "'int3' is not one of none, int8, int4"),
+    ],
+)
+def test_options_that_cannot_be_are_told(wrong, told, capsys):
+    from bench.engine import main
+
+    with pytest.raises(SystemExit):
+        main(["--shape", "tiny", "--device", "cpu", *wrong])
+    assert told in capsys.readouterr().err
+
+
+def test_a_missing_gpu_is_told(capsys):
     import torch
 
     from bench.engine import main
 
-    assert main(["--shape", "tiny", "--device", "cpu", "--tau", "9", "--draft", "7"]) == 2
-    assert "--tau must be from 1 to 8" in capsys.readouterr().err
     if not torch.cuda.is_available():
         assert main(["--shape", "tiny"]) == 2
         assert "no GPU here" in capsys.readouterr().err

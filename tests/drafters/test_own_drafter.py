@@ -8,11 +8,15 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.cli import main
+from ianvs_specdec.decoding import target_of
+from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import Settings
 from tests.support.drafters import shown_drafter
+from tests.support.requests import PROMPTS, request_of, run
+from tests.support.tiny import tiny_model as random_model
 
 CODE = """
 from dataclasses import dataclass
@@ -158,14 +162,61 @@ def test_the_command_tells_what_the_drafter_does_not_take(tmp_path, tiny_model, 
         ("return 7 / 0", "mine.py:5: ZeroDivisionError: division by zero"),
         ("return [1, 2]", "mine.py: B.propose must return a TokenTree, not [1, 2]"),
         ("return None", "mine.py: B.propose must return a TokenTree, not None"),
+        ("return TokenTree.chain(c.tokens[-1], [10**6])", "drafter B: token 1000000 is none of the model's"),
+        (
+            "return TokenTree([c.tokens[-1], 5], [-1, 3])",
+            "drafter B: the parents [-1, 3] of 2 nodes do not make a tree",
+        ),
+        ("return TokenTree.chain(0, [5])", "drafter B: the root of the tree must be the last token"),
     ],
 )
 def test_a_fault_while_it_drafts_is_told_with_its_line(tmp_path, tiny_model, monkeypatch, capsys, body, message):
     monkeypatch.chdir(tmp_path)
-    code = "from ianvs_specdec.decoding import Drafter\n\nclass B(Drafter):\n    def propose(self, c, b):\n        "
-    (tmp_path / "mine.py").write_text(f"{code}{body}\n")
+    imports = "from ianvs_specdec.decoding import Drafter, TokenTree"
+    (tmp_path / "mine.py").write_text(f"{imports}\n\nclass B(Drafter):\n    def propose(self, c, b):\n        {body}\n")
     (tmp_path / "prompts.jsonl").write_text('{"prompt": [5, 6, 7]}\n')
     arguments = ["--model", str(tiny_model), "--prompts", "prompts.jsonl", "--out", "out.jsonl"]
     assert main(["decode", *arguments, "--drafter", "mine.py:B"]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
+
+
+TOGETHER = """
+from ianvs_specdec.decoding import Drafter, TokenTree
+
+class Both(Drafter):
+    together = True
+
+    def propose(self, context, budget):
+        return TokenTree.chain(context.tokens[-1])
+
+    @classmethod
+    def propose_all(cls, drafts):
+        {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("return 7 / 0", ["mine.py:12: ZeroDivisionError"] * 2),
+        (
+            "return [ValueError('no idea'), drafts[1][0].propose(*drafts[1][1:])]",
+            ["mine.py: ValueError: no idea", None],
+        ),
+    ],
+)
+def test_a_fault_while_it_drafts_for_several_is_told_with_its_file(file, tmp_path, body, told):
+    (tmp_path / file).write_text(TOGETHER.format(body=body))
+    first = drafters.create("own", {"drafter": f"{file}:Both"})
+    target = target_of(random_model())
+    requests = [
+        request_of(target, prompt, drafter=one) for prompt, one in zip(PROMPTS, (first, first.fork()), strict=False)
+    ]
+    run(Engine(target), *requests)
+    for request, message in zip(requests, told, strict=True):
+        if message is None:
+            assert request.result().token_ids
+        else:
+            with pytest.raises(UserError, match=message):
+                request.result()

@@ -10,6 +10,7 @@ import torch
 
 from ianvs_specdec.decoding import TokenTree
 from ianvs_specdec.decoding.contracts import Output, Prompt
+from ianvs_specdec.decoding.native import library
 from ianvs_specdec.decoding.native.target import NativeSequence, NativeTarget
 from tests.support.tiny import VOCABULARY, random_tree, tiny_model
 
@@ -26,10 +27,11 @@ ODD = {"hidden_size": 88, "intermediate_size": 150, "num_attention_heads": 4, "n
 """Sizes that are multiples of no vector; two query heads share their keys."""
 
 
-def made(name: str, kind: str, **overrides: int) -> NativeTarget:
+def made(name: str, kind: str, variant: str | None = None, **overrides: int) -> NativeTarget:
     dtype, quantization = KINDS[kind]
     sizes = {**ODD, **({"head_dim": 22} if name == "qwen3" else {}), **overrides}
-    return NativeTarget(tiny_model(name, initializer_range=0.1, **sizes).to(dtype), quantization=quantization)
+    model = tiny_model(name, initializer_range=0.1, **sizes).to(dtype)
+    return NativeTarget(model, quantization=quantization, variant=variant)
 
 
 class Alone:
@@ -125,9 +127,9 @@ def test_two_threads_compute_the_bits_of_one(kind: str) -> None:
 class Live:
     """A sequence of a changing batch, and the same one decoded alone."""
 
-    def __init__(self, target: NativeTarget, reference: NativeTarget, rng: random.Random) -> None:
+    def __init__(self, target: NativeTarget, rng: random.Random) -> None:
         self.sequence: NativeSequence = target.open(FEATURES)
-        self.alone = Alone(reference)
+        self.alone = Alone(target)
         self._rng = rng
         self._prompt = [rng.randrange(3, VOCABULARY) for _ in range(rng.randrange(1, 40))]
         self._tree = TokenTree.chain(0)
@@ -158,12 +160,23 @@ class Live:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_batches_of_random_trees_with_joining_and_leaving_sequences(kind: str) -> None:
-    rng, target = random.Random(5), made("qwen3", kind)
-    live: list[Live] = []
     # All kinds together are 200 batches.
-    for _ in range(200 // len(KINDS)):
+    join_and_leave(made("qwen3", kind), 200 // len(KINDS))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("variant", library.variants()[1:] if library.why_not() is None else ())
+def test_every_instruction_set_keeps_the_promise(variant: str, kind: str) -> None:
+    join_and_leave(made("llama", kind, variant), 8)
+
+
+def join_and_leave(target: NativeTarget, batches: int) -> None:
+    """Check every row of random batches of random trees."""
+    rng = random.Random(5)
+    live: list[Live] = []
+    for _ in range(batches):
         while len(live) < rng.randrange(1, 6):
-            live.append(Live(target, target, rng))
+            live.append(Live(target, rng))
         rng.shuffle(live)
         while len(live) > 1 and rng.random() < 0.1:
             live.pop().sequence.close()

@@ -129,6 +129,9 @@ def test_what_is_wrong_with_a_step_is_said_and_changes_nothing() -> None:
     assert torch.equal(target.step([(sequence, TokenTree.chain(6))])[0].logits, before)
     with pytest.raises(ValueError, match="path"):
         sequence.commit([1])
+    sequence.close()
+    with pytest.raises(ValueError, match="closed"):
+        target.step([(sequence, TokenTree.chain(6))])
 
 
 def test_closed_sequences_give_their_memory_to_the_next() -> None:

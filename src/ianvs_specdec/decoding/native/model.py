@@ -7,6 +7,7 @@ import weakref
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,7 +39,7 @@ class Parts:
     structs: list[interface.Part] = field(default_factory=list)
     rows: int = 0
     logits_rows: int = 0
-    _alive: list[array[int]] = field(default_factory=list)
+    _alive: list[Any] = field(default_factory=list)
 
     def add(
         self,
@@ -52,11 +53,9 @@ class Parts:
         ends: bool = False,
     ) -> None:
         """See ``specdec_part`` in ``csrc/specdec.h``."""
-        where = None
-        if parents is not None:
-            kept = array("i", parents)
-            self._alive.append(kept)
-            where = kept.buffer_info()[0]
+        kept = None if parents is None else array("i", parents)
+        where = None if kept is None else kept.buffer_info()[0]
+        self._alive += (sequence, kept)
         self.structs.append(interface.Part(sequence.pointer, where, rows, stay, grow, logits, ends))
         self.rows += rows
         self.logits_rows += (0, 1, rows)[logits]
@@ -103,7 +102,7 @@ class Model:
         error = ctypes.c_int32()
         self.pointer = library.specdec_model_new(ctypes.byref(config), ctypes.byref(error))
         interface.check(error.value)
-        weakref.finalize(self, library.specdec_model_free, self.pointer)
+        self._free = weakref.finalize(self, library.specdec_model_free, self.pointer)
         self._page_bytes: int = library.specdec_page_bytes(self.pointer)
         self._page_positions: int = library.specdec_page_positions()
         self._run = library.specdec_model_step
@@ -181,10 +180,18 @@ class State:
     def __init__(self, model: Model) -> None:
         self._model = model  # which must live as long
         self._library = model.library
-        self.pointer = model.library.specdec_sequence_new(model.pointer)
-        if not self.pointer:
+        pointer = model.library.specdec_sequence_new(model.pointer)
+        if not pointer:
             raise MemoryError("not enough memory for another sequence")
-        self._free = weakref.finalize(self, model.library.specdec_sequence_free, self.pointer)
+        self._pointer: int | None = pointer
+        self._free = weakref.finalize(self, model.library.specdec_sequence_free, pointer)
+
+    @property
+    def pointer(self) -> int:
+        """Raises ``ValueError`` where the sequence is closed."""
+        if self._pointer is None:
+            raise ValueError("this sequence is closed")
+        return self._pointer
 
     def __len__(self) -> int:
         """How many positions stay."""
@@ -201,5 +208,5 @@ class State:
 
     def close(self) -> None:
         """Give the memory back. Closing twice does nothing."""
+        self._pointer = None
         self._free()
-        self.pointer = None

@@ -35,17 +35,17 @@ int64_t Pages::bytes() const {
 }
 
 Sequence::~Sequence() {
-  for (float *page : table_) pages_.give_back(page);
+  for (float *page : table_) pages_->give_back(page);
 }
 
 bool Sequence::reserve(int64_t positions) {
   const std::size_t needed = (positions + PAGE - 1) / PAGE, had = table_.size();
   table_.reserve(needed);
   while (table_.size() < needed) {
-    float *page = pages_.take();
+    float *page = pages_->take();
     if (!page) {
       while (table_.size() > had) {
-        pages_.give_back(table_.back());
+        pages_->give_back(table_.back());
         table_.pop_back();
       }
       return false;
@@ -56,7 +56,7 @@ bool Sequence::reserve(int64_t positions) {
 }
 
 void Sequence::write(int64_t position, int64_t layer, int64_t head, const float *key, const float *value) {
-  const PageShape &shape = pages_.shape;
+  const PageShape &shape = pages_->shape;
   const int64_t at = position % PAGE;
   float *keys = page(position) + shape.keys(layer, head) + at;
   for (int64_t i = 0; i < shape.width; i++) keys[i * PAGE] = key[i];
@@ -64,7 +64,7 @@ void Sequence::write(int64_t position, int64_t layer, int64_t head, const float 
 }
 
 void Sequence::move(int64_t from, int64_t to) {
-  const PageShape &shape = pages_.shape;
+  const PageShape &shape = pages_->shape;
   for (int64_t layer = 0; layer < shape.layers; layer++) {
     for (int64_t head = 0; head < shape.heads; head++) {
       const float *key = page(from) + shape.keys(layer, head) + from % PAGE;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -27,8 +28,8 @@ struct PageShape {
   int64_t values(int64_t layer, int64_t head) const { return keys(layer, head) + width * PAGE; }
 };
 
-// All pages of a model.
-class Pages {
+// All pages of a model. They live until the model and its last sequence are gone, in whatever order that happens.
+class Pages : public std::enable_shared_from_this<Pages> {
  public:
   explicit Pages(const PageShape &shape) : shape(shape) {}
   ~Pages();
@@ -48,7 +49,7 @@ class Pages {
 
 class Sequence {
  public:
-  explicit Sequence(Pages &pages) : pages_(pages) {}
+  explicit Sequence(Pages &pages) : pages_(pages.shared_from_this()) {}
   ~Sequence();
   Sequence(const Sequence &) = delete;
   Sequence &operator=(const Sequence &) = delete;
@@ -68,7 +69,7 @@ class Sequence {
  private:
   void move(int64_t from, int64_t to);
 
-  Pages &pages_;
+  const std::shared_ptr<Pages> pages_;
   std::vector<float *> table_;
 };
 

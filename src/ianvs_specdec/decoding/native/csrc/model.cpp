@@ -41,7 +41,8 @@ Model::Model(const specdec_config &given)
     : config(given),
       sizes(sizes_of(given)),
       layers(given.layer, given.layer + given.layers),
-      pages(PageShape(given.layers, given.keys, given.width)) {
+      shared_pages(std::make_shared<Pages>(PageShape(given.layers, given.keys, given.width))),
+      pages(*shared_pages) {
   for (const specdec_layer &layer : layers) {
     for (int which = 0; which < PRODUCTS; which++) {
       const Product *product = products_of(layer, which);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -62,7 +63,8 @@ struct Model {
   const specdec_config config;
   const Sizes sizes;
   const std::vector<specdec_layer> layers;
-  Pages pages;
+  const std::shared_ptr<Pages> shared_pages;
+  Pages &pages;
   Workspace workspace;
 
  private:

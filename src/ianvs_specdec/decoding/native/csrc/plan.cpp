@@ -6,12 +6,15 @@ namespace SPECDEC_VARIANT {
 
 namespace {
 
-// Shares out the attention of the rows that were chosen from `begin` on, all of one sequence.
+// Shares out the attention of the rows that were chosen from `begin` on, all of one sequence, in parts of about one size.
 void share_out(Chosen &chosen, int64_t begin, const Sizes &sizes) {
   const int64_t queries = (static_cast<int64_t>(chosen.rows.size()) - begin) * sizes.group();
+  const int64_t parts = (queries + QUERIES - 1) / QUERIES;
   for (int64_t head = 0; head < sizes.keys; head++) {
-    for (int64_t first = 0; first < queries; first += QUERIES)
-      chosen.units.push_back({begin, first, std::min<int64_t>(QUERIES, queries - first), head});
+    for (int64_t part = 0; part < parts; part++) {
+      const int64_t first = queries * part / parts, end = queries * (part + 1) / parts;
+      chosen.units.push_back({begin, first, end - first, head});
+    }
   }
 }
 

@@ -37,8 +37,8 @@ int32_t specdec_version(void);
 const char *specdec_sources(void);
 const char *specdec_variant(void);
 
-/* The instruction sets of this processor for which variants exist, best first, separated by spaces; only in the variant
- * "generic", which every processor of its kind can run. */
+/* The instruction sets of this processor for which variants exist, best first, separated by spaces. To be asked of the
+ * library "processor", which every processor of its kind can run. */
 const char *specdec_runnable(void);
 
 /* ---- Products with a fixed weight: y [rows, out] = x [rows, in] W^T + bias ---------------------------------------- */
@@ -87,7 +87,7 @@ typedef struct {
 typedef struct specdec_model specdec_model;
 
 specdec_model *specdec_model_new(const specdec_config *config, int32_t *error);
-/* All sequences must be freed before. */
+/* Its sequences can only be freed afterwards. */
 void specdec_model_free(specdec_model *model);
 /* Bytes of a page of keys and values, and how many positions it holds; a sequence has whole pages. */
 int64_t specdec_page_bytes(const specdec_model *model);

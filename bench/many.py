@@ -1,0 +1,304 @@
+"""``python -m bench.many``: token/s of the whole with several requests under way at once, ours beside its peers.
+
+The same prompts for all, greedy. A round is a batch of them: all are there from the start, as many as a row says are
+under way at once, and who ends makes room for the next. The rows take turns, round by round, so that drift of the
+machine hits all alike. Prints a table and writes ``many.json`` and ``many.csv`` into the output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import functools
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.command import command, interleaved, numbers, parsed
+from bench.environment import environment
+from bench.options import eos_of, load, requests_of, shared, with_defaults
+from bench.statistics import Estimate, middle
+from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.storage.cells import csv_text
+
+if TYPE_CHECKING:
+    from bench.prompts import Request
+
+AT_ONCE = (1, 4, 8, 16)
+REFERENCE = "ours autoregressive"
+BATCHES_OF = 2
+"""Requests of a batch for each that may be under way: with fewer, most of a round would be its end, where some are
+over and nobody takes their place."""
+
+
+@dataclass
+class Round:
+    """A batch decoded once: each request's new tokens, and the seconds until the last one's end."""
+
+    outputs: list[list[int]]
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of the whole."""
+        return sum(map(len, self.outputs)) / self.seconds
+
+
+@dataclass
+class Row:
+    """``serve(batch)`` decodes it with ``at_once`` requests under way. ``target`` computes, where it is ours. Its
+    outputs are compared with those of the row ``like``, which has the same weights where it is ours."""
+
+    name: str
+    at_once: int
+    serve: Callable[[Sequence[Request]], Round]
+    target: str | None = None
+    like: str = REFERENCE
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _arguments(argv)
+    return command("bench.many", lambda: _run(options), options.out, table, write)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bench.many", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    shared(parser)
+    add = parser.add_argument
+    add("--at-once", type=numbers, default=list(AT_ONCE), metavar="A,B", help="requests under way (1,4,8,16)")
+    add("--batch", type=int, metavar="N", help="requests of a round (twice the most under way)")
+    add("--limit", type=int, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
+    add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
+    add("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
+    parser.set_defaults(medusa=None, draft=None, datastore=None, methods=None)
+    options = with_defaults(parsed(parser, argv, "limit", "max_new_tokens", "repeats"))
+    if options.batch is None:
+        options.batch = BATCHES_OF * max(options.at_once)
+    if options.batch < 1:
+        parser.error("--batch must be at least 1")
+    return options
+
+
+def _run(options: argparse.Namespace) -> dict[str, Any]:
+    model, tokenizer = load(options)
+    requests = requests_of(options, model, tokenizer)
+    count = max(1, len(requests) // options.batch)
+    # Each batch has its share of every file.
+    batches = [requests[number::count] for number in range(count)]
+    with ExitStack() as stack:
+        positions = max(len(request.ids) for request in requests) + options.max_new_tokens
+        rows = _rows(options, model, eos_of(model), positions, stack)
+        rounds: list[list[Round]] = [[] for _ in rows]
+        for row in rows:
+            row.serve(batches[0][: row.at_once])
+        for batch, (row, done) in interleaved(list(zip(rows, rounds, strict=True)), count, options.repeats):
+            done.append(row.serve(batches[batch]))
+    return _report(options, batches, rows, rounds)
+
+
+def _rows(options: argparse.Namespace, model: Any, eos_ids: list[int], positions: int, stack: ExitStack) -> list[Row]:
+    from bench import peers
+    from bench.lineup import methods
+    from ianvs_specdec.decoding import target_of
+
+    rows: list[Row] = []
+    for quantization in (None, *options.quantization):
+        own = copy.deepcopy(model) if quantization else model
+        target = target_of(own, consume=own is not model, quantization=quantization, engine=options.engine)
+        suffix = f" {quantization}" if quantization else ""
+        for name, settings in methods(options):
+            if name == "autoregressive" or settings.get("tree") == "chain":
+                rows += _ours(options, target, name, settings, eos_ids, suffix)
+    most = max(options.at_once)
+    drivers = []
+    if options.llamacpp:
+        kind = options.gguf_type or peers.GGUF_TYPES[options.dtype]
+        file = peers.gguf(options, options.model, kind)
+        drivers.append(peers.llamacpp(options, file, f"{peers.LLAMACPP} {kind}", positions, stack, most))
+    if options.vllm:
+        drivers += [peers.vllm(options, head, positions, stack, most) for head in (None, *options.eagle)]
+    for driver in drivers:
+        rows += [_peer(options, driver, at_once, eos_ids) for at_once in options.at_once]
+    return rows
+
+
+def _ours(
+    options: argparse.Namespace, target: Any, name: str, settings: dict[str, Any], eos_ids: list[int], suffix: str
+) -> list[Row]:
+    """One of our methods on the engine that serves many, once for each number at once."""
+    from ianvs_specdec import drafters, lengths
+    from ianvs_specdec.decoding.loop import Engine
+    from ianvs_specdec.decoding.request import Request as Asked
+    from ianvs_specdec.types import Sampling
+
+    method = name.partition(" ")[0]
+    drafter = drafters.create(method, settings)
+    drafter.prepare(target)
+    length = lengths.create(str(settings.get("length", drafters.default_length(method))))
+    sampling = Sampling(max_tokens=options.max_new_tokens)
+
+    def serve(at_once: int, batch: Sequence[Request]) -> Round:
+        started = time.perf_counter()
+        engine = Engine(target, at_once=at_once)
+        asked = [
+            Asked(target, drafter.fork(), length, request.ids, sampling, eos_ids=eos_ids, task=request.task)
+            for request in batch
+        ]
+        for request in asked:
+            engine.add(request)
+        while engine.busy:
+            engine.step()
+        return Round([request.result().token_ids for request in asked], time.perf_counter() - started)
+
+    label = f"ours {name}{suffix}"
+    return [
+        Row(label, at_once, functools.partial(serve, at_once), target.kind, REFERENCE + suffix)
+        for at_once in options.at_once
+    ]
+
+
+def _peer(options: argparse.Namespace, driver: Any, at_once: int, eos_ids: list[int]) -> Row:
+    def serve(batch: Sequence[Request]) -> Round:
+        prompts = [request.ids for request in batch]
+        limit = options.max_new_tokens
+        answer = driver.ask({"prompts": prompts, "at_once": at_once, "max_new_tokens": limit, "eos_ids": eos_ids})
+        return Round(answer["outputs"], answer["seconds"])
+
+    return Row(driver.name, at_once, serve)
+
+
+def _report(
+    options: argparse.Namespace, batches: list[list[Request]], rows: list[Row], rounds: list[list[Round]]
+) -> dict[str, Any]:
+    found = {(row.name, row.at_once): done for row, done in zip(rows, rounds, strict=True)}
+    least = min(options.at_once)
+    reference = found[REFERENCE, least]
+    return {
+        "model": str(options.model),
+        "settings": {
+            "max_new_tokens": options.max_new_tokens,
+            "rounds": len(reference),
+            "batch": len(batches[0]),
+            "prompts": sum(map(len, batches)),
+            "dtype": options.dtype,
+            "device": options.device,
+        },
+        "environment": environment(),
+        "rows": [
+            {
+                "name": row.name,
+                "at_once": row.at_once,
+                "target": row.target,
+                "tokens_per_second": asdict(_rate(done)),
+                "of_least": asdict(_ratio(done, found[row.name, least])),
+                "same_output": _same(done, found[row.like, least]),
+            }
+            for row, done in zip(rows, rounds, strict=True)
+        ],
+        "ratios": [
+            {
+                "method": method,
+                "baseline": baseline,
+                "at_once": n,
+                **asdict(_ratio(found[method, n], found[baseline, n])),
+            }
+            for method, baseline in _pairs([row.name for row in rows])
+            for n in options.at_once
+        ],
+        "rounds": [
+            {"name": row.name, "at_once": row.at_once, "seconds": [part.seconds for part in done]}
+            for row, done in zip(rows, rounds, strict=True)
+        ],
+    }
+
+
+def _rate(rounds: list[Round]) -> Estimate:
+    return middle([done.rate for done in rounds])
+
+
+def _ratio(rounds: list[Round], baseline: list[Round]) -> Estimate:
+    """Of the same batches, one just after the other."""
+    return middle([own.rate / other.rate for own, other in zip(rounds, baseline, strict=True)])
+
+
+def _same(rounds: list[Round], reference: list[Round]) -> float:
+    """The share of outputs that are those of the reference."""
+    equal = [
+        own == other
+        for done, expected in zip(rounds, reference, strict=True)
+        for own, other in zip(done.outputs, expected.outputs, strict=True)
+    ]
+    return sum(equal) / len(equal)
+
+
+def _pairs(names: list[str]) -> list[tuple[str, str]]:
+    """What is put in relation at each number at once: ours to llama.cpp, and to vLLM with the same head or none."""
+    names = list(dict.fromkeys(names))
+    ours = [name for name in names if name.startswith("ours ")]
+    pairs = [(name, other) for name in ours for other in names if other.startswith("llama.cpp")]
+    for other in names:
+        if other.startswith("vLLM"):
+            head = other[len("vLLM ") :]
+            pairs.append((f"ours eagle {head} chain" if head else REFERENCE, other))
+    return [(name, other) for name, other in pairs if name in names]
+
+
+def table(report: dict[str, Any]) -> str:
+    settings, place = report["settings"], report["environment"]
+    least = min(row["at_once"] for row in report["rows"])
+    width = max(len(row["name"]) for row in report["rows"]) + 2
+    lines = [
+        f"{report['model']}: {settings['prompts']} prompts in batches of {settings['batch']}, {settings['rounds']} "
+        f"rounds, up to {settings['max_new_tokens']} new tokens, {settings['dtype']}, greedy",
+        f"{place['processor']}, {place['threads']} threads, torch {place['torch']}",
+        "",
+        f"{'method':{width}}{'computed by':>13}{'at once':>9}{'token/s':>9}{'95 %':>18}{f'over {least}':>10}"
+        f"{'95 %':>15}{'same output':>13}",
+    ]
+    for row in report["rows"]:
+        rate, gain = row["tokens_per_second"], row["of_least"]
+        interval = f"{rate['low']:.1f} - {rate['high']:.1f}"
+        lines.append(
+            f"{row['name']:{width}}{row['target'] or '':>13}{row['at_once']:>9}{rate['value']:9.1f}{interval:>18}"
+            f"{gain['value']:10.2f}{_interval(gain):>15}{row['same_output']:>13.1%}"
+        )
+    lines += [
+        "",
+        f"over {least}: over the same method with {least} at once",
+        f"same output: as {REFERENCE} (of ours in 8 or 4 bits: that in as many) with {least}",
+    ]
+    lines += [
+        f"{ratio['method']} / {ratio['baseline']}, {ratio['at_once']} at once: {ratio['value']:.2f} {_interval(ratio)}"
+        for ratio in report["ratios"]
+    ]
+    return "\n".join(lines)
+
+
+def _interval(estimate: dict[str, float]) -> str:
+    return f"[{estimate['low']:.2f}, {estimate['high']:.2f}]"
+
+
+def write(folder: Path, report: dict[str, Any]) -> list[Path]:
+    """``many.json`` and ``many.csv``; each appears whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cells: list[list[Any]] = [
+        ["method", "at_once", "target", "tokens_per_second", "low", "high", "of_least", "of_least_low", "of_least_high"]
+    ]
+    for row in report["rows"]:
+        figures = [row[part][each] for part in ("tokens_per_second", "of_least") for each in ("value", "low", "high")]
+        cells.append([row["name"], row["at_once"], row["target"] or "", *(f"{figure:.4f}" for figure in figures)])
+    contents = {"many.json": json.dumps(report, indent=1) + "\n", "many.csv": csv_text(cells)}
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in contents]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Models of the shape of known ones with random weights, so that nothing has to be downloaded: what a step costs does
+not depend on what the weights are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import UserError
+
+_QWEN = {
+    "model_type": "qwen2",
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+    "rms_norm_eps": 1e-6,
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen2.5-0.5b": {
+        **_QWEN,
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+    },
+    "qwen2.5-1.5b": {
+        **_QWEN,
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+    },
+    "7b": {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "vocab_size": 32000,
+    },
+    "tiny": {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 7,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 384,
+    },
+}
+"""Keys of config.json: of Qwen2.5 0.5B and 1.5B, of Llama 2 7B, and of one for tests."""
+POSITIONS = 4096
+DRAFT_VOCABULARY = 32000
+"""Tokens that the head can draft, as in the published heads of EAGLE-3 for vocabularies of more than 100,000."""
+DEVIATION = 0.02
+
+
+def random_model(shape: str, dtype: str, device: str) -> Any:
+    """A causal LM of transformers on ``device``. Raises ``UserError`` where there is no such device."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError("--device cuda: no GPU here; try --device cpu --shape tiny")
+    settings = dict(SHAPES[shape])
+    kind = settings.pop("model_type")
+    config = AutoConfig.for_model(
+        kind, **settings, max_position_embeddings=POSITIONS, eos_token_id=None, bos_token_id=1
+    )
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))
+    try:
+        with torch.device(device), no_init_weights():
+            model = AutoModelForCausalLM.from_config(config).eval()
+    finally:
+        torch.set_default_dtype(previous)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1 and not name.endswith("bias"):
+                parameter.fill_(1.0)
+            else:
+                parameter.normal_(std=DEVIATION)
+    return model
+
+
+def save(model: Any, folder: Path) -> None:
+    """The model as a folder that can be exported to GGUF, with a tokenizer that knows bytes and nothing else."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    model.save_pretrained(folder)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def random_head(model: Any, folder: Path) -> Path:
+    """A head of EAGLE-3 for ``model`` with a layer like the model's own, in ``folder``."""
+    import torch
+    from safetensors.torch import save_file
+
+    config = model.config
+    hidden, inner, vocabulary = config.hidden_size, config.intermediate_size, config.vocab_size
+    width = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
+    queries, keys = config.num_attention_heads * width, config.num_key_value_heads * width
+    drafted = min(DRAFT_VOCABULARY, vocabulary)
+    matrices = {
+        "fc": (hidden, 3 * hidden),
+        "midlayer.self_attn.q_proj": (queries, 2 * hidden),
+        "midlayer.self_attn.k_proj": (keys, 2 * hidden),
+        "midlayer.self_attn.v_proj": (keys, 2 * hidden),
+        "midlayer.self_attn.o_proj": (hidden, queries),
+        "midlayer.mlp.gate_proj": (inner, hidden),
+        "midlayer.mlp.up_proj": (inner, hidden),
+        "midlayer.mlp.down_proj": (hidden, inner),
+        "lm_head": (drafted, hidden),
+    }
+    norms = ["midlayer.hidden_norm", "midlayer.input_layernorm", "midlayer.post_attention_layernorm", "norm"]
+    tensors = {f"{name}.weight": torch.randn(shape).mul_(DEVIATION).to(model.dtype) for name, shape in matrices.items()}
+    tensors |= {f"{name}.weight": torch.ones(hidden, dtype=model.dtype) for name in norms}
+    if drafted < vocabulary:
+        tensors["d2t"] = torch.zeros(drafted, dtype=torch.int64)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors")
+    keep = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    head = {name: getattr(config, name) for name in keep} | {"num_hidden_layers": 1, "draft_vocab_size": drafted}
+    (folder / "config.json").write_text(json.dumps({**head, "head_dim": width, "rms_norm_eps": 1e-6}))
+    return folder
+
+
+def bytes_read(model: Any, quantization: str | None) -> int:
+    """What a step of one token has to read of the weights: all but the input embedding. A scale for every 32 weights
+    adds half a bit to 4; the output embedding has 8 bits then."""
+    output = model.get_output_embeddings().weight
+    layers = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
+    if output is not model.get_input_embeddings().weight:
+        layers -= output.numel()
+    wide = 8.0 * output.element_size()
+    bits, output_bits = {None: (wide, wide), "int8": (8.0, 8.0), "int4": (4.5, 8.0)}[quantization]
+    return int((layers * bits + output.numel() * output_bits) / 8)
