@@ -88,12 +88,15 @@ def random_model(shape: str, dtype: str, device: str) -> Any:
 
 
 def save(model: Any, folder: Path) -> None:
-    """The model as a folder that can be exported to GGUF, with a tokenizer that knows bytes and nothing else."""
+    """The model as a folder that can be exported to GGUF, with a tokenizer that knows bytes and one merge: llama.cpp
+    wants some."""
+    import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
+    transformers.utils.logging.disable_progress_bar()
     model.save_pretrained(folder)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(alphabet)}, []))
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ab"]
+    tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, [("a", "b")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.save(str(folder / "tokenizer.json"))
 

@@ -155,3 +155,16 @@ def test_a_missing_gpu_is_told(capsys):
     if not torch.cuda.is_available():
         assert main(["--shape", "tiny"]) == 2
         assert "no GPU here" in capsys.readouterr().err
+
+
+def test_a_saved_shape_can_be_exported(tiny, tmp_path):
+    gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
+
+    from bench.shapes import save
+    from ianvs_specdec.export.gguf import export_gguf
+
+    save(tiny, tmp_path / "model")
+    export_gguf(tmp_path / "model", tmp_path / "model.gguf", "q8_0")
+    reader = gguf.GGUFReader(tmp_path / "model.gguf")
+    assert len(reader.get_field("tokenizer.ggml.tokens").contents()) == tiny.config.vocab_size
+    assert reader.get_field("tokenizer.ggml.merges").contents() == ["a b"]
