@@ -1,6 +1,6 @@
 # make demo   set everything up in .venv and run the main job        make bench      our methods beside their peers, one run
-# make test   set everything up in .venv and run the fast tests      make bench-gpu  our engine's own cost at 7B size, on a GPU
-# make test-all   the slow tests as well, with coverage
+# make test   set everything up in .venv and run the fast tests      make bench-many  the same with many requests at once
+# make test-all   the slow tests as well, with coverage              make bench-gpu  our engine's own cost at 7B size, on a GPU
 # make test-vllm  the back end vllm, in runs/vllm (2.3 GB)          make test-llamacpp  llama.cpp, compiled into runs/llamacpp
 # make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
 # make test-official  the packages eagle-llm and lade, in runs/official (2.2 GB)
@@ -18,7 +18,7 @@ VLLM := runs/vllm
 LLAMACPP := runs/llamacpp
 DIST := dist
 
-.PHONY: demo test test-all test-vllm test-official test-llamacpp check dist bench bench-gpu bench-official setup
+.PHONY: demo test test-all test-vllm test-official test-llamacpp check dist bench bench-many bench-gpu bench-official setup
 
 setup: $(VENV)/installed
 
@@ -87,6 +87,9 @@ dist: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+bench-many: setup
+	$(BIN)/python -m bench.many
 
 bench-gpu: setup
 	$(BIN)/python -m bench.engine

@@ -42,7 +42,8 @@ class Build(build_py):
 
     def run(self) -> None:
         super().run()
-        reason = native_build().build(self._native())
+        # An editable installation stays on this machine.
+        reason = native_build().build(self._native(), here=bool(self.editable_mode))
         if reason is not None:
             self.warn(f"the native step was not built, decoding will be slower: {reason}")
         # An editable installation reads the repository's.

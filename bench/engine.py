@@ -109,11 +109,17 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         "bandwidth": bandwidth,
         "floors": {entry.name: bytes_read(model, quantization) / bandwidth for entry, quantization in ours},
         "targets": {entry.name: entry.target.kind for entry, _ in ours},
-        "drafted_by": "nobody, at no cost" if head is None else f"the head {head.name}, whose cost is counted",
+        "drafted_by": _drafted_by(options, head),
         "beside": _beside(options, ours, peers),
         "steps": steps,
         "tokens_per_second": rates,
     }
+
+
+def _drafted_by(options: argparse.Namespace, head: Path | None) -> str:
+    if head is None:
+        return "nobody, at no cost"
+    return f"the head {head.name}, its cost counted" if options.model else "a random EAGLE-3 head, its cost counted"
 
 
 def _nothing() -> None:

@@ -57,7 +57,7 @@ def test_a_run_on_the_cpu_prints_and_writes_everything(tmp_path, capsys):
     assert 2 * report["floors"][names[1]] < report["floors"][names[0]]
     printed = capsys.readouterr().out
     assert "of the floor" in printed
-    assert "at a stated acceptance: drafts of 3 tokens by the head head, whose cost is counted" in printed
+    assert "at a stated acceptance: drafts of 3 tokens by a random EAGLE-3 head, its cost counted" in printed
     assert list((tmp_path / "deep").iterdir()) == [tmp_path / "deep" / "engine.json"]
 
 

@@ -80,6 +80,7 @@ def test_no_more_are_under_way_than_a_row_says(arguments, tmp_path):
     target.step = lambda asked: parts.append(len(asked)) or step(asked)
     one, four = _ours(options, target, "autoregressive", {}, [1], " int8")
     assert (one.name, one.at_once, four.at_once) == ("ours autoregressive int8", 1, 4)
+    assert one.like == "ours autoregressive int8"
     batch = [Request([3, 4 + i], "") for i in range(6)]
     alone = one.serve(batch)
     assert set(parts) == {1}

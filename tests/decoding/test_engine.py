@@ -140,6 +140,23 @@ def test_times_are_those_of_the_whole_step(model, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("features", [(), (-1,)])
+def test_rows_whose_logits_nobody_wants_stand_anywhere_in_a_step(kind, features, model):
+    """However many rows, wanted and in all, a step is made to have."""
+    target = target_of_kind(kind, model)
+    for first in (1, 2, 9):
+        for nodes in (1, 7, 8):
+            pieces = [Prompt(PROMPTS[2][:first]), TokenTree.chain(5, [6] * (nodes - 1)), Prompt([7, 8], last=False)]
+            outputs = []
+            for parts in ([pieces], [[piece] for piece in pieces]):
+                sequences = {id(piece): target.open(features) for piece in pieces}
+                target.step([(sequences[id(piece)], Prompt([3, 4])) for piece in pieces])
+                outputs.append([o for part in parts for o in target.step([(sequences[id(p)], p) for p in part])])
+            for joint, alone_ in zip(*outputs, strict=True):
+                torch.testing.assert_close(joint.logits, alone_.logits, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_logits_and_hidden_states_of_a_mixed_step_are_those_of_each_alone(kind, model):
     from ianvs_specdec.decoding.contracts import pieces
     from tests.support.tiny import random_tree

@@ -1,4 +1,4 @@
-"""Many prompts at once from Python: what the page says runs, answers are those of one at a time, and faults are told."""
+"""Many prompts at once from Python: the code of the page runs, answers are those of one at a time, faults are told."""
 
 from __future__ import annotations
 

@@ -182,14 +182,16 @@ class FusedTarget:
         wanted = [part.wanted(end) for part, end in zip(parts, ends, strict=True)]
         rows = [row for each in wanted for row in each]
         everywhere = any(self.layers in part.sequence.features for part in parts)
-        spare = 0 if len(parts) == 1 else padded(len(rows)) - len(rows)
-        rows += rows[:1] * spare
-        if not everywhere and len(rows) < len(x):
-            x, rows = x[rows], list(range(len(rows)))
+        count, all_of_them = len(rows), len(rows) == ends[-1]
+        if len(parts) > 1:
+            rows += rows[:1] * (padded(count) - count)
+        if not (everywhere or all_of_them):
+            x = x[rows]
         x = functional.rms_norm(x, self._norm.shape, self._norm, self._epsilon)
         kept[self.layers] = x
-        logits = self.unembed(x if len(rows) == len(x) else x[rows]) if rows else x.new_empty(0, len(self.embedding))
-        each = logits[: len(logits) - spare].split([len(some) for some in wanted])
+        picked = x[rows] if everywhere and not all_of_them else x
+        logits = self.unembed(picked) if rows else x.new_empty(0, len(self.embedding))
+        each = logits[:count].split([len(some) for some in wanted])
         return [
             Output(some, tuple(kept[index][end - size : end] for index in part.sequence.features))
             for part, some, size, end in zip(parts, each, sizes, ends, strict=True)

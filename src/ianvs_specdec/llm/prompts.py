@@ -184,8 +184,8 @@ class TextStream:
     """
 
     def __init__(self, decode: Callable[[list[int]], str], stop: tuple[str, ...], on_chunk: OnChunk) -> None:
-        self._decode, self._on_chunk = decode, on_chunk
-        self._hold = max((len(string) for string in stop), default=1) - 1
+        self._decode, self._stop, self._on_chunk = decode, [string for string in stop if string], on_chunk
+        self._hold = max(map(len, self._stop), default=1) - 1
         self._ids: list[int] = []
         self._window = self._shown = 0
         """Ids before ``shown`` are settled; those from ``window`` on are decoded."""
@@ -203,7 +203,8 @@ class TextStream:
         # An unfinished character decodes to U+FFFD; the end of the text may yet turn out to begin a stop string.
         recent = self._tail + new.rstrip("\ufffd")
         before = self._settled - len(self._tail)
-        end = before + len(recent) - self._hold
+        stops = [place for string in self._stop if (place := recent.find(string)) >= 0]
+        end = before + min(stops, default=len(recent) - self._hold)
         if end > self._sent:
             self._send(recent[self._sent - before : end - before])
         if new and not new.endswith("\ufffd"):

@@ -71,7 +71,7 @@ def test_instruction_sets_that_the_compiler_does_not_know_are_left_out(
     monkeypatch.setattr(build, "variants", lambda: build.X86_VARIANTS)
     assert build.build(tmp_path / "package") is None
     built = sorted(file.name for file in (tmp_path / "package" / build.LIBRARIES).glob("*.so"))
-    assert built == ["specdec_avx2.so", "specdec_avx512.so", "specdec_generic.so"]
+    assert built == [f"specdec_{name}.so" for name in ("avx2", "avx512", "generic", "processor")]
 
 
 def test_what_is_built_from_the_same_sources_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,16 +102,27 @@ def test_a_library_of_other_sources_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_a_damaged_library_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / build.LIBRARIES
     folder.mkdir()
-    (folder / build.library_name(build.GENERIC)).write_bytes(b"\x7fELF")
+    (folder / build.library_name(build.PROCESSOR)).write_bytes(b"\x7fELF")
     assert "cannot be loaded" in str(library.why_not())
 
 
 @needs_library
 def test_the_best_instruction_set_is_loaded_unless_another_is_named() -> None:
     names = library.variants()
-    assert names[-1] == build.GENERIC
+    assert set(names) <= set(build.variants())
     assert library.load().specdec_variant().decode() == names[0]
     for name in names:
         assert library.load(name).specdec_variant().decode() == name
     with pytest.raises(library.Unavailable, match="'sse9' is not among those here"):
         library.load("sse9")
+
+
+def test_on_this_machine_alone_only_its_best_instruction_set_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", str(compiler(tmp_path, '[ -z "$output" ] || echo >"$output"')))
+    monkeypatch.setattr(build, "variants", lambda: build.X86_VARIANTS)
+    monkeypatch.setattr(build, "runnable", lambda place: ["newer than all", "avx512", "avx2", "generic"])
+    assert build.build(tmp_path / "package", here=True) is None
+    built = sorted(file.name for file in (tmp_path / "package" / build.LIBRARIES).glob("*.so"))
+    assert built == ["specdec_avx512.so", "specdec_processor.so"]

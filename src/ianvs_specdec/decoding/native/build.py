@@ -5,6 +5,7 @@ Only the standard library is imported: ``setup.py`` loads this file before the p
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -22,6 +23,8 @@ LIBRARIES = "lib"
 REASON = "why_not.txt"
 STAMP = "sources.txt"
 GENERIC = "generic"
+PROCESSOR = "processor"
+"""The library that only tells which instruction sets the processor has."""
 
 _AVX512 = ("-march=x86-64-v4",)
 _BF16 = (*_AVX512, "-mavx512vnni", "-mavx512bf16")
@@ -59,10 +62,11 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def build(package: Path) -> str | None:
+def build(package: Path, *, here: bool = False) -> str | None:
     """Fill ``package / LIBRARIES`` with the libraries, or with the reason why that failed, which is returned.
 
-    What was there is replaced as a whole, and kept where it was built from the same sources.
+    ``here``: only the best one for this processor, which takes a few seconds. What was there is replaced as a whole,
+    and kept where it was built from the same sources.
     """
     place, sources = package / LIBRARIES, fingerprint()
     stamp = place / STAMP
@@ -72,7 +76,7 @@ def build(package: Path) -> str | None:
     with tempfile.TemporaryDirectory(dir=package, prefix="lib-") as name:
         fresh = Path(name, LIBRARIES)
         fresh.mkdir()
-        reason = _compile(fresh, sources)
+        reason = _compile(fresh, sources, here)
         if reason is not None:
             shutil.rmtree(fresh)
             fresh.mkdir()
@@ -85,6 +89,14 @@ def build(package: Path) -> str | None:
     return reason
 
 
+def runnable(place: Path) -> list[str]:
+    """The instruction sets that this processor has, best first, as the library in ``place`` says. Raises ``OSError`` or
+    ``AttributeError`` where it cannot be asked."""
+    ask = ctypes.CDLL(str(place / library_name(PROCESSOR))).specdec_runnable
+    ask.restype = ctypes.c_char_p
+    return str(ask().decode()).split()
+
+
 def compiler() -> list[str] | None:
     """The command of the C++ compiler: ``$CXX``, else the first usual one; None where there is none."""
     named = shlex.split(os.environ.get("CXX", ""))
@@ -93,24 +105,27 @@ def compiler() -> list[str] | None:
     return next(([found] for name in _COMPILERS if (found := shutil.which(name))), None)
 
 
-def _compile(place: Path, sources: str) -> str | None:
-    """All variants that the compiler knows into ``place``; the reason where one of them fails."""
+def _compile(place: Path, sources: str, here: bool) -> str | None:
+    """The variants that the compiler knows, or the best of them, into ``place``; the reason where one of them fails."""
     command = compiler()
     if command is None:
         return _NO_COMPILER
     known = {name: flags for name, flags in variants().items() if not _run([*command, *_probe(flags)])}
     if GENERIC not in known:
         return f"the C++ compiler {command[0]} did not compile an empty file when the package was installed"
-    # As one file, because half of the time goes into headers.
-    everything = "".join(f'#include "{file.name}"\n' for file in sorted(SOURCES.glob("*.cpp")))
 
-    def one(variant: str) -> str | None:
+    def one(name: str, variant: str, files: Sequence[Path]) -> str | None:
         defined = [f"-DSPECDEC_VARIANT={variant}", f"-DSPECDEC_SOURCES={sources}"]
         options = [*FLAGS, SAME_ROUNDING, *known[variant], *defined, "-shared", f"-I{SOURCES}", "-x", "c++", "-"]
-        return _run([*command, *options, "-o", str(place / library_name(variant))], everything)
+        # As one file, because half of the time goes into headers.
+        everything = "".join(f'#include "{file.name}"\n' for file in sorted(files))
+        return _run([*command, *options, "-o", str(place / library_name(name))], everything)
 
+    failed = one(PROCESSOR, GENERIC, [SOURCES / "processor.cpp"])
+    chosen = [next(name for name in runnable(place) if name in known)] if here and not failed else list(known)
     with ThreadPoolExecutor(os.cpu_count() or 1) as jobs:
-        failed = next(filter(None, jobs.map(one, known)), None)
+        everywhere = list(SOURCES.glob("*.cpp"))
+        failed = failed or next(filter(None, jobs.map(lambda variant: one(variant, variant, everywhere), chosen)), None)
     return failed and f"{command[0]} failed when the package was installed: {failed}"
 
 

@@ -77,7 +77,6 @@ FUNCTIONS: Functions = {
     "version": (c_int32, []),
     "sources": (c_char_p, []),
     "variant": (c_char_p, []),
-    "runnable": (c_char_p, []),
     "product_new": (c_void_p, [c_int32, c_int32, c_void_p, c_int64, c_int64, c_void_p]),
     "product_free": (None, [c_void_p]),
     "product_bytes": (c_int64, [c_void_p]),

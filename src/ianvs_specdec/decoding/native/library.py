@@ -7,7 +7,15 @@ import functools
 from pathlib import Path
 
 from ianvs_specdec.decoding.native import heads_interface, interface
-from ianvs_specdec.decoding.native.build import GENERIC, LIBRARIES, REASON, fingerprint, library_name
+from ianvs_specdec.decoding.native.build import (
+    GENERIC,
+    LIBRARIES,
+    PROCESSOR,
+    REASON,
+    fingerprint,
+    library_name,
+    runnable,
+)
 
 _FOLDER = Path(__file__).resolve().parent / LIBRARIES
 _AGAIN = "install the package again"
@@ -24,8 +32,8 @@ def load(variant: str | None = None) -> ctypes.CDLL:
     Raises ``Unavailable``.
     """
     if variant is None:
-        variant = variants()[0]
-    elif variant != GENERIC and variant not in variants():
+        variant = next(iter(variants()), GENERIC)
+    elif variant not in variants():
         raise Unavailable(f"the instruction set {variant!r} is not among those here: {', '.join(variants())}")
     return _opened(_FOLDER / library_name(variant))
 
@@ -33,8 +41,11 @@ def load(variant: str | None = None) -> ctypes.CDLL:
 @functools.cache
 def variants() -> tuple[str, ...]:
     """Instruction sets that this processor has and that were compiled, best first. Raises ``Unavailable``."""
-    found = load(GENERIC).specdec_runnable().decode().split()
-    return tuple(name for name in found if (_FOLDER / library_name(name)).is_file())
+    file = _checked(_FOLDER / library_name(PROCESSOR))
+    try:
+        return tuple(name for name in runnable(_FOLDER) if (_FOLDER / library_name(name)).is_file())
+    except (OSError, AttributeError) as error:
+        raise _damaged(file, error) from error
 
 
 @functools.cache
@@ -47,17 +58,25 @@ def why_not() -> str | None:
     return None
 
 
-def _opened(file: Path) -> ctypes.CDLL:
+def _checked(file: Path) -> Path:
     reason = _FOLDER / REASON
     if reason.is_file():
         raise Unavailable(reason.read_text(encoding="utf-8").strip())
     if not file.is_file():
         raise Unavailable(f"{file.name} was not built: {_AGAIN}")
+    return file
+
+
+def _damaged(file: Path, error: Exception) -> Unavailable:
+    return Unavailable(f"{file.name} cannot be loaded ({error}): {_AGAIN}")
+
+
+def _opened(file: Path) -> ctypes.CDLL:
     try:
-        library = ctypes.CDLL(str(file))
+        library = ctypes.CDLL(str(_checked(file)))
         interface.declare(library, interface.FUNCTIONS | heads_interface.FUNCTIONS)
     except (OSError, AttributeError) as error:
-        raise Unavailable(f"{file.name} cannot be loaded ({error}): {_AGAIN}") from error
+        raise _damaged(file, error) from error
     same = library.specdec_version() == interface.VERSION and library.specdec_sources().decode() == fingerprint()
     if not same:
         raise Unavailable(f"{file.name} was built from other sources: {_AGAIN}")

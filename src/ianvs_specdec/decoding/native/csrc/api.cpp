@@ -4,7 +4,6 @@
 #include "guarded.h"
 #include "model.h"
 #include "pool.h"
-#include "processor.h"
 #include "products.h"
 #include "specdec.h"
 
@@ -63,7 +62,6 @@ extern "C" {
 int32_t specdec_version(void) { return SPECDEC_VERSION; }
 const char *specdec_sources(void) { return SPECDEC_TEXT(SPECDEC_SOURCES); }
 const char *specdec_variant(void) { return SPECDEC_TEXT(SPECDEC_VARIANT); }
-const char *specdec_runnable(void) { return runnable(); }
 
 specdec_product *specdec_product_new(int32_t kind, int32_t source, const void *weight, int64_t out, int64_t in,
                                      const float *bias) {

@@ -1,7 +1,8 @@
-#include "processor.h"
-
+// Which of the compiled instruction sets the processor can run. Compiled by itself too, for any processor of its kind.
 #include <cstdint>
 #include <string>
+
+#include "specdec.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -76,10 +77,9 @@ std::string names() {
 }
 
 }  // namespace
+}  // namespace SPECDEC_VARIANT
 
-const char *runnable() {
-  static const std::string found = names();
+const char *specdec_runnable(void) {
+  static const std::string found = SPECDEC_VARIANT::names();
   return found.c_str();
 }
-
-}  // namespace SPECDEC_VARIANT

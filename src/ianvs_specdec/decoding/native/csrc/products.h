@@ -23,7 +23,8 @@ int64_t product_in(const Product* product);
 
 // Bytes of the buffer, aligned to 64, that holds `rows` activations in the product's form.
 int64_t product_scratch(const Product* product, int64_t rows);
-// Brings x [rows, in] with row stride `ldx` into that form: this thread's share of the rows. All shares come before run.
+// Brings x [rows, in] with row stride `ldx` into that form: this thread's share of the rows. All threads finish this
+// before one runs the product.
 void product_prepare(const Product* product, const float* x, int64_t ldx, int64_t rows, void* scratch, int thread,
                      int threads);
 // y [rows, out] with row stride `ldy`: y (+)= x W^T + b, this thread's share of the output columns.

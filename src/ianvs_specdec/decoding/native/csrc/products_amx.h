@@ -1,8 +1,8 @@
 // bfloat16 products in tiles of AMX: 16 rows of activations times 16 outputs, 32 inputs at once.
 //
-// An activation is the sum of two bfloat16, its nearest and the nearest to what is left, which are two rows of a tile; their
-// products are added at the end. So activations keep 16 digits, and one row costs no more than its weights' way from
-// memory. Rows of a tile do not know of each other: a row's bits are the same beside any others.
+// An activation is the sum of two bfloat16, its nearest and the nearest to what is left. They are two rows of a tile,
+// and their products are added at the end. So activations keep 16 digits. One row still costs no more than its
+// weights' way from memory. Rows of a tile do not know of each other: a row's bits are the same beside any others.
 #pragma once
 
 #if defined(__AMX_BF16__)
@@ -22,12 +22,14 @@ constexpr int kTileInputs = 32;                           // bfloat16 in a tile'
 constexpr int64_t kStepBytes = kTileInputs * kStrip * 2;  // of a strip for these inputs
 constexpr int64_t kTileAhead = 2 * kStepBytes;
 
-// Asks the system for the tiles' registers, which a process has to do once.
+// Asks the system for the tiles' registers, which a process has to do once. Who chooses this instruction set has made
+// sure that they are given.
 inline void allow_tiles() {
     constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     syscall(SYS_arch_prctl, kRequest, kTileData);
 }
 
+// As the instruction reads it: the bytes and the number of each tile's rows.
 struct alignas(64) TileConfig {
     uint8_t palette, start, reserved[14];
     uint16_t row_bytes[16];
@@ -38,10 +40,16 @@ constexpr TileConfig kTileConfig = {1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, 
 
 // While one lives, this thread's eight tiles have 16 rows of 64 bytes each.
 struct Tiles {
-    Tiles() { _tile_loadconfig(&kTileConfig); }
+    Tiles() {
+        // GCC does not know that loading a tile reads memory: what was written before has to be there.
+        __asm__ volatile("" ::: "memory");
+        _tile_loadconfig(&kTileConfig);
+    }
     ~Tiles() { _tile_release(); }
 };
 
+// In both: tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights; what is free takes a further one.
+//
 // sums [16, 64] of one tile of rows.
 inline void tile_by_four(const unsigned char* weight, const unsigned char* x, int64_t stride, int64_t steps,
                          float* sums) {
@@ -70,7 +78,8 @@ inline void tile_by_four(const unsigned char* weight, const unsigned char* x, in
 
 // sums [32, 64] of two tiles of rows, of which columns 0 to 31 are written. `first`: nothing has read the strip yet.
 template <bool first>
-inline void two_by_two(const unsigned char* weight, const unsigned char* x, int64_t stride, int64_t steps, float* sums) {
+inline void two_by_two(const unsigned char* weight, const unsigned char* x, int64_t stride, int64_t steps,
+                       float* sums) {
     constexpr int64_t kAcross = kStrip * 4, kTile = kTileColumns * 4;
     _tile_zero(0);
     _tile_zero(1);

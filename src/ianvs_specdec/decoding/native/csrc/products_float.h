@@ -1,4 +1,4 @@
-// Products with weights kept as floating-point numbers: float32 activations, fused multiply-adds in the order of the inputs.
+// Products with weights kept as floating-point numbers. An output is one sum in float32, in the order of the inputs.
 #pragma once
 
 #include "products_layout.h"
@@ -6,8 +6,8 @@
 namespace SPECDEC_VARIANT {
 namespace {
 
-// How a weight is kept: the inputs and bytes of a lane, the type of the activations that it meets, and how the products of
-// a vector of weights with one row's activations are added to that row's sums.
+// How a weight is kept: the inputs and bytes of a lane, the type of the activations that it meets, and how the products
+// of a vector of weights with one row's activations are added to that row's sums.
 struct AsF32 {
     using Activation = float;
     using Operand = Floats;

@@ -1,11 +1,11 @@
-// Products with weights kept as integers of 8 or 4 bits: groups of 32 inputs, one scale each, as llama.cpp's q8_0 and q4_0
-// have them, for activations too.
+// Products with weights kept as integers of 8 or 4 bits. Groups of 32 inputs have one scale, of weights and of
+// activations, as in llama.cpp's q8_0 and q4_0.
 //
-// Sums within a group are exact, so a processor may add in any order. Groups are added as floats in the order of the inputs.
+// Sums within a group are exact, so a processor may add in any order. Groups are added as floats in the inputs' order.
 //
-// A group of a strip: 8 quads (of 4 inputs) x 64 outputs x 4 unsigned bytes, then 64 scales in bfloat16. Of 4 bits, a byte
-// has the quad q in its lower and the quad q + 4 in its upper half. Weights are moved up by `offset` to be unsigned, as
-// the instructions want them; a row's sums begin with what takes this back.
+// A group of a strip: 8 quads (of 4 inputs) x 64 outputs x 4 unsigned bytes, then 64 scales in bfloat16. Of 4 bits, a
+// byte has the quad q in its lower and the quad q + 4 in its upper half. Weights are moved up by `kOffset` to be
+// unsigned, as the instructions want them. A row's sums begin with what takes this back.
 #pragma once
 
 #include "products_layout.h"
@@ -16,15 +16,16 @@ namespace {
 constexpr int kGroup = 32;               // inputs with one scale
 constexpr int kQuads = kGroup / 4;       // a lane of 32 bits holds 4 inputs
 constexpr int kScaleBytes = kStrip * 2;  // of a group
-constexpr float kSmallest = 1e-30f;      // of a group's largest number that is not taken for zero: its inverse is finite
+constexpr float kSmallest = 1e-30f;      // a group's largest number from which its inverse is surely finite
 
+// The weights in a byte, the range of the integers, and the bytes of a group.
 struct AsInt8 {
-    static constexpr int kOffset = 128, kLargest = 127;
+    static constexpr int kPerByte = 1, kLeast = -127, kLargest = 127, kOffset = 128;
     static constexpr int64_t kBytes = kGroup * kStrip;
 };
 
 struct AsInt4 {
-    static constexpr int kOffset = 8, kLargest = 7;
+    static constexpr int kPerByte = 2, kLeast = -8, kLargest = 7, kOffset = 8;
     static constexpr int64_t kBytes = kGroup * kStrip / 2;
 };
 
@@ -55,7 +56,7 @@ template <class Weight, int R, int V>
 inline void group_sums(const unsigned char* weight, const IntRow (&x)[R], int64_t group, Ints (&sums)[R][V]) {
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) sums[r][v] = splat(x[r].begins[group]);
-    constexpr int kHalves = Weight::kOffset == 8 ? 2 : 1;
+    constexpr int kHalves = Weight::kPerByte;
     for (int q = 0; q < kQuads / kHalves; q++) {
         Words raw[V];
         for (int v = 0; v < V; v++) raw[v] = load<Words>(weight + (q * kStrip + v * kLanes) * 4);
@@ -99,7 +100,7 @@ inline Ints halves_added(Shorts sums, int16_t factor) {
 template <class Weight, int R, int V>
 inline void group_sums(const unsigned char* weight, const IntRow (&x)[R], int64_t group, Ints (&sums)[R][V]) {
     Shorts low[R][V] = {}, high[R][V] = {};
-    if (Weight::kOffset == 8) {
+    if (Weight::kPerByte == 2) {
         for (int q = 0; q < kQuads / 2; q++)
             for (int v = 0; v < V; v++) {
                 Words raw = load<Words>(weight + (q * kStrip + v * kLanes) * 4);
@@ -123,7 +124,7 @@ inline void group_sums(const unsigned char* weight, const IntRow (&x)[R], int64_
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) {
             sums[r][v] = splat(x[r].begins[group]) + halves_added(low[r][v], 1);
-            if (Weight::kOffset != 8) sums[r][v] += halves_added(high[r][v], 16);
+            if (Weight::kPerByte == 1) sums[r][v] += halves_added(high[r][v], 16);
         }
 }
 
@@ -148,6 +149,7 @@ void int_block(const unsigned char* weight, const IntRow (&x)[R], int64_t depth,
             if (v * kLanes < left) put(y + r * ldy + v * kLanes, sums[r][v], bias + v * kLanes, left - v * kLanes, add);
 }
 
+// Rows at once, and vectors beside each other for so many rows.
 #if defined(__AVX512F__)
 constexpr int kIntRows = 8;
 constexpr int int_vectors(int rows) { return rows <= 3 ? 4 : 2; }

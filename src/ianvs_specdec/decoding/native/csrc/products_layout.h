@@ -40,7 +40,8 @@ inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 // The share [begin, end) of `thread` in `count` things.
 struct Share {
     int64_t begin, end;
-    Share(int64_t count, int thread, int threads) : begin(count * thread / threads), end(count * (thread + 1) / threads) {}
+    Share(int64_t count, int thread, int threads)
+        : begin(count * thread / threads), end(count * (thread + 1) / threads) {}
 };
 
 // With few rows a product waits for its weights: they are fetched this many bytes before they are used.

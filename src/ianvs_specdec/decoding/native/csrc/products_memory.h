@@ -1,7 +1,8 @@
-// Memory for packed weights, in huge pages where the system lends them: a step reads every weight once, which with pages of
-// 4 KB costs a search in the page tables for every 64 cache lines.
+// Memory for packed weights, in huge pages where the system lends them. A step reads every weight once. With pages of
+// 4 KB that costs a search in the page tables for every 64 cache lines.
 //
-// Weights share chunks of the size of a huge page; one that is larger has a chunk of its own. A chunk begins with its header.
+// Small weights share chunks of the size of a huge page, others have a chunk of their own. A chunk begins with its
+// header.
 #pragma once
 
 #include <cstdint>

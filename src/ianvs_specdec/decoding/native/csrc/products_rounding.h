@@ -62,8 +62,7 @@ inline Floats scales_of(const OutputGroups& values, AsInt8) {  // the largest we
     return most / (float)AsInt8::kLargest;
 }
 
-// Scales about that with which the largest weight becomes -8 are tried, as llama.cpp does; the one that leaves the least
-// error is kept.
+// Scales about that with which the largest weight becomes -8 are tried. The one that leaves the least error is kept.
 inline Floats scales_of(const OutputGroups& values, AsInt4) {
     constexpr int kTries = 4;       // on either side
     constexpr float kStep = 0.2f;   // of an integer, from one try to the next
@@ -74,10 +73,10 @@ inline Floats scales_of(const OutputGroups& values, AsInt4) {
     }
     Floats best = {}, scales = {};
     for (int attempt = -kTries; attempt <= kTries; attempt++) {
-        const Floats factors = most > kSmallest ? -(8 + attempt * kStep) / extreme : Floats{};
+        const Floats factors = most > kSmallest ? (AsInt4::kLeast - attempt * kStep) / extreme : Floats{};
         Floats products = {}, squares = {};
         for (Floats value : values) {
-            const Floats whole = to_floats(clamped(nearest(value, factors), -8, AsInt4::kLargest));
+            const Floats whole = to_floats(clamped(nearest(value, factors), AsInt4::kLeast, AsInt4::kLargest));
             products = fma(whole, value, products);
             squares = fma(whole, whole, squares);
         }
@@ -101,12 +100,11 @@ void pack_groups(const float* rows, int64_t depth, unsigned char* record, int co
     const Floats scales = from_bf16(rounded), inverses = scales != 0 ? 1 / scales : Floats{};
     Words quads[kQuads] = {};
     for (int input = 0; input < kGroup; input++) {
-        constexpr int kLeast = Weight::kOffset == 8 ? -8 : -Weight::kLargest;
-        const Ints whole = clamped(nearest(values[input], inverses), kLeast, Weight::kLargest) + Weight::kOffset;
-        quads[input / 4] |= bits<Words>(whole) << (input % 4 * 8);
+        const Ints whole = clamped(nearest(values[input], inverses), Weight::kLeast, Weight::kLargest);
+        quads[input / 4] |= bits<Words>(whole + Weight::kOffset) << (input % 4 * 8);
     }
     for (int q = 0; q < Weight::kBytes / (kStrip * 4); q++) {
-        const Words both = Weight::kOffset == 8 ? quads[q] | quads[q + kQuads / 2] << 4 : quads[q];
+        const Words both = Weight::kPerByte == 2 ? quads[q] | quads[q + kQuads / 2] << 4 : quads[q];
         store(record + (q * kStrip + column) * 4, both);
     }
 }

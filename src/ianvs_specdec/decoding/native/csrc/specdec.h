@@ -37,8 +37,8 @@ int32_t specdec_version(void);
 const char *specdec_sources(void);
 const char *specdec_variant(void);
 
-/* The instruction sets of this processor for which variants exist, best first, separated by spaces; only in the variant
- * "generic", which every processor of its kind can run. */
+/* The instruction sets of this processor for which variants exist, best first, separated by spaces. To be asked of the
+ * library "processor", which every processor of its kind can run. */
 const char *specdec_runnable(void);
 
 /* ---- Products with a fixed weight: y [rows, out] = x [rows, in] W^T + bias ---------------------------------------- */
