@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import TokenTree, decode
+from ianvs_specdec.decoding.native import library
 from ianvs_specdec.types import Sampling
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, random_tensors, save
 from tests.support.tiny import tiny_model
@@ -23,6 +26,12 @@ HEADS = {
     "eagle3": (True, {"draft_vocab_size": 15}),
     "eagle3-whole": (True, {"qkv_bias": True}),
 }
+
+
+WITHOUT = library.why_not()
+NATIVE = pytest.param("native", marks=pytest.mark.skipif(WITHOUT is not None, reason=WITHOUT or ""))
+ENGINES = ["torch", NATIVE]
+"""What computes target and head."""
 
 
 def wide(name="llama", layers=7, **overrides):

@@ -18,7 +18,7 @@ from ianvs_specdec.drafters.eagle import weights as eagle_weights
 from ianvs_specdec.drafters.eagle.static import PATHS, limited
 from ianvs_specdec.drafters.eagle.steps import Level
 from ianvs_specdec.types import Sampling
-from tests.drafters.eagle_heads import HEADS, PROMPT, run, save_heads, wide
+from tests.drafters.eagle_heads import ENGINES, HEADS, PROMPT, run, save_heads, wide
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors
 from tests.support.one_sequence import OneSequence
 
@@ -28,9 +28,14 @@ def model():
     return wide()
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def target(model, request):
+    return target_of(model, engine=request.param)
+
+
 @pytest.fixture(scope="module")
-def target(model):
-    return target_of(model)
+def torch_target(model):
+    return target_of(model, engine="torch")
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +165,7 @@ def proposal(target, drafter, budget=1000, *, sampling=None, noise=None, confide
         return context.tokens, drafter.propose(context, budget)
 
 
-def test_a_small_budget_gives_the_best_sub_tree_and_drafts_no_further(model, target, folder, monkeypatch):
+def test_a_small_budget_gives_the_best_sub_tree_and_drafts_no_further(model, torch_target, folder, monkeypatch):
     oracle = oracle_of(model, "eagle")
     drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 30, "depth": 4, "eagle_topk": 5})
     extended: list[int] = []
@@ -173,7 +178,7 @@ def test_a_small_budget_gives_the_best_sub_tree_and_drafts_no_further(model, tar
     monkeypatch.setattr(eagle_head.EagleHead, "step", counted)
     for budget in (1, 2, 3, 5, 8, 20):
         extended.clear()
-        text, tree = proposal(target, drafter, budget)
+        text, tree = proposal(torch_target, drafter, budget)
         oracle.read(text)
         assert paths(tree) == [path for path, _ in oracle.dynamic(budget + 1, 4, 5)]
         assert len(extended) <= min(budget, 5) - 1

@@ -12,7 +12,7 @@ import torch
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import target_of
 from ianvs_specdec.drafters.eagle import drafter as eagle
-from tests.drafters.eagle_heads import PROMPT, run, save_heads, wide
+from tests.drafters.eagle_heads import ENGINES, PROMPT, run, save_heads, wide
 from tests.support.few import few
 
 
@@ -21,9 +21,9 @@ def model():
     return wide()
 
 
-@pytest.fixture(scope="module")
-def target(model):
-    return target_of(model)
+@pytest.fixture(scope="module", params=ENGINES)
+def target(model, request):
+    return target_of(model, engine=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +96,14 @@ TRACES = {
 }
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("trace", "requests"), few(itertools.product(TRACES, [1, None]), lambda case: case[1] is not None)
 )
-def test_trees_and_counts_are_those_of_the_official_implementation(shared, reference_model, trace, requests):
+def test_trees_and_counts_are_those_of_the_official_implementation(shared, reference_model, trace, requests, engine):
     head, options = TRACES[trace]
     drafter = drafters.create("eagle", {"head": shared / "reference" / head, **options})
-    target = target_of(reference_model)
+    target = target_of(reference_model, engine=engine)
     for request in json.loads((shared / "reference" / "traces" / f"{trace}.json").read_text())[:requests]:
         prompt = request["prompt"]
         # The official output may end before the last step's tokens do.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import TokenTree, target_of
+from ianvs_specdec.decoding import Context, TokenTree, target_of
 from ianvs_specdec.decoding.loop import Engine, decode
 from ianvs_specdec.decoding.request import Request
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.types import Sampling
 from tests.drafters import test_medusa
-from tests.drafters.eagle_heads import PROMPT, save_heads, wide
+from tests.drafters.eagle_heads import ENGINES, PROMPT, save_heads, wide
 from tests.drafters.eagle_oracle import HIDDEN, VOCABULARY
+from tests.support.one_sequence import OneSequence
 
 PROMPTS = [PROMPT, [5], [7, 7, 11], PROMPT[::-1]]
 SAMPLING = [
@@ -39,9 +41,16 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def target():
+def torch_target():
     """In float64, where rounding of more rows at a time decides nothing."""
-    return target_of(wide().double())
+    return target_of(wide().double(), engine="torch")
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def target(request, torch_target):
+    if request.param == "torch":
+        return torch_target
+    return target_of(wide().to(torch.bfloat16), engine="native")
 
 
 def method(folder, label, options):
@@ -70,7 +79,7 @@ def test_each_request_gets_the_drafts_that_it_gets_alone(target, folder, label, 
     assert [outcome(trees, request.result().token_ids) for request, trees in together] == alone
 
 
-def test_drafts_of_all_requests_take_as_many_steps_of_the_head_as_those_of_one(target, folder, monkeypatch):
+def test_drafts_of_all_requests_take_as_many_steps_of_the_head_as_those_of_one(torch_target, folder, monkeypatch):
     rows: list[int] = []
     step = EagleHead.step
 
@@ -80,10 +89,10 @@ def test_drafts_of_all_requests_take_as_many_steps_of_the_head_as_those_of_one(t
 
     monkeypatch.setattr(EagleHead, "step", counted)
     drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": "chain", "depth": 3})
-    engine = Engine(target)
+    engine = Engine(torch_target)
     for prompt in PROMPTS:
         sampling = Sampling(max_tokens=6)
-        engine.add(Request(target, drafter.fork(), lengths.create("full"), prompt, sampling, eos_ids=[]))
+        engine.add(Request(torch_target, drafter.fork(), lengths.create("full"), prompt, sampling, eos_ids=[]))
     engine.step()
     while engine.busy:
         before = len(rows)
@@ -98,3 +107,15 @@ def test_what_a_request_holds_is_freed_when_it_ends(target, folder):
     assert drafter._sequence is None
     drafter.end()
     assert not drafter._pending
+
+
+@pytest.mark.parametrize("label", ["eagle", "eagle3"])
+def test_what_was_drafted_is_dropped_where_nothing_is_new(target, folder, label):
+    drafter = drafters.create("eagle", {"head": folder / label, "tree": "chain"})
+    features = drafter.prepare(target)
+    prefill = OneSequence(target).prefill(PROMPT, features)
+    context = Context([*PROMPT, 7], len(PROMPT), 100, Sampling(), torch.Generator())
+    drafter.begin(target, context, prefill)
+    first, second = (drafter.propose(context, 5) for _ in range(2))
+    assert first.tokens == second.tokens
+    assert len(first) == 6

@@ -12,7 +12,7 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, HuggingFaceTarget, Output, TokenTree, decode
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.drafters.medusa.drafter import STATIC_PATHS
-from ianvs_specdec.drafters.medusa.heads import MedusaHeads
+from ianvs_specdec.drafters.medusa.heads import Heads, MedusaHeads
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
@@ -45,7 +45,7 @@ def save(folder, tensors, **config):
     return folder
 
 
-class GivenLogits:
+class GivenLogits(Heads):
     """Heads that say what a test wants them to."""
 
     def __init__(self, logits):

@@ -19,6 +19,11 @@ _POSITIONS_KEPT = 64
 """Of how many positions the noise is kept: those of one tree, for drafter and target."""
 
 
+def by_probability(sampling: Sampling) -> bool:
+    """Whether tokens rank by their probabilities as they are: greedy decoding without further settings."""
+    return sampling.greedy and sampling.repetition_penalty == 1.0
+
+
 def top_k_filter(scores: Tensor, k: int) -> Tensor:
     """Keep the ``k`` best of ``scores`` ``[vocabulary]`` and whatever ties with the k-th."""
     threshold = scores.topk(min(k, scores.shape[-1])).values[-1]

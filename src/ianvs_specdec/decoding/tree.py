@@ -71,6 +71,8 @@ class TokenTree:
     @property
     def depth(self) -> int:
         """The distance from the root of the deepest node that can be accepted."""
+        if len(self.tokens) == 1:
+            return 0
         if not self.scouts:
             return max(self.depths)
         return max(depth for node, depth in enumerate(self.depths) if node not in self.scouts)
@@ -94,6 +96,8 @@ class TokenTree:
     def continuation(self, node: int, most: int) -> tuple[int, ...]:
         """The tokens that the draft tries first after ``node``, at most ``most``: its first child, that one's, ..."""
         tokens: list[int] = []
+        if node + 1 == len(self.tokens):
+            return ()  # children come behind their parents
         while len(tokens) < most and (children := self.children[node]):
             node = children[0]
             tokens.append(self.tokens[node])

@@ -21,26 +21,9 @@ Growth = Generator[Asked, Computed, TokenTree]
 """A draft in the making: it yields what its model has to compute next, is sent the outcome, and returns the tree."""
 
 
-def lockstep(growths: Sequence[tuple[Model[Asked, Computed], Growth[Asked, Computed]]]) -> list[TokenTree | Exception]:
-    """The tree that comes of each growth, or what it raised; what all growths of a model ask for next is one step."""
+def lockstep(model: Model[Asked, Computed], growths: Sequence[Growth[Asked, Computed]]) -> list[TokenTree | Exception]:
+    """The tree that comes of each growth, or what it raised; what all of them ask for next is one step of ``model``."""
     trees: dict[int, TokenTree | Exception] = {}
-    for model in {id(model): model for model, _ in growths}.values():
-        own = {number: growth for number, (its, growth) in enumerate(growths) if its is model}
-        _grow(model, own, trees)
-    return [trees[number] for number in range(len(growths))]
-
-
-def only(trees: Sequence[TokenTree | Exception]) -> TokenTree:
-    """The tree of the one request that was drafted for. Raises what it raised."""
-    (tree,) = trees
-    if isinstance(tree, Exception):
-        raise tree
-    return tree
-
-
-def _grow(
-    model: Model[Asked, Computed], growths: dict[int, Growth[Asked, Computed]], trees: dict[int, TokenTree | Exception]
-) -> None:
     asked: dict[int, Asked] = {}
 
     def advance(number: int, computed: Computed | None) -> None:
@@ -51,10 +34,19 @@ def _grow(
         except Exception as error:
             trees[number] = error
 
-    for number in growths:
+    for number in range(len(growths)):
         advance(number, None)
     while asked:
         numbers, parts = list(asked), list(asked.values())
         asked.clear()
         for number, computed in zip(numbers, model.step(parts), strict=True):
             advance(number, computed)
+    return [trees[number] for number in range(len(growths))]
+
+
+def only(trees: Sequence[TokenTree | Exception]) -> TokenTree:
+    """The tree of the one request that was drafted for. Raises what it raised."""
+    (tree,) = trees
+    if isinstance(tree, Exception):
+        raise tree
+    return tree

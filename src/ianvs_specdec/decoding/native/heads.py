@@ -8,6 +8,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,16 +21,20 @@ _POSITIONS_AT_ONCE = 512
 """Rotations are always computed in blocks of so many positions, so that a position's never depend on the others."""
 
 
-@dataclass(frozen=True)
-class NewPairs:
+class NewPairs(Protocol):
     """Pairs that a sequence keeps, as ``specdec_pairs`` in ``csrc/specdec_heads.h`` says."""
 
-    tokens: Sequence[int]
-    features: Sequence[Tensor]
-    rows: Sequence[int] | None = None
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+    @property
+    def features(self) -> Sequence[Tensor]: ...
+
+    @property
+    def rows(self) -> Sequence[int] | None: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class Limits:
     """How much is drafted: ``nodes`` at most and so many ``levels``, of a tree ``width`` children a node and nodes a
     level; nothing whose log-probability is below ``least``."""
@@ -184,8 +189,8 @@ class Head:
         return heads_interface.HeadStep(torch.get_num_threads(), cosine.data_ptr(), sine.data_ptr(), len(cosine))
 
 
-class MedusaHeads:
-    """Residual ``blocks`` of every head, one list per head, and its ``outputs``; see ``specdec_medusa``."""
+class ResidualHeads:
+    """Medusa's heads: residual ``blocks``, a list of them per head, and its output; see ``specdec_medusa``."""
 
     def __init__(self, library: ctypes.CDLL, blocks: Sequence[Sequence[Product]], outputs: Sequence[Product]) -> None:
         self._library, self._parts = library, (blocks, outputs)

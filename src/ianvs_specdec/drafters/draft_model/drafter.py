@@ -75,7 +75,8 @@ class DraftModel(Drafter):
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree | Exception]:
-        return lockstep([(drafter._model, drafter._grow(context, budget)) for drafter, context, budget in drafts])
+        growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
+        return lockstep(drafts[0][0]._model, growths)
 
     def _grow(self, context: Context, budget: int) -> Growing:
         assert self._sequence is not None

@@ -17,8 +17,9 @@ import torch
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.decoding.native.heads import Limits
 from ianvs_specdec.decoding.native.target import NativeTarget
+from ianvs_specdec.decoding.sampling import by_probability
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.drafters.eagle.guesses import Guesses, by_probability
+from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
@@ -110,23 +111,24 @@ class Eagle(Drafter):
         return only(self.propose_all([(self, context, budget)]))
 
     @classmethod
-    @torch.inference_mode()
     def propose_all(cls, drafts: Sequence[tuple[Eagle, Context, int]]) -> list[TokenTree | Exception]:
+        head = drafts[0][0]._head
         trees: dict[int, TokenTree | Exception] = {}
-        growths: dict[int, tuple[Head, Growing]] = {}
-        in_one_call: dict[NativeHead, dict[int, NativeDraft]] = {}
+        growths: dict[int, Growing] = {}
+        in_one_call: dict[int, NativeDraft] = {}
         for number, (drafter, context, budget) in enumerate(drafts):
             nodes = min(budget, drafter._nodes)
-            head = drafter._head
             if nodes < 1:
                 trees[number] = TokenTree.chain(context.tokens[-1])
             elif isinstance(head, NativeHead) and drafter._shape != "static" and by_probability(context.sampling):
-                in_one_call.setdefault(head, {})[number] = drafter._native(context, nodes)
+                in_one_call[number] = drafter._native(context, nodes)
             else:
-                growths[number] = head, drafter._grow(context, nodes)
-        for head, own in in_one_call.items():
-            trees |= zip(own, head.draft(list(own.values())), strict=True)
-        trees |= zip(growths, lockstep(list(growths.values())), strict=True)
+                growths[number] = drafter._grow(context, nodes)
+        if isinstance(head, NativeHead) and in_one_call:
+            trees |= zip(in_one_call, head.draft(list(in_one_call.values())), strict=True)
+        if growths:
+            with torch.inference_mode():
+                trees |= zip(growths, lockstep(head, list(growths.values())), strict=True)
         return [trees[number] for number in range(len(drafts))]
 
     def _native(self, context: Context, nodes: int) -> NativeDraft:

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding import Context
-from ianvs_specdec.decoding.sampling import Processor
+from ianvs_specdec.decoding.sampling import Processor, by_probability
 from ianvs_specdec.drafters.eagle.steps import Head
-from ianvs_specdec.types import Sampling
 
 
 class Guesses:
@@ -70,8 +69,3 @@ class Guesses:
         if sampling.greedy:
             return torch.stack([self._processor.scores(row) for row in logits]).log_softmax(dim=-1)
         return torch.stack([self._processor.probabilities(row) for row in logits]).log()
-
-
-def by_probability(sampling: Sampling) -> bool:
-    """Whether candidates rank by the head's own probabilities: greedy decoding without further settings."""
-    return sampling.greedy and sampling.repetition_penalty == 1.0

@@ -97,6 +97,9 @@ class EagleHead:
 
     def step(self, parts: Sequence[Asked]) -> list[Tensor]:
         """The logits ``[rows, draft vocabulary]`` that the parts ask for, each of another sequence."""
+        for sequence, asked in parts:
+            if isinstance(asked, Pairs) and not asked.tokens:
+                sequence.go_back()
         self._compute(parts)
         sequences = [sequence for sequence, _ in parts]
         carry, logits = self._look_at(_together([sequence.hidden for sequence in sequences]))
@@ -124,7 +127,7 @@ class EagleHead:
             residual = _together([own[-part.wanted :] for part, own in zip(rows, entered, strict=True)])
         hidden = self._finish(residual, _together(attended))
         for part, own in zip(rows, hidden.split([part.wanted for part in rows]), strict=True):
-            part.sequence.hidden = own
+            part.sequence.computed(own, stay=part.stay)
 
     def _rows(self, parts: Sequence[Asked]) -> list[Rows]:
         rows = [Rows.of_level(sequence, level) for sequence, level in parts if isinstance(level, Level)]

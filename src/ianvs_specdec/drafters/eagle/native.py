@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ianvs_specdec.checkpoints.layout import ModelSizes
 from ianvs_specdec.decoding import TokenTree
-from ianvs_specdec.decoding.native.heads import Head, HeadState, Limits, NewPairs
+from ianvs_specdec.decoding.native.heads import Head, HeadState, Limits
 from ianvs_specdec.decoding.native.model import Layer, Model
 from ianvs_specdec.decoding.native.product import Product
 from ianvs_specdec.decoding.native.target import NativeTarget
@@ -25,7 +25,7 @@ from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_rea
 from ianvs_specdec.drafters.eagle.weights import rotations
 
 
-@dataclass(frozen=True)
+@dataclass
 class NativeDraft:
     """A draft by probability alone: a chain, or where ``tree`` says so a dynamic tree."""
 
@@ -65,12 +65,12 @@ class NativeHead:
 
     def keep(self, sequence: HeadState, pairs: Pairs) -> None:
         """Add ``pairs`` to ``sequence`` without asking for logits."""
-        self._head.read([(sequence, _new(pairs))], logits=False)
+        self._head.read([(sequence, pairs)], logits=False)
 
     def step(self, parts: Sequence[Asked]) -> list[Tensor]:
         """The logits that the parts ask for, each of another sequence."""
         logits: dict[int, Tensor] = {}
-        read = {number: (it, _new(part)) for number, (it, part) in enumerate(parts) if isinstance(part, Pairs)}
+        read = {number: (it, part) for number, (it, part) in enumerate(parts) if isinstance(part, Pairs)}
         if read:
             logits |= zip(read, self._head.read(list(read.values())).split(1), strict=True)
         grown = {number: (it, part) for number, (it, part) in enumerate(parts) if isinstance(part, Level)}
@@ -87,7 +87,7 @@ class NativeHead:
             own = {number: draft for number, draft in enumerate(drafts) if draft.tree is tree}
             if not own:
                 continue
-            parts = [(draft.sequence, _new(draft.pairs), draft.limits) for draft in own.values()]
+            parts = [(draft.sequence, draft.pairs, draft.limits) for draft in own.values()]
             grown = self._head.trees(parts) if tree else self._head.chains(parts)
             for (number, draft), (tokens, parents) in zip(own.items(), grown, strict=True):
                 made[number] = TokenTree([draft.root, *tokens], [-1, *parents])
@@ -184,7 +184,3 @@ class NativeHead:
 
     def _rotations(self, start: int, end: int) -> tuple[Tensor, Tensor]:
         return rotations(self.config, start, end, self.work)
-
-
-def _new(pairs: Pairs) -> NewPairs:
-    return NewPairs(pairs.tokens, pairs.features, pairs.rows)

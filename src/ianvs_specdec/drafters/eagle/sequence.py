@@ -19,6 +19,7 @@ class HeadSequence:
 
     hidden: Tensor
     carry: Tensor
+    _last: Tensor
 
     def __init__(self, config: HeadConfig, work: torch.dtype, device: torch.device) -> None:
         self.length = self._end = 0
@@ -28,6 +29,16 @@ class HeadSequence:
     def close(self) -> None:
         """Free the memory."""
         self._cache = self._keys = self._values = self._cache.new_empty(0)
+
+    def computed(self, hidden: Tensor, *, stay: bool) -> None:
+        """Hidden states of the rows that were written, of those that are wanted."""
+        self.hidden = hidden
+        if stay:
+            self._last = hidden
+
+    def go_back(self) -> None:
+        """Drop what was drafted since the last pair."""
+        self.hidden, self._end = self._last, self.length
 
     def write(self, keys_values: Tensor, *, stay: bool) -> None:
         """Add keys and values of some rows ``[rows, 2 * key heads * width]``, of pairs that ``stay`` in the place of

@@ -13,7 +13,7 @@ from ianvs_specdec.drafters.eagle.layout import HeadConfig
 from ianvs_specdec.drafters.lockstep import Growth
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pairs:
     """Pairs that a sequence keeps: ``tokens``, each with what the target computed for the one before it.
 
@@ -26,7 +26,7 @@ class Pairs:
     rows: Sequence[int] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Level:
     """One drafted level: ``tokens [rows]`` at distance ``depth`` (from 1) from the root.
 

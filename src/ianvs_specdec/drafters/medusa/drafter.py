@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
-from ianvs_specdec.decoding.sampling import Processor
-from ianvs_specdec.drafters.medusa.heads import MedusaHeads
+from ianvs_specdec.decoding.sampling import Processor, by_probability
+from ianvs_specdec.drafters.lockstep import Growth, lockstep, only
+from ianvs_specdec.drafters.medusa.heads import Asked, Heads, Said, heads_for
 
 CANDIDATES = 32
 """How many tokens of each head may enter a dynamic tree."""
@@ -35,7 +36,7 @@ class Medusa(Drafter):
     of the official tree's 63; "chain" every head's best guess, for targets that are slow with trees.
     """
 
-    _heads: MedusaHeads
+    _heads: Heads
 
     def __init__(self, head: str | Path, tree: str = "dynamic", nodes: int = 8) -> None:
         self._folder = Path(head)
@@ -44,14 +45,13 @@ class Medusa(Drafter):
 
     def prepare(self, target: Target) -> Sequence[int]:
         if target is not self._target:
-            vocabulary, hidden = target.embedding.shape
-            self._heads = MedusaHeads.load(self._folder, hidden, vocabulary, target.dtype, target.device)
+            self._heads = heads_for(self._folder, target)
             self._paths = _static_paths(self._shape, len(self._heads))
             self._target = target
         return (-1,)
 
     @property
-    def together(self) -> MedusaHeads:
+    def together(self) -> Heads:
         return self._heads
 
     def weights(self) -> Sequence[Any]:
@@ -66,32 +66,24 @@ class Medusa(Drafter):
         self._hidden = observation.output.hidden[0][observation.path[-1]]
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        return self.propose_all([(self, context, budget)])[0]
+        return only(self.propose_all([(self, context, budget)]))
 
     @classmethod
-    def propose_all(cls, drafts: Sequence[tuple[Medusa, Context, int]]) -> list[TokenTree]:
-        depths = [drafter._depth(context, budget) for drafter, context, budget in drafts]
-        guessing = [draft for draft, depth in zip(drafts, depths, strict=True) if depth > 0]
-        logits = iter(())
-        if guessing:
-            hidden = torch.stack([drafter._hidden for drafter, _, _ in guessing])
-            logits = iter(drafts[0][0]._heads(hidden, max(depths)))
-        return [
-            drafter._tree(context, budget, next(logits)[:depth]) if depth > 0 else TokenTree.chain(context.tokens[-1])
-            for (drafter, context, budget), depth in zip(drafts, depths, strict=True)
-        ]
+    def propose_all(cls, drafts: Sequence[tuple[Medusa, Context, int]]) -> list[TokenTree | Exception]:
+        growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
+        return lockstep(drafts[0][0]._heads, growths)
 
-    def _depth(self, context: Context, budget: int) -> int:
-        """Of how many heads the guesses are wanted."""
-        return min(len(self._heads), budget, self._nodes, context.remaining - 1)
-
-    def _tree(self, context: Context, budget: int, logits: Tensor) -> TokenTree:
-        """The tree over what the heads say, ``[heads, vocabulary]``."""
+    def _grow(self, context: Context, budget: int) -> Growth[Asked, Said]:
         root, nodes = context.tokens[-1], min(budget, self._nodes)
-        logits = self._log_probabilities(context, logits)
-        width = 1 if self._shape == "chain" else min(CANDIDATES, nodes, logits.shape[-1])
-        best = logits.topk(width, dim=-1)
-        scores, tokens = best.values.tolist(), best.indices.tolist()
+        depth = min(len(self._heads), nodes, context.remaining - 1)
+        if depth < 1:
+            return TokenTree.chain(root)
+        width = 1 if self._shape == "chain" else min(CANDIDATES, nodes)
+        said = yield Asked(self._hidden, depth, width if by_probability(context.sampling) else 0)
+        if isinstance(said, Tensor):
+            best = self._log_probabilities(context, said).topk(min(width, said.shape[-1]), dim=-1)
+            said = best.values.tolist(), best.indices.tolist()
+        scores, tokens = said
         least = math.log(context.confidence) if context.confidence > 0 else -math.inf
         if self._shape == "dynamic":
             return _dynamic_tree(root, tokens, scores, nodes, least)

@@ -2,19 +2,69 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ianvs_specdec.decoding import Target
+from ianvs_specdec.decoding.native.heads import ResidualHeads
+from ianvs_specdec.decoding.native.product import Product
+from ianvs_specdec.decoding.native.target import NativeTarget
 from ianvs_specdec.drafters.medusa.layout import FILES, WHAT, check_shapes
 from ianvs_specdec.drafters.tensors import find, read_tensors
 
 
-class MedusaHeads:
+@dataclass
+class Asked:
+    """What the first ``heads`` heads say after a hidden state ``[hidden]``, taken after the target's final norm: their
+    logits, or with ``width`` only the likeliest tokens, at most so many."""
+
+    hidden: Tensor
+    heads: int
+    width: int = 0
+
+
+Said = Tensor | tuple[list[list[float]], list[list[int]]]
+"""``logits [heads, vocabulary]``, or log-probabilities and ids ``[heads, width]``, best first."""
+
+
+class Heads(ABC):
     """All heads at once: head ``i`` (from 0) predicts the token ``2 + i`` positions after the one whose last hidden
     state it is given; the target's own output matrix predicts the one in between."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __call__(self, hidden: Tensor, heads: int) -> Tensor:
+        """Logits ``[rows, heads, vocabulary]`` of the first ``heads`` heads for hidden states ``[rows, hidden]``."""
+
+    def likeliest(self, logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and ids ``[..., width]`` of the likeliest tokens of ``logits [..., vocabulary]``."""
+        best = logits.float().log_softmax(dim=-1).topk(width, dim=-1)
+        return best.values, best.indices
+
+    def step(self, parts: Sequence[Asked]) -> list[Said]:
+        """What is asked for several hidden states, computed together."""
+        logits = self(torch.stack([part.hidden for part in parts]), max(part.heads for part in parts))
+        width = max(part.width for part in parts)
+        if width == 0:
+            return [own[: part.heads] for part, own in zip(parts, logits, strict=True)]
+        scores, tokens = (best.tolist() for best in self.likeliest(logits, min(width, logits.shape[-1])))
+        said: list[Said] = []
+        for row, part in enumerate(parts):
+            own = [[ranked[: part.width] for ranked in best[row][: part.heads]] for best in (scores, tokens)]
+            said.append((own[0], own[1]) if part.width else logits[row, : part.heads])
+        return said
+
+
+class MedusaHeads(Heads):
+    """In torch."""
 
     def __init__(self, blocks: list[tuple[Tensor, Tensor]], out: Tensor) -> None:
         """``blocks``: per layer weights ``[heads, in, out]`` and biases ``[heads, 1, out]``; ``out``: ``[heads,
@@ -26,8 +76,6 @@ class MedusaHeads:
         return len(self._out)
 
     def __call__(self, hidden: Tensor, heads: int) -> Tensor:
-        """Logits ``[rows, heads, vocabulary]`` of the first ``heads`` heads for hidden states ``[rows, hidden]``, taken
-        after the target's final norm."""
         x = hidden.to(self._out.dtype).expand(heads, -1, -1)
         for weight, bias in self._blocks:
             x = x + functional.silu(torch.baddbmm(bias[:heads], x, weight[:heads]))
@@ -35,21 +83,64 @@ class MedusaHeads:
 
     @classmethod
     def load(cls, folder: Path, hidden: int, vocabulary: int, dtype: torch.dtype, device: torch.device) -> MedusaHeads:
-        """Read a checkpoint for a target of this ``hidden`` size and ``vocabulary``.
+        """Read a checkpoint for a target of this ``hidden`` size and ``vocabulary``: see ``read``."""
+        blocks, outputs = read(folder, hidden, vocabulary)
+        heads, layers = len(outputs), len(blocks[0])
 
-        The number of heads is the configuration's ``medusa_num_heads``, or all there are. Raises ``UserError`` naming
-        the file and the tensor that is missing, unknown or of the wrong shape.
-        """
-        path = find(folder, FILES, WHAT)
-        tensors = read_tensors(path, WHAT)
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        heads, layers = check_shapes(folder, path, shapes, hidden, vocabulary)
+        def stack(tensors: Sequence[Tensor]) -> Tensor:
+            return torch.stack(list(tensors)).to(device, dtype)
 
-        def stack(name: str) -> Tensor:
-            return torch.stack([tensors[f"{head}.{name}"] for head in range(heads)]).to(device, dtype)
+        joined = []
+        for layer in range(layers):
+            weights, biases = zip(*(blocks[head][layer] for head in range(heads)), strict=True)
+            joined.append((stack(weights).mT.contiguous(), stack(biases)[:, None]))
+        return cls(joined, stack(outputs).mT.contiguous())
 
-        blocks = [
-            (stack(f"{layer}.linear.weight").mT.contiguous(), stack(f"{layer}.linear.bias")[:, None])
-            for layer in range(layers)
-        ]
-        return cls(blocks, stack(f"{layers}.weight").mT.contiguous())
+
+class NativeMedusaHeads(Heads):
+    """In the native library: what the heads say after a hidden state depends, to the bit, on nothing else."""
+
+    def __init__(self, folder: Path, target: NativeTarget) -> None:
+        vocabulary, hidden = target.embedding.shape
+        blocks, outputs = read(folder, hidden, vocabulary)
+        library, dtype = target.native.library, target.dtype
+        self._native = ResidualHeads(
+            library,
+            [[Product(library, weight.to(dtype), bias.to(dtype)) for weight, bias in own] for own in blocks],
+            [Product(library, output.to(dtype)) for output in outputs],
+        )
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    def __call__(self, hidden: Tensor, heads: int) -> Tensor:
+        return self._native(hidden, heads)
+
+    def likeliest(self, logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        return self._native.likeliest(logits, width)
+
+
+def heads_for(folder: Path, target: Target) -> Heads:
+    """The heads in ``folder``, fitted to ``target``: see ``read``."""
+    if isinstance(target, NativeTarget):
+        return NativeMedusaHeads(folder, target)
+    vocabulary, hidden = target.embedding.shape
+    return MedusaHeads.load(folder, hidden, vocabulary, target.dtype, target.device)
+
+
+def read(folder: Path, hidden: int, vocabulary: int) -> tuple[list[list[tuple[Tensor, Tensor]]], list[Tensor]]:
+    """Weight ``[hidden, hidden]`` and bias ``[hidden]`` of every block, per head, and the heads' output matrices
+    ``[vocabulary, hidden]``.
+
+    The number of heads is the configuration's ``medusa_num_heads``, or all there are. Raises ``UserError`` naming the
+    file and the tensor that is missing, unknown or of the wrong shape.
+    """
+    path = find(folder, FILES, WHAT)
+    tensors = read_tensors(path, WHAT)
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    heads, layers = check_shapes(folder, path, shapes, hidden, vocabulary)
+    blocks = [
+        [(tensors[f"{head}.{layer}.linear.weight"], tensors[f"{head}.{layer}.linear.bias"]) for layer in range(layers)]
+        for head in range(heads)
+    ]
+    return blocks, [tensors[f"{head}.{layers}.weight"] for head in range(heads)]
