@@ -53,14 +53,14 @@ class _Sequence:
 
 
 class Context:
-    """The state of up to ``sequences`` sequences, each with keys and values of its own: they share no prefix, and
-    llama.cpp is faster without one buffer for all then."""
+    """The state of up to ``sequences`` sequences in one buffer for all: with short prompts llama.cpp is up to twice as
+    fast so as with a buffer for each."""
 
     def __init__(self, c: Any, model: Any, options: argparse.Namespace, sequences: int) -> None:
         self._c, self._sequences = c, sequences
         settings = c.llama_context_default_params()
         settings.n_ctx = settings.n_batch = options.positions * sequences
-        settings.n_seq_max, settings.kv_unified = sequences, False
+        settings.n_seq_max, settings.kv_unified = sequences, True
         settings.n_threads = settings.n_threads_batch = options.threads
         wide = options.dtype == "float32"
         settings.type_k = settings.type_v = c.GGML_TYPE_F32 if wide else c.GGML_TYPE_F16
