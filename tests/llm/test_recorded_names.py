@@ -16,8 +16,8 @@ from ianvs_specdec.plugin.settings import Settings
 
 PLAIN = "8770290918cbdb1466042dccfb7bd777141a040562163b9e46ad212c421ce7e8"
 
-# Written down when these names were still other ones (of plain decoding "specdec" and "none", of eagle_topk "top_k") and
-# torch computed all answers of our engine. Only the last baseline is younger: it names the engine, "auto".
+# Written down when these names were still other ones (of plain decoding "specdec" and "none", of eagle_topk "top_k"),
+# and torch computed all answers of our engine. Only the last baseline is younger: it names the engine, "auto".
 KEYS: list[tuple[dict[str, Any], str, str]] = [
     ({"backend": "autoregressive"}, PLAIN, PLAIN),
     ({"backend": "specdec"}, PLAIN, PLAIN),
