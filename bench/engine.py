@@ -91,6 +91,7 @@ def _words(*known: str) -> Callable[[str], list[str]]:
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
+    options.out.mkdir(parents=True, exist_ok=True)
     if options.threads:
         torch.set_num_threads(options.threads)
     wait = torch.cuda.synchronize if options.device.startswith("cuda") else _nothing
@@ -133,7 +134,6 @@ def _model(options: argparse.Namespace, stack: ExitStack) -> tuple[Any, Path, Pa
 
         return load(options)[0], options.model, options.head
     model = random_model(options.shape, options.dtype, options.device)
-    options.out.mkdir(parents=True, exist_ok=True)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.out)))
     if options.llamacpp:
         save(model, folder / options.shape)

@@ -72,6 +72,9 @@ def load(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     from vllm.v1.engine.llm_engine import LLMEngine
 
     cpu = current_platform.is_cpu()
+    if cpu and hasattr(torch.cpu, "_init_amx"):
+        # vLLM's kernels use AMX without asking the system for it, which ends the process where nothing else has asked.
+        torch.cpu._init_amx()
     # Compilation takes longer than a benchmark on a CPU; counting for nobody takes time from every step.
     defaults: dict[str, Any] = {"disable_log_stats": True}
     defaults.update({"enforce_eager": True, "kv_cache_memory_bytes": CPU_CACHE_BYTES} if cpu else {})
