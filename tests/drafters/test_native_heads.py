@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import Context, target_of
+from ianvs_specdec.decoding import Context
 from ianvs_specdec.decoding.native import library
 from ianvs_specdec.decoding.native.heads import Limits
+from ianvs_specdec.decoding.native.target import NativeTarget
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
@@ -26,7 +27,12 @@ from tests.drafters.eagle_oracle import HIDDEN, VOCABULARY
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=library.why_not() or "")
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+VARIANTS = library.variants() if library.why_not() is None else (None,)
+TARGETS = [
+    *((VARIANTS[0], dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)),
+    *((variant, torch.bfloat16) for variant in VARIANTS[1:]),
+]
+"""Every type of weights, and every instruction set that this processor has."""
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +40,10 @@ def folder(tmp_path_factory):
     return save_heads(tmp_path_factory.mktemp("heads"))
 
 
-@pytest.fixture(scope="module", params=DTYPES, ids=str)
+@pytest.fixture(scope="module", params=TARGETS, ids=str)
 def target(request):
-    return target_of(wide().to(request.param), engine="native")
+    variant, dtype = request.param
+    return NativeTarget(wide().to(dtype), variant=variant)
 
 
 @pytest.fixture

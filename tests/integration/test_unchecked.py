@@ -7,6 +7,7 @@ from pathlib import Path
 from ianvs_specdec.reporting.collect import collect
 from tests.support.counting_api import CountingAPI
 from tests.support.harness import Workplace, questions
+from tests.support.torch_path import BEST
 
 
 def test_lossless_is_not_claimed_for_a_cloud_that_has_no_baseline(
@@ -34,7 +35,7 @@ def test_lossless_is_not_claimed_for_a_cloud_that_has_no_baseline(
     assert "Lossless" not in cases["EdgeOnly"]["known"]
 
     environment = workplace.environment_of("RandomRouter", "autoregressive")
-    assert environment["modules"]["edgemodel"]["target"] == "fused"
+    assert environment["modules"]["edgemodel"]["target"] == BEST
     assert environment["modules"]["edgemodel"]["instructions"]
     assert environment["modules"]["cloudmodel"]["server"]
     assert environment["load"][0]["answers"] == 10

@@ -16,7 +16,8 @@ from ianvs_specdec.plugin.settings import Settings
 
 PLAIN = "8770290918cbdb1466042dccfb7bd777141a040562163b9e46ad212c421ce7e8"
 
-# Written down when these names were still other ones: of plain decoding "specdec" and "none", of eagle_topk "top_k".
+# Written down when these names were still other ones (of plain decoding "specdec" and "none", of eagle_topk "top_k"),
+# and torch computed all answers of our engine. Only the last baseline is younger: it names the engine, "auto".
 KEYS: list[tuple[dict[str, Any], str, str]] = [
     ({"backend": "autoregressive"}, PLAIN, PLAIN),
     ({"backend": "specdec"}, PLAIN, PLAIN),
@@ -61,7 +62,7 @@ KEYS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"backend": "huggingface", "dtype": "float32"},
         "cae6e86598097a1c82fca154579b0554e1520523a8703f1b4699614388ea320b",
-        "d01775296bcb23ba97d268b1e4e49f3c0af6903280d2c0685463cefe176741f8",
+        "fa0401ddf77473f64c36f76e7adfc6710d717634646b47ddb6731646ae94de11",
     ),
 ]
 
@@ -78,7 +79,8 @@ def place(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("given", "own", "baseline"), KEYS, ids=[case[0]["backend"] for case in KEYS])
 def test_the_key_of_an_answer_is_what_it_was(place: Path, given: dict[str, Any], own: str, baseline: str) -> None:
     paths = {key: str(place / value) for key, value in given.items() if key in ("head", "draft", "datastore")}
-    settings = Settings.parse({"model": str(place / "model"), **given, **paths})
+    engine = {} if given["backend"] == "huggingface" else {"engine": "torch"}
+    settings = Settings.parse({"model": str(place / "model"), **given, **paths, **engine})
     llm, digests = settings.llm(settings.backend), FileDigests(place / "digests.json")
 
     def key(identity: dict[str, Any] | None) -> str:
@@ -86,6 +88,19 @@ def test_the_key_of_an_answer_is_what_it_was(place: Path, given: dict[str, Any],
         return configuration.key([{"role": "user", "content": "hello"}])
 
     assert (key(llm.identity(digests)), key(llm.baseline_identity(digests))) == (own, baseline)
+
+
+def test_what_computes_is_in_the_key_where_an_answer_can_depend_on_it(place: Path) -> None:
+    def identity(**options: Any) -> dict[str, Any]:
+        return of_method("autoregressive")(str(place / "model"), **options).identity(
+            FileDigests(place / "digests.json")
+        )
+
+    assert identity()["engine"] == "auto"
+    assert identity(engine="native")["engine"] == "native"
+    # What torch computed on a GPU is what it was.
+    assert "engine" not in identity(engine="torch")
+    assert "engine" not in identity(device="cuda")
 
 
 def test_the_contents_of_whatever_file_a_method_names_are_in_the_key(

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from ianvs_specdec.decoding.native import library
 from ianvs_specdec.types import Trace
 from tests.support.edge import Start, edge, row
+from tests.support.torch_path import BEST
 
 
 @pytest.mark.parametrize(
     ("backend", "target"),
-    [("autoregressive", "fused"), ("PromptLookup", "fused"), ("huggingface", "transformers generate")],
+    [("autoregressive", BEST), ("PromptLookup", BEST), ("huggingface", "transformers generate")],
 )
 def test_every_answer_says_what_computed_it(job: Path, tiny_model: Path, backend: str, target: str) -> None:
     model = edge(tiny_model, backend=backend)
@@ -23,7 +25,8 @@ def test_every_answer_says_what_computed_it(job: Path, tiny_model: Path, backend
     assert [answer["turns"][0]["trace"]["target"] for answer in answers] == [target, target]
     told = model.environment_details()
     assert (told["target"], told["answers"]) == (target, 2)
-    assert told["instructions"] == torch.backends.cpu.get_cpu_capability()
+    native = library.variants()[0] if target == "native" else None
+    assert told["instructions"] == (native or torch.backends.cpu.get_cpu_capability())
     assert told["threads"] == torch.get_num_threads()
     assert told["device"] == "cpu"
     model.cleanup()
@@ -45,6 +48,7 @@ def test_another_target_is_told_apart(job: Path, tiny_model: Path, monkeypatch: 
     from ianvs_specdec.decoding import targets
 
     monkeypatch.setattr(targets, "fits", lambda model: False)
+    monkeypatch.setattr(targets, "why_not_native", lambda model: "it does not fit")
     model = edge(tiny_model)
     model.predict(row("x"))
     assert model.environment_details()["target"] == "transformers"

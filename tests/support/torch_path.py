@@ -1,4 +1,4 @@
-"""The target that computes with torch, whether or not the native step was built."""
+"""What computes: the target in torch, whether or not the native step was built, and the one that is picked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from typing import Any
 
 from ianvs_specdec.decoding import Target, target_of
 from ianvs_specdec.decoding.fused import fits
+from ianvs_specdec.decoding.native import library
+
+BEST = "native" if library.why_not() is None else "fused"
+"""The kind of the target that our engine picks for a plain Llama on a CPU."""
 
 
 def torch_target(model: Any, **options: Any) -> Target:

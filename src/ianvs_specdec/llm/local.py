@@ -69,6 +69,9 @@ class LocalLLM(LLM):
     method: ClassVar[str]
     """How the back end decodes, as recorded with each answer."""
 
+    engine: str = "auto"
+    """What computes in our engine, by which the baseline is decoded; one of ``ENGINES``."""
+
     def __init__(
         self,
         model: str,
@@ -114,7 +117,7 @@ class LocalLLM(LLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         # Coupled sampling is reproduced token for token by coupled sampling only.
         options = {key: value for key, value in self.options.items() if (key, value) == ("acceptance", "coupled")}
-        engine = engine_identity("auto", self.device_name)
+        engine = engine_identity(self.engine, self.device_name)
         return {**engine, **self.identity(digests), **AUTOREGRESSIVE, "options": options}
 
     def check_files(self) -> None:

@@ -1,0 +1,65 @@
+"""``bench.soak`` tells an answer that is not whole, and counts what a real server counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import soak
+
+WHOLE = {"choices": [{"finish_reason": "stop"}], "usage": {"completion_tokens": 3}}
+
+
+class Response:
+    def __init__(self, body: str, status: int = 200) -> None:
+        self.status, self._body = status, body
+
+    def read(self) -> bytes:
+        return self._body.encode()
+
+
+def received(body: str, status: int = 200, streamed: bool = False) -> str:
+    response: Any = Response(body, status)
+    return soak._received(response, streamed)
+
+
+def events(*chunks: Any, end: str = "data: [DONE]\n\n") -> str:
+    return "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + end
+
+
+def test_whole_answers_and_a_full_queue_are_told_apart() -> None:
+    last, usage = {"choices": WHOLE["choices"]}, {"choices": [], "usage": WHOLE["usage"]}
+    assert received(json.dumps(WHOLE)) == "answered"
+    assert received(events(last, usage), streamed=True) == "answered"
+    assert received("", 429) == "queue full"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "streamed"),
+    [
+        ("{}", 500, False),
+        ("{", 200, False),
+        (json.dumps({**WHOLE, "choices": [{"finish_reason": None}]}), 200, False),
+        (json.dumps({**WHOLE, "usage": {"completion_tokens": 0}}), 200, False),
+        (events({"choices": WHOLE["choices"]}, end=""), 200, True),
+        (events({"error": {"code": "deadline_exceeded"}}, end=""), 200, True),
+        ("", 200, True),
+    ],
+)
+def test_what_is_not_whole_is_lost(body: str, status: int, streamed: bool) -> None:
+    with pytest.raises((ValueError, LookupError)):
+        received(body, status, streamed)
+
+
+@pytest.mark.slow
+def test_a_short_one_with_a_real_server(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--minutes", "0.05", "--at-once", "6", "--tokens", "12", "--", "--model", str(tiny_model)]
+    soak.main([*arguments, "--set", "truncate_prompts=true"])
+    *_, counted, verdict = capsys.readouterr().out.splitlines()
+    assert ", 0 queue full, 0 lost, " in counted
+    assert not counted.startswith("in all  0 answered")
+    # Three seconds are too short to tell of the memory.
+    assert verdict.startswith(("nothing lost", "the memory grew"))
