@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -119,11 +119,6 @@ class EngineLLM(LocalLLM):
         except ContextWindowError as error:
             raise ContextWindowError(f"model {self.model}: {error}") from error
         return decoded.token_ids, decoded.finish_reason, decoded.trace
-
-    def hardware(self) -> Mapping[str, Any]:
-        # The native step has instructions of its own.
-        own_instructions = getattr(self._target, "instructions", None)
-        return {**super().hardware(), **({"instructions": own_instructions} if own_instructions else {})}
 
     def target(self) -> str | None:
         return str(self._target.kind) if self._target is not None else None

@@ -55,7 +55,6 @@ class NativeTarget:
         self.vocabulary = len(self.embedding)
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self._library = library.load(variant)
-        self.instructions: str = self._library.specdec_variant().decode()
         stack = [self._packed(layer, consume) for layer in model.model.layers]
         head = model.get_output_embeddings()
         last = "int8" if quantization == "int4" else quantization
