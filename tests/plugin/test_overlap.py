@@ -29,13 +29,13 @@ def test_shares_add_up_to_the_time_in_which_there_was_work(clock: list[float]) -
     clock[0] += 1.0
     second = overlap.begin()
     clock[0] += 2.0
-    assert overlap.end(first) == pytest.approx(1.0 + 2.0 / 2)
+    assert overlap.end(first) == pytest.approx((3.0, 1.0 + 2.0 / 2))
     clock[0] += 3.0
-    assert overlap.end(second) == pytest.approx(2.0 / 2 + 3.0)
+    assert overlap.end(second) == pytest.approx((5.0, 2.0 / 2 + 3.0))
     clock[0] += 10.0
     third = overlap.begin()
     clock[0] += 1.0
-    assert overlap.end(third) == pytest.approx(1.0)
+    assert overlap.end(third) == pytest.approx((1.0, 1.0))
 
 
 class Together(LLM):

@@ -238,17 +238,17 @@ class RoutedModel(RowsChecked):
                 self._ended = refused  # nobody who waits for the model tries again
                 raise
         # What the journal and loading take is no request's time: a long journal is read before the first one.
-        issued, begun = time.perf_counter(), REQUESTS.begin()
+        begun = REQUESTS.begin()
         try:
             with nullcontext() if llm.concurrent else self._turnstile:
-                waited = time.perf_counter() - issued
+                waited = time.perf_counter() - begun.issued
                 completion = llm.generate(messages, manner.sampling, hints=hints)
         except AnswerError as error:
             journal.put_failure(manner.own.key(messages, hints.prediction), error, side=self.side)
             raise
         finally:
-            busy = REQUESTS.end(begun)
-        stamp(completion.trace, llm, issued=issued, waited=waited, busy=busy)
+            under_way = REQUESTS.end(begun)
+        stamp(completion.trace, llm, issued=begun.issued, waited=waited, under_way=under_way)
         told: dict[str, Any] = {"side": self.side, "hardware": circumstances(llm), "prediction": hints.prediction}
         hardware = journal.put(manner.own, messages, completion, **told)
         # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.

@@ -4,6 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import NamedTuple
+
+
+class Begun(NamedTuple):
+    """What a request is told when it begins."""
+
+    issued: float
+    """``time.perf_counter`` at that moment."""
+    passed: float
+    """Seconds that one request alone would have had since the process began."""
+
+
+class UnderWay(NamedTuple):
+    """How long a request was under way (seconds), and how much of that was its own share."""
+
+    elapsed: float
+    share: float
 
 
 class Overlap:
@@ -14,17 +31,17 @@ class Overlap:
         self._share = self._since = 0.0
         self._mutex = threading.Lock()
 
-    def begin(self) -> float:
+    def begin(self) -> Begun:
         """A request begins: what ``end`` wants to be told."""
         with self._mutex:
             self._pass(+1)
-            return self._share
+            return Begun(self._since, self._share)
 
-    def end(self, begun: float) -> float:
-        """A request ends: its share in seconds."""
+    def end(self, begun: Begun) -> UnderWay:
+        """A request ends. Both its times come from the same two looks at the clock: alone, it has all of its time."""
         with self._mutex:
             self._pass(-1)
-            return self._share - begun
+            return UnderWay(self._since - begun.issued, self._share - begun.passed)
 
     def _pass(self, change: int) -> None:
         now = time.perf_counter()

@@ -9,6 +9,7 @@ from typing import Any
 
 from ianvs_specdec.answers.journal import Entry, Journal
 from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.plugin.overlap import UnderWay
 from ianvs_specdec.run import current_concurrency
 from ianvs_specdec.types import Trace
 
@@ -23,11 +24,12 @@ ALONE = 0.99
 """A request whose share of its time is at least this had no other one beside it."""
 
 
-def stamp(trace: Trace, llm: LLM, *, issued: float, waited: float, busy: float) -> None:
-    """Complete the trace of a request that ends now: it was ``issued`` at this ``time.perf_counter``, ``waited`` so
-    many seconds for others and had ``busy`` seconds of the time for itself.
+def stamp(trace: Trace, llm: LLM, *, issued: float, waited: float, under_way: UnderWay) -> None:
+    """Complete the trace of a request that was ``issued`` at this ``time.perf_counter``, ``waited`` so many seconds for
+    others and was ``under_way`` so long.
     """
-    trace.busy = round(busy, 6) if busy < ALONE * (time.perf_counter() - issued) else None
+    alone = under_way.share >= ALONE * under_way.elapsed
+    trace.busy = None if alone else round(under_way.share, 6)
     trace.issued, trace.memory, trace.target = round(MONOTONIC_EPOCH + issued, 6), llm.memory(), llm.target()
     trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
 

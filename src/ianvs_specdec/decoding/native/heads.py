@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,7 +53,7 @@ class HeadState:
         self.pointer = head.library.specdec_head_sequence_new(head.pointer)
         if not self.pointer:
             raise MemoryError("not enough memory for another sequence")
-        self._free = weakref.finalize(self, head.library.specdec_head_sequence_free, self.pointer)
+        self._free = interface.freed(self, head.library.specdec_head_sequence_free, self.pointer)
 
     def close(self) -> None:
         """Give the memory back. Closing twice does nothing."""
@@ -112,7 +111,7 @@ class Head:
         error = ctypes.c_int32()
         self.pointer = self.library.specdec_head_new(ctypes.byref(config), ctypes.byref(error))
         interface.check(error.value)
-        weakref.finalize(self, self.library.specdec_head_free, self.pointer)
+        interface.freed(self, self.library.specdec_head_free, self.pointer)
         self._rotations = (torch.empty(0, model.width // 2), torch.empty(0, model.width // 2))
 
     def open(self) -> HeadState:

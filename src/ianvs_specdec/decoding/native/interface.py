@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
+from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_void_p
 
 import torch
@@ -68,6 +70,16 @@ class Step(ctypes.Structure):
         ("positions", c_int64),
         *((name, c_void_p) for name in ("logits", "feature", "hidden")),
     ]
+
+
+def freed(owner: object, free: Callable[[int], None], pointer: int) -> weakref.finalize[..., object]:
+    """What gives ``pointer``'s memory back when called, or when ``owner`` is collected; not when the process ends.
+
+    A thread may then be computing with it still, and memory goes with the process.
+    """
+    finalizer = weakref.finalize(owner, free, pointer)
+    finalizer.atexit = False
+    return finalizer
 
 
 Functions = dict[str, tuple[type | None, list[type]]]

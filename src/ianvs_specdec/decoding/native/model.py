@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -102,7 +101,7 @@ class Model:
         error = ctypes.c_int32()
         self.pointer = library.specdec_model_new(ctypes.byref(config), ctypes.byref(error))
         interface.check(error.value)
-        self._free = weakref.finalize(self, library.specdec_model_free, self.pointer)
+        self._free = interface.freed(self, library.specdec_model_free, self.pointer)
         self._page_bytes: int = library.specdec_page_bytes(self.pointer)
         self._page_positions: int = library.specdec_page_positions()
         self._run = library.specdec_model_step
@@ -184,7 +183,7 @@ class State:
         if not pointer:
             raise MemoryError("not enough memory for another sequence")
         self._pointer: int | None = pointer
-        self._free = weakref.finalize(self, model.library.specdec_sequence_free, pointer)
+        self._free = interface.freed(self, model.library.specdec_sequence_free, pointer)
 
     @property
     def pointer(self) -> int:

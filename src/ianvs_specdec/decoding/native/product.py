@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 
 import torch
 from torch import Tensor
@@ -34,7 +33,7 @@ class Product:
         self.pointer = library.specdec_product_new(kind, source, weight.data_ptr(), self.out, self.inputs, where)
         if not self.pointer:
             raise MemoryError(f"not enough memory for a weight of {self.out} x {self.inputs}")
-        weakref.finalize(self, library.specdec_product_free, self.pointer)
+        interface.freed(self, library.specdec_product_free, self.pointer)
         self.held_bytes: int = library.specdec_product_bytes(self.pointer)
         self._run = library.specdec_product_run
 
