@@ -263,4 +263,6 @@ assert begun.wait(60)
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.strip() in ("", "the model was closed"), "which the thread may live to see, the line not its end"
+    assert ended.stdout.strip() in ("", "the model was closed"), (
+        "which the thread may live to see, the line not its end"
+    )
