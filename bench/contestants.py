@@ -91,8 +91,8 @@ def ours(
             # The model itself takes part too, with weights of its own, which this target has copied.
             most = max(most, held(target, drafter, again.sequence, apart=[model]))
 
-        again = UnderWay(target, drafter, length, longest, sampling, eos_ids=eos_ids, on_tokens=look)
-        engine = Engine(target)
+        again = UnderWay(target, drafter, longest, sampling, eos_ids=eos_ids, on_tokens=look)
+        engine = Engine(target, length)
         engine.add(again)
         while engine.busy:
             engine.step()

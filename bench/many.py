@@ -146,9 +146,9 @@ def _ours(
 
     def serve(at_once: int, batch: Sequence[Request]) -> Round:
         started = time.perf_counter()
-        engine = Engine(target, at_once=at_once)
+        engine = Engine(target, length, at_once=at_once)
         asked = [
-            Asked(target, drafter.fork(), length, request.ids, sampling, eos_ids=eos_ids, task=request.task)
+            Asked(target, drafter.fork(), request.ids, sampling, eos_ids=eos_ids, task=request.task)
             for request in batch
         ]
         for request in asked:

@@ -11,6 +11,7 @@ import torch
 from ianvs_specdec.decoding import decode
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.types import Sampling
+from tests.support.budgets import Budgets
 from tests.support.drafters import CASES, DEEP, DRAWING, Workshop, noisy
 from tests.support.few import few
 from tests.support.tiny import tiny_model
@@ -22,16 +23,6 @@ VOCABULARY = 6
 FEW_DRAWS, DRAWS = 250, 500
 PROMPT = [3, 4, 5, 3, 4]
 TEMPERATURE = 3.0  # at which the small target is undecided enough for every mistake to show
-
-
-class Sure:
-    """A budget of ``nodes`` drafts, as far as the drafter is sure of them."""
-
-    def __init__(self, nodes, confidence):
-        self._nodes, self.confidence = nodes, confidence
-
-    def budget(self, stats):
-        return self._nodes
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +83,7 @@ BUDGETS = few(
 def test_drawn_drafts_leave_the_targets_distribution_as_it_is(label, nodes, confidence, draws, small):
     made = small(7 if label in DEEP else 1)
     drafter, _ = made[1].create(label)
-    trees = assert_follows_the_target(made, drafter, Sure(nodes, confidence), draws)
+    trees = assert_follows_the_target(made, drafter, Budgets(lambda *_: nodes, confidence), draws)
     assert all(tree.probabilities for tree in trees if len(tree) > 1)
     assert len({len(tree) for tree in trees}) > 1 or not confidence
 
@@ -149,4 +140,4 @@ class ScoredByWhatWasDrawn(DraftModel):
 def test_drafts_picked_by_what_was_drawn_are_found_out(small, cls, branches, draws):
     made = small(1)
     with pytest.raises(AssertionError, match="do not follow"):
-        assert_follows_the_target(made, cls(made[1].folder / "draft", branches), Sure(3, 0.3), draws)
+        assert_follows_the_target(made, cls(made[1].folder / "draft", branches), Budgets(lambda *_: 3, 0.3), draws)

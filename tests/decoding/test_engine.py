@@ -10,10 +10,20 @@ import torch
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
 from ianvs_specdec.decoding.contracts import Prompt
-from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
-from tests.support.requests import COUPLED, GREEDY, KINDS, PROMPTS, RNG, alone, request_of, run, target_of_kind
+from tests.support.requests import (
+    COUPLED,
+    GREEDY,
+    KINDS,
+    PROMPTS,
+    RNG,
+    alone,
+    engine_of,
+    request_of,
+    run,
+    target_of_kind,
+)
 from tests.support.tiny import VOCABULARY, Guesser, tiny_model
 from tests.support.watched import Watched
 
@@ -36,7 +46,7 @@ def test_many_at_once_write_what_each_writes_alone(target, sampling):
         for prompt, ids in zip(PROMPTS, expected, strict=True)
         for drafter in (drafters.create("autoregressive"), None, Guesser(ids))
     ]
-    over = run(Engine(target), *requests)
+    over = run(engine_of(target), *requests)
     assert [request.result().token_ids for request in requests] == [ids for ids in expected for _ in range(3)]
     assert {id(request) for request in over} == {id(request) for request in requests}
     assert (target.most, target.open_now) == (len(requests), [])
@@ -52,14 +62,14 @@ def test_states_of_other_kinds_are_kept_apart_as_well(name):
     requests = [
         request_of(target, prompt, drafter=Guesser(ids)) for prompt, ids in zip(PROMPTS, expected, strict=False)
     ]
-    run(Engine(target), *requests)
+    run(engine_of(target), *requests)
     assert [request.result().token_ids for request in requests] == expected
     assert target.open_now == []
 
 
 def test_a_request_may_join_while_others_decode(target):
     expected = [alone(target, prompt) for prompt in PROMPTS]
-    engine, requests = Engine(target), []
+    engine, requests = engine_of(target), []
     for prompt in PROMPTS:
         requests.append(request_of(target, prompt))
         engine.add(requests[-1])
@@ -80,8 +90,8 @@ def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
     target = Watched(target_of_kind(kind, model), prompt_rows=8)
     long = [RNG.randrange(3, VOCABULARY) for _ in range(37)]
     expected = [alone(target, PROMPTS[1]), alone(target, long)]
-    first, second = (request_of(target, prompt, length="fixed:0") for prompt in (PROMPTS[1], long))
-    engine = Engine(target)
+    first, second = (request_of(target, prompt) for prompt in (PROMPTS[1], long))
+    engine = engine_of(target, "fixed:0")
     engine.add(first)
     engine.step()
     target.steps.clear()
@@ -94,8 +104,8 @@ def test_prompts_take_turns_and_short_ones_share_a_step(model):
     target = Watched(target_of(model), prompt_rows=8)
     longer, shorter = PROMPTS[2][:20], PROMPTS[4][:17]
     expected = [alone(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
-    engine = Engine(target)
-    requests = [request_of(target, prompt, length="fixed:0") for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
+    engine = engine_of(target, "fixed:0")
+    requests = [request_of(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
     target.steps.clear()
     run(engine, *requests)
     read = [list(piece.tokens) for step in target.steps for piece in step if isinstance(piece, Prompt)]
@@ -108,7 +118,7 @@ def test_prompts_take_turns_and_short_ones_share_a_step(model):
 
 def test_where_the_pieces_of_a_prompt_end_depends_on_it_alone(model):
     target = Watched(target_of(model), prompt_rows=8)
-    run(Engine(target), *(request_of(target, prompt) for prompt in PROMPTS))
+    run(engine_of(target), *(request_of(target, prompt) for prompt in PROMPTS))
     read = [piece.tokens for step in target.steps for piece in step if isinstance(piece, Prompt)]
     for prompt in PROMPTS:
         pieces = [prompt[start : start + 8] for start in range(0, len(prompt), 8)]
@@ -130,12 +140,14 @@ def test_times_are_those_of_the_whole_step(model, monkeypatch):
     target = HuggingFaceTarget(model)
     monkeypatch.setattr(target, "step", step)
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    requests = [request_of(target, PROMPTS[0], Sampling(max_tokens=n), length="fixed:0") for n in (4, 4, 3)]
-    run(Engine(target, at_once=2), *requests)
+    requests = [request_of(target, PROMPTS[0], Sampling(max_tokens=n)) for n in (4, 4, 3)]
+    engine, finished = engine_of(target, "fixed:0", at_once=2), []
+    monkeypatch.setattr(engine._length, "learn", finished.append)
+    run(engine, *requests)
     first, second, third = (request.result().trace.chunks for request in requests)
     assert [seconds for seconds, _ in first] == [1.0, 3.0, 5.0, 7.0]
     assert [seconds for seconds, _ in second] == [3.0, 5.0, 7.0, 9.0]
-    assert requests[1]._stats.verify_seconds == [2.0, 2.0]
+    assert [(step.verify_seconds, len(step.shares), step.prompt_rows) for step in finished[2:4]] == [(2.0, 2, 0)] * 2
     assert [seconds for seconds, _ in third] == [9.0, 10.0, 11.0]
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Drafter, TokenTree, decode, target_of
-from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.errors import AbandonedError, UserError
-from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, request_of, run, target_of_kind
+from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, engine_of, request_of, run, target_of_kind
 from tests.support.tiny import VOCABULARY, tiny_model
 from tests.support.watched import Watched
 
@@ -25,7 +24,10 @@ def target(request, model):
 
 def test_a_cancelled_request_gives_its_memory_back_at_the_next_step(target):
     expected = alone(target, PROMPTS[3])
-    engine, requests = Engine(target), [request_of(target, prompt) for prompt in (PROMPTS[0], PROMPTS[3], PROMPTS[2])]
+    engine, requests = (
+        engine_of(target),
+        [request_of(target, prompt) for prompt in (PROMPTS[0], PROMPTS[3], PROMPTS[2])],
+    )
     ended = []
     for request in requests:
         request.drafter.end = lambda request=request: ended.append(request)
@@ -54,7 +56,7 @@ def test_a_request_may_be_cancelled_at_any_moment(target):
     telling = request_of(target, PROMPTS[0], on_tokens=lambda _: telling.cancel())
     reading, other = request_of(target, PROMPTS[2]), request_of(target, PROMPTS[3])
     waiting.cancel()
-    engine = Engine(target)
+    engine = engine_of(target)
     for request in (waiting, joining, telling, reading, other):
         engine.add(request)
     over = engine.step()
@@ -100,7 +102,7 @@ def test_what_raises_ends_its_own_request_only_and_with_that_error(target, fault
     settings = {key: value() if key == "drafter" else value for key, value in FAULTS[fault].items()}
     faulty = request_of(target, PROMPTS[2], **settings)
     others = [request_of(target, prompt) for prompt in PROMPTS[:2]]
-    run(Engine(target), others[0], faulty, others[1])
+    run(engine_of(target), others[0], faulty, others[1])
     with pytest.raises(ZeroDivisionError):
         faulty.result()
     assert [request.result().token_ids for request in others] == expected
@@ -131,7 +133,7 @@ def test_what_is_no_tree_of_the_targets_tokens_does_not_reach_the_step_of_all(mo
             return tree
 
     faulty, other = request_of(target, PROMPTS[2], drafter=Proposes()), request_of(target, PROMPTS[0])
-    run(Engine(target), faulty, other)
+    run(engine_of(target), faulty, other)
     with pytest.raises(UserError, match="Proposes"):
         faulty.result()
     assert other.result().token_ids == expected
@@ -149,7 +151,7 @@ def test_a_step_that_fails_ends_who_took_part_and_the_next_ones_are_served(targe
     failing = [MemoryError("no memory left")]
     compute = target.step
     target.step = lambda parts: compute(parts) if not failing else (_ for _ in ()).throw(failing.pop())
-    run(Engine(target, at_once=2), *requests)
+    run(engine_of(target, at_once=2), *requests)
     errors = [request for request in requests if isinstance(request.error, MemoryError)]
     assert 0 < len(errors) < 3
     assert all(request.result().token_ids == expected for request in requests if request not in errors)
@@ -157,7 +159,7 @@ def test_a_step_that_fails_ends_who_took_part_and_the_next_ones_are_served(targe
 
 
 def test_nothing_stays_open_after_close(target):
-    engine, requests = Engine(target, at_once=3), [request_of(target, prompt) for prompt in PROMPTS]
+    engine, requests = engine_of(target, at_once=3), [request_of(target, prompt) for prompt in PROMPTS]
     for request in requests:
         engine.add(request)
     engine.step()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec.decoding import ContextWindowError, TokenTree
-from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.decoding.memory import held
 from ianvs_specdec.types import Sampling
 from tests.support.one_sequence import OneSequence
-from tests.support.requests import KINDS, PROMPTS, alone, request_of, run, target_of_kind
+from tests.support.requests import KINDS, PROMPTS, alone, engine_of, request_of, run, target_of_kind
 from tests.support.tiny import tiny_model
 from tests.support.watched import Watched
 
@@ -29,7 +28,7 @@ def test_a_request_that_never_fits_is_refused_and_others_wait_until_there_is_roo
     room = 2 * target.memory(len(PROMPTS[0]) + 20)
     large = request_of(target, PROMPTS[0], Sampling(max_tokens=1900))
     assert target.memory(large.positions) > room
-    run(Engine(target, memory=room), *small[:3], large, *small[3:])
+    run(engine_of(target, memory=room), *small[:3], large, *small[3:])
     with pytest.raises(ContextWindowError, match=r"1908 tokens.*take .* MB.*lower max_tokens"):
         large.result()
     expected = alone(target, PROMPTS[0])
@@ -58,7 +57,7 @@ def test_first_come_first_served(target):
         request_of(target, PROMPTS[0], each, on_tokens=lambda _, n=n: n in began or began.append(n), stop=_after_four)
         for n, each in enumerate(sampling)
     ]
-    run(Engine(target, memory=target.memory(620)), *requests)
+    run(engine_of(target, memory=target.memory(620)), *requests)
     assert began == [0, 1, 2, 3, 4]
     assert target.most == 2
     began.clear()
@@ -66,7 +65,7 @@ def test_first_come_first_served(target):
         request_of(target, PROMPTS[0], on_tokens=lambda _, n=n: n in began or began.append(n)) for n in range(6)
     ]
     target.most = 0
-    run(Engine(target, at_once=2), *requests)
+    run(engine_of(target, at_once=2), *requests)
     assert (began, target.most) == ([0, 1, 2, 3, 4, 5], 2)
 
 

@@ -12,17 +12,8 @@ from ianvs_specdec.decoding import Drafter, HuggingFaceTarget, TokenTree, decode
 from ianvs_specdec.decoding.contracts import Prompt
 from ianvs_specdec.decoding.huggingface_sequence import HuggingFaceSequence
 from ianvs_specdec.types import Sampling
+from tests.support.budgets import Budgets
 from tests.support.tiny import Guesser, tiny_model
-
-
-class Watching:
-    """Speculates with four tokens; keeps the statistics that it was shown."""
-
-    confidence = 0.0
-
-    def budget(self, stats):
-        self.stats = stats
-        return 4
 
 
 def test_verification_counts_with_its_commit_and_drafting_with_what_is_learned_from_the_step(monkeypatch):
@@ -41,7 +32,7 @@ def test_verification_counts_with_its_commit_and_drafting_with_what_is_learned_f
         now += sum(1000.0 if isinstance(piece, Prompt) else 30.0 for _, piece in parts)
         return compute(target, parts)
 
-    target, drafter, watching = HuggingFaceTarget(tiny_model()), Guesser([]), Watching()
+    target, drafter, watching = HuggingFaceTarget(tiny_model()), Guesser([]), Budgets(lambda *_: 4)
     monkeypatch.setattr(target, "step", step)
     for thing, name, seconds in (
         (HuggingFaceSequence, "commit", 4.0),
@@ -54,8 +45,8 @@ def test_verification_counts_with_its_commit_and_drafting_with_what_is_learned_f
     trace = decode(target, drafter, watching, [5, 9, 14], Sampling(max_tokens=6), eos_ids=[]).trace
     learned = len(trace.steps) - 1
     assert learned > 1
-    assert watching.stats.verify_seconds == [34.0] * learned
-    assert watching.stats.draft_seconds == [102.0] * learned
+    seconds = [(step.verify_seconds, step.draft_seconds) for step in watching.finished]
+    assert seconds[1:] == [*[(34.0, 102.0)] * learned, (30.0, 100.0)]
     ends = itertools.accumulate([136.0] * learned, initial=1000.0 + 500.0 + 130.0)
     assert [seconds for seconds, _ in trace.chunks] == pytest.approx([1000.0, *ends])
 

@@ -13,6 +13,7 @@ from ianvs_specdec.decoding import Context, decode, target_of
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.types import Sampling
+from tests.support.budgets import Budgets
 from tests.support.drafters import noisy
 from tests.support.few import few
 from tests.support.one_sequence import OneSequence
@@ -210,24 +211,12 @@ def test_the_same_context_gives_the_same_draft(target, tmp_path, name):
     assert drafter.propose(context, 4).tokens[0] == 9
 
 
-class Alternating:
-    """Budgets that come and go; several steps without drafts leave the draft model behind."""
-
-    confidence = 0.0
-
-    def __init__(self, budgets):
-        self._budgets = itertools.cycle(budgets)
-
-    def budget(self, stats):
-        return next(self._budgets)
-
-
 @pytest.mark.parametrize("branches", [1, 2])
 def test_steps_without_drafts_in_between(target, draft, branches):
     drafter = DraftModel(draft, branches)
     expected = decode(target, drafters.create("autoregressive"), lengths.create("fixed:0"), PROMPT, GREEDY, eos_ids=[])
     trees = []
-    length = Alternating([0, 4, 0, 0, 0, 1, 3])
+    length = Budgets(lambda _, step: (0, 4, 0, 0, 0, 1, 3)[step % 7])
     result = decode(target, drafter, length, PROMPT, GREEDY, eos_ids=[], trace_trees=trees)
     assert result.token_ids == expected.token_ids
     text, done = [*PROMPT, *result.token_ids], len(PROMPT)

@@ -20,6 +20,7 @@ from ianvs_specdec.drafters.eagle.steps import Level
 from ianvs_specdec.types import Sampling
 from tests.drafters.eagle_heads import ENGINES, HEADS, PROMPT, run, save_heads, wide
 from tests.drafters.eagle_oracle import CONFIG, VOCABULARY, Oracle, random_tensors
+from tests.support.budgets import Budgets
 from tests.support.one_sequence import OneSequence
 
 
@@ -104,12 +105,6 @@ def test_a_dynamic_tree_of_one_child_each_is_the_chain(target, folder):
 def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
     """A model that transformers runs, prompts of one token, and a length that drafts every other step."""
 
-    class Alternating:
-        confidence = 0.0
-
-        def budget(self, stats):
-            return 9 * (len(stats.steps) % 2)
-
     model = wide("gpt2", n_layer=2, layers=2)
     drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 10, "depth": 2, "eagle_topk": 3})
     oracle = oracle_of(model, "eagle")
@@ -118,7 +113,15 @@ def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
     assert isinstance(target, HuggingFaceTarget)
     for prompt in ([4], PROMPT):
         trees.clear()
-        result = decode(target, drafter, Alternating(), prompt, Sampling(max_tokens=12), eos_ids=[], trace_trees=trees)
+        result = decode(
+            target,
+            drafter,
+            Budgets(lambda _, step: 9 * (step % 2)),
+            prompt,
+            Sampling(max_tokens=12),
+            eos_ids=[],
+            trace_trees=trees,
+        )
         done = 1
         for step, tree in zip(result.trace.steps, trees, strict=True):
             if len(tree) > 1:

@@ -7,7 +7,7 @@ import torch
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Context, TokenTree, target_of
-from ianvs_specdec.decoding.loop import Engine, decode
+from ianvs_specdec.decoding.loop import decode
 from ianvs_specdec.decoding.request import Request
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.types import Sampling
@@ -15,6 +15,7 @@ from tests.drafters import test_medusa
 from tests.drafters.eagle_heads import ENGINES, PROMPT, save_heads, wide
 from tests.drafters.eagle_oracle import HIDDEN, VOCABULARY
 from tests.support.one_sequence import OneSequence
+from tests.support.requests import engine_of
 
 PROMPTS = [PROMPT, [5], [7, 7, 11], PROMPT[::-1]]
 SAMPLING = [
@@ -64,14 +65,14 @@ def outcome(trees, token_ids):
 @pytest.mark.parametrize(("label", "options"), METHODS)
 def test_each_request_gets_the_drafts_that_it_gets_alone(target, folder, label, options):
     drafter, rule = method(folder, label, options), ["rejection", "rejection", "coupled", "rejection"]
-    engine, together, alone = Engine(target), [], []
+    engine, together, alone = engine_of(target, "full"), [], []
     for prompt, sampling, accepted in zip(PROMPTS, SAMPLING, rule, strict=True):
         given = {"eos_ids": [], "rule": accepted}
         trees: list[TokenTree] = []
         result = decode(target, drafter, lengths.create("full"), prompt, sampling, trace_trees=trees, **given)
         alone.append(outcome(trees, result.token_ids))
         trees = []
-        request = Request(target, drafter.fork(), lengths.create("full"), prompt, sampling, trace_trees=trees, **given)
+        request = Request(target, drafter.fork(), prompt, sampling, trace_trees=trees, **given)
         engine.add(request)
         together.append((request, trees))
     while engine.busy:
@@ -89,10 +90,10 @@ def test_drafts_of_all_requests_take_as_many_steps_of_the_head_as_those_of_one(t
 
     monkeypatch.setattr(EagleHead, "step", counted)
     drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": "chain", "depth": 3})
-    engine = Engine(torch_target)
+    engine = engine_of(torch_target, "full")
     for prompt in PROMPTS:
         sampling = Sampling(max_tokens=6)
-        engine.add(Request(torch_target, drafter.fork(), lengths.create("full"), prompt, sampling, eos_ids=[]))
+        engine.add(Request(torch_target, drafter.fork(), prompt, sampling, eos_ids=[]))
     engine.step()
     while engine.busy:
         before = len(rows)

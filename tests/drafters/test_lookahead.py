@@ -14,6 +14,7 @@ from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
 from ianvs_specdec.drafters.lookahead.official import Pool, Window
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
+from tests.support.budgets import Budgets
 from tests.support.few import few
 from tests.support.tiny import VOCABULARY, tiny_model
 
@@ -236,18 +237,6 @@ def test_nothing_is_left_of_an_earlier_request():
     assert Session([20, 3], drafter=drafter).propose(100).parents == list(range(-1, 4))
 
 
-class Uneven:
-    """Speculates at full, not at all, with one token and with five, in turn."""
-
-    confidence = 0.0
-
-    def __init__(self):
-        self._budgets = itertools.cycle([100, 0, 1, 5])
-
-    def budget(self, stats):
-        return next(self._budgets)
-
-
 # ALiBi, verified branch by branch; a state that cannot be rolled back; a window that ends within the output.
 @pytest.mark.parametrize(
     ("start", "architecture"),
@@ -270,7 +259,15 @@ def test_output_is_the_targets_own_however_uneven_the_steps(start, architecture)
     for prompt, sampling in itertools.product(prompts if architecture == "gpt2" else prompts[:2], settings):
         none = drafters.create("autoregressive"), lengths.create("fixed:0")
         expected = decode(target, *none, prompt, sampling, eos_ids=[2], rule="coupled")
-        got = decode(target, drafter, Uneven(), prompt, sampling, eos_ids=[2], rule="coupled")
+        got = decode(
+            target,
+            drafter,
+            Budgets(lambda _, step: (100, 0, 1, 5)[step % 4]),
+            prompt,
+            sampling,
+            eos_ids=[2],
+            rule="coupled",
+        )
         assert (got.token_ids, got.finish_reason) == (expected.token_ids, expected.finish_reason)
         from_prefill = start == "prompt" or len(prompt) == 1
         assert sum(step.emitted for step in got.trace.steps) == len(got.token_ids) - from_prefill

@@ -15,6 +15,7 @@ from ianvs_specdec.drafters.medusa.drafter import STATIC_PATHS
 from ianvs_specdec.drafters.medusa.heads import Heads, MedusaHeads
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
+from tests.support.budgets import Budgets
 from tests.support.few import few
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny import VOCABULARY, tiny_model
@@ -276,15 +277,17 @@ def test_the_output_is_the_targets_own(target, heads, tree, settings):
 def test_the_heads_see_the_state_after_the_last_accepted_token(target, heads):
     """Whether the step before drafted and accepted something or, as every third one, was not to draft at all."""
 
-    class NotEveryThird:
-        confidence = 0.0
-
-        def budget(self, stats):
-            return 8 if len(stats.steps) % 3 else 0
-
     medusa = drafters.create("medusa", {"head": heads})
     sampling, trees = Sampling(max_tokens=60), []
-    result = decode(target, medusa, NotEveryThird(), PROMPTS[2], sampling, eos_ids=[], trace_trees=trees)
+    result = decode(
+        target,
+        medusa,
+        Budgets(lambda _, step: 8 if step % 3 else 0),
+        PROMPTS[2],
+        sampling,
+        eos_ids=[],
+        trace_trees=trees,
+    )
     loaded = MedusaHeads.load(heads, HIDDEN, VOCABULARY, torch.float32, torch.device("cpu"))
     done = len(PROMPTS[2]) + 1
     full = [*PROMPTS[2], *result.token_ids]

@@ -9,13 +9,12 @@ import pytest
 from ianvs_specdec import drafters
 from ianvs_specdec.cli import main
 from ianvs_specdec.decoding import target_of
-from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.plugin.settings import Settings
 from tests.support.drafters import shown_drafter
-from tests.support.requests import PROMPTS, request_of, run
+from tests.support.requests import PROMPTS, engine_of, request_of, run
 from tests.support.tiny import tiny_model as random_model
 
 CODE = """
@@ -213,7 +212,7 @@ def test_a_fault_while_it_drafts_for_several_is_told_with_its_file(file, tmp_pat
     requests = [
         request_of(target, prompt, drafter=one) for prompt, one in zip(PROMPTS, (first, first.fork()), strict=False)
     ]
-    run(Engine(target), *requests)
+    run(engine_of(target), *requests)
     for request, message in zip(requests, told, strict=True):
         if message is None:
             assert request.result().token_ids

@@ -8,12 +8,11 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import Drafter, target_of
-from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.decoding.request import Request
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.errors import UserError
 from tests.support.drafters import CASES, Workshop, noisy
-from tests.support.requests import COUPLED, GREEDY, PROMPTS, RNG, alone, request_of, run
+from tests.support.requests import COUPLED, GREEDY, PROMPTS, RNG, alone, engine_of, request_of, run
 from tests.support.tiny import tiny_model
 from tests.support.watched import Watched
 
@@ -40,13 +39,13 @@ def test_methods_at_once_each_for_two_requests(workshop, sampling, labels):
     expected = [alone(target, prompt, sampling) for prompt in prompts]
     requests = []
     for label in labels:
-        drafter, length = workshop.create(label)
+        drafter, _ = workshop.create(label)
         drafter.prepare(target)
         for prompt, one, ids in zip(prompts, (drafter, drafter.fork()), expected, strict=True):
             rule = "rejection" if sampling.greedy else "coupled"
-            request = Request(target, one, length, prompt, sampling, eos_ids=[], rule=rule, prediction=ids)
+            request = Request(target, one, prompt, sampling, eos_ids=[], rule=rule, prediction=ids)
             requests.append((label, request, ids))
-    run(Engine(target), *(request for _, request, _ in requests))
+    run(engine_of(target, "full"), *(request for _, request, _ in requests))
     wrong = [label for label, request, ids in requests if request.result().token_ids != ids]
     assert wrong == []
     assert target.open_now == []
@@ -78,7 +77,7 @@ def test_a_draft_model_drafts_for_all_in_one_step(model, drafts, branches):
     draft = watched_draft(first, target)
     steps, forwards = [], []
     for prompt in PROMPTS:
-        request, engine = request_of(target, prompt, drafter=first), Engine(target)
+        request, engine = request_of(target, prompt, drafter=first), engine_of(target)
         engine.add(request)
         forwards.append([])
         while engine.busy:
@@ -88,7 +87,7 @@ def test_a_draft_model_drafts_for_all_in_one_step(model, drafts, branches):
         steps.append(request.result().trace.steps)
     draft.steps.clear()
     requests = [request_of(target, prompt, drafter=first.fork()) for prompt in PROMPTS]
-    run(Engine(target), *requests)
+    run(engine_of(target), *requests)
     assert [request.result().token_ids for request in requests] == expected
     assert [request.result().trace.steps for request in requests] == steps
     # All prompts are read in the first step; from then on the deepest draft says how many steps there are.
@@ -103,11 +102,11 @@ def test_draft_models_of_different_folders_do_not_mix(model, drafts):
     created = [drafters.create("draft_model", {"draft": folder}) for folder in drafts]
     alone_steps = []
     for drafter in created:
-        run(Engine(target), request := request_of(target, PROMPTS[0], drafter=drafter))
+        run(engine_of(target), request := request_of(target, PROMPTS[0], drafter=drafter))
         alone_steps.append(request.result().trace.steps)
     assert alone_steps[0] != alone_steps[1]
     requests = [request_of(target, PROMPTS[0], drafter=drafter) for drafter in (*created, created[0].fork())]
-    run(Engine(target), *requests)
+    run(engine_of(target), *requests)
     assert [request.result().trace.steps for request in requests] == [*alone_steps, alone_steps[0]]
 
 
@@ -116,7 +115,7 @@ def test_a_joint_draft_that_fails_for_one_ends_that_one(model, drafts):
     first = drafters.create("draft_model", {"draft": drafts[0]})
     draft = watched_draft(first, target)
     requests = [request_of(target, prompt, drafter=first.fork()) for prompt in PROMPTS[:3]]
-    engine = Engine(target)
+    engine = engine_of(target)
     for request in requests:
         engine.add(request)
     for _ in range(3):
@@ -145,7 +144,7 @@ def test_a_joint_draft_that_fails_ends_all_that_share_it_and_no_other(model, ret
 
     sharing = [request_of(target, prompt, drafter=Together()) for prompt in PROMPTS[:2]]
     other = request_of(target, PROMPTS[2])
-    run(Engine(target), *sharing, other)
+    run(engine_of(target), *sharing, other)
     for request in sharing:
         with pytest.raises((ZeroDivisionError, UserError)):
             request.result()
@@ -163,5 +162,5 @@ def test_a_class_that_changes_what_one_request_is_proposed_is_asked_for_each(mod
         request_of(target, prompt, drafter=drafter)
         for prompt, drafter in zip(PROMPTS, (first, first.fork()), strict=False)
     ]
-    run(Engine(target), *requests)
+    run(engine_of(target), *requests)
     assert {step.drafted for request in requests for step in request.result().trace.steps[:-1]} == {1}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 
-from ianvs_specdec.decoding import Stats
+from ianvs_specdec.decoding import Finished, Load, Share, Stats
 from ianvs_specdec.types import Step
 
 GRID = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 60)
@@ -173,7 +173,7 @@ def steps(length, machine: Machine, drafter, asked: Request, rng: random.Random)
     stats = Stats(asked.prompt + 1, asked.task, asked.tokens - 1)
     done = 1
     while done < asked.tokens:
-        budget = length.budget(stats)
+        (budget,) = length.budgets(Load([stats]))
         size = depth = accepted = 0
         draft = 0.0
         if budget > 0:
@@ -190,6 +190,7 @@ def steps(length, machine: Machine, drafter, asked: Request, rng: random.Random)
             draft, verify = draft * 10, verify * 10
         emitted = min(accepted + 1, asked.tokens - done)
         done += emitted
-        stats.add(Step(size, accepted, emitted, size + 1), budget, depth, draft / 1000, verify / 1000)
+        share = Share(stats, budget, 0, depth, Step(size, accepted, emitted, size + 1), done >= asked.tokens)
+        length.learn(Finished([share], 0, stats.context_tokens, draft / 1000, verify / 1000))
         stats.context_tokens += emitted
         stats.remaining -= emitted

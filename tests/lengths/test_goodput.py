@@ -10,7 +10,6 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.lengths.fixed import Fixed
-from ianvs_specdec.lengths.goodput import LONGEST_REST
 from tests.support.few import few
 
 from .simulation import GRID, Chain, Machine, Tree, interpolated, mix, request, run
@@ -48,29 +47,6 @@ def test_within_five_percent_of_hindsight_and_never_three_percent_slower_than_no
         assert spent <= 1.03 * fixed[0][kind], kind
 
 
-@pytest.mark.parametrize("at_once", [2, 16])
-def test_requests_at_once_are_kept_apart(at_once):
-    """It learns as much of them, each step once, as of the same requests one after another."""
-    clock, drafts = MACHINES["cpu"], Chain()
-    requests = mix(MIXES["half of two"], seed=1)
-    one_by_one, goodput = run(lengths.create("goodput"), clock, drafts, requests), lengths.create("goodput")
-    learned, learn = [], goodput._learn_step
-    goodput._learn_step = lambda request, stats, index: learned.append((stats, index)) or learn(request, stats, index)
-    spent = run(goodput, clock, drafts, requests, at_once=at_once)
-    assert sum(spent.values()) <= 1.05 * sum(one_by_one.values())
-    assert len(learned) == len({(id(stats), index) for stats, index in learned})
-    every = {id(stats): len(stats.steps) for stats, _ in learned}
-    assert len(every) == len(requests)
-    # After the last step of a request, and of the whole, nobody asks for a budget.
-    assert sum(every.values()) - len(learned) <= len(requests) + LONGEST_REST
-
-
-def test_what_is_known_of_a_request_alone_ends_with_it():
-    goodput = lengths.create("goodput")
-    run(goodput, MACHINES["cpu"], Chain(), mix(MIXES["half of two"], seed=1), at_once=4)
-    assert len(goodput._running) <= 1
-
-
 def test_it_learns_anew_when_a_task_turns_good():
     clock, drafts = replace(MACHINES["cpu"], noise=0.0, outliers=0.0), Chain()
     goodput = lengths.create("goodput")
@@ -81,12 +57,12 @@ def test_it_learns_anew_when_a_task_turns_good():
 
 
 def test_no_speculation_before_a_plain_step_was_timed_and_none_that_cannot_be_used():
-    from ianvs_specdec.decoding import Stats
+    from ianvs_specdec.decoding import Load, Stats
 
     goodput = lengths.create("goodput")
-    assert goodput.budget(Stats(10, "a", 100)) == 0
+    assert goodput.budgets(Load([Stats(10, "a", 100)]))[0] == 0
     run(goodput, MACHINES["gpu"], Chain(), [request("a", 0.95, 50, 128, seed, True, 1.0) for seed in range(4)])
-    assert goodput.budget(Stats(50, "a", 100)) > 4
-    assert goodput.budget(Stats(50, "a", 1)) == 0
+    assert goodput.budgets(Load([Stats(50, "a", 100)]))[0] > 4
+    assert goodput.budgets(Load([Stats(50, "a", 1)]))[0] == 0
     with pytest.raises(UserError, match="goodput takes no argument"):
         lengths.create("goodput:3")

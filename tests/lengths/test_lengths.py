@@ -3,15 +3,18 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import HuggingFaceTarget, Stats, TokenTree, decode
+from ianvs_specdec.decoding import HuggingFaceTarget, Load, Stats, TokenTree, decode
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Sampling
+from tests.support.budgets import Budgets
 from tests.support.tiny import tiny_model
+
+PROMPT = [5, 6, 7, 5, 6]
 
 
 @pytest.mark.parametrize(("spec", "tokens"), [("fixed:10", 10), ("fixed:0", 0), ("7", 7)])
 def test_fixed(spec, tokens):
-    assert lengths.create(spec).budget(Stats(5)) == tokens
+    assert lengths.create(spec).budgets(Load([Stats(5)])) == [tokens]
 
 
 @pytest.mark.parametrize(
@@ -31,28 +34,29 @@ def test_what_cannot_be_read_is_said_with_the_key(spec, message):
 
 
 def test_a_length_is_told_what_it_asked_for_and_what_came_of_it():
-    model = tiny_model()
+    target = HuggingFaceTarget(tiny_model())
+    drafter = drafters.create("prompt_lookup")
     told = []
 
-    class Watching:
-        confidence = 0.0
+    def choose(stats, step):
+        told.append((stats, stats.remaining, stats.context_tokens))
+        return (0, 4, 2)[step % 3]
 
-        def budget(self, stats):
-            told.append((stats, stats.remaining, len(stats.steps)))
-            return (0, 4, 2)[len(stats.steps) % 3]
-
-    target = HuggingFaceTarget(model)
-    drafter = drafters.create("prompt_lookup")
-    sampling = Sampling(max_tokens=12)
-    result = decode(target, drafter, Watching(), [5, 6, 7, 5, 6], sampling, eos_ids=[], task="copying")
-    stats, remaining, steps = told[-1]
-    assert len({id(one) for one, _, _ in told}) == 1
-    assert (stats.task, told[0][1], steps) == ("copying", 11, len(result.trace.steps) - 1)
-    assert remaining == result.trace.steps[-1].emitted
-    assert stats.steps == result.trace.steps[:-1]
-    assert stats.budgets == [(0, 4, 2)[i % 3] for i in range(steps)]
-    assert stats.depths == [step.drafted for step in stats.steps]
-    assert len(stats.draft_seconds) == len(stats.verify_seconds) == steps
+    length = Budgets(choose)
+    result = decode(target, drafter, length, PROMPT, Sampling(max_tokens=12), eos_ids=[], task="copying")
+    (stats,) = {stats for stats, _, _ in told}
+    emitted = [step.emitted for step in result.trace.steps]
+    assert stats.task == "copying"
+    assert [remaining for _, remaining, _ in told] == [11 - sum(emitted[:i]) for i in range(len(emitted))]
+    assert [tokens for _, _, tokens in told] == [len(PROMPT) + 1 + sum(emitted[:i]) for i in range(len(emitted))]
+    prompt, *steps = length.finished
+    assert (prompt.shares, prompt.prompt_rows) == ([], len(PROMPT))
+    shares = [share for step in steps for share in step.shares]
+    assert [share.step for share in shares] == result.trace.steps
+    assert [share.budget for share in shares] == [(0, 4, 2)[i % 3] for i in range(len(steps))]
+    assert [share.depth for share in shares] == [share.step.drafted for share in shares]
+    assert [share.over for share in shares] == [False] * (len(steps) - 1) + [True]
+    assert all(step.verify_seconds > 0 and step.prompt_rows == 0 for step in steps)
 
 
 def test_scouts_do_not_make_a_tree_deeper():

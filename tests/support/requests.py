@@ -10,6 +10,7 @@ import pytest
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import HuggingFaceTarget, Target, decode
 from ianvs_specdec.decoding.fused import FusedTarget
+from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.decoding.native import library
 from ianvs_specdec.decoding.native.target import NativeTarget
 from ianvs_specdec.decoding.request import Request
@@ -31,11 +32,13 @@ def target_of_kind(kind: str, model: Any) -> Target:
     return target
 
 
-def request_of(target, prompt, sampling=GREEDY, drafter=None, length="fixed:4", **settings):
+def engine_of(target, length="fixed:4", **limits):
+    return Engine(target, lengths.create(length), **limits)
+
+
+def request_of(target, prompt, sampling=GREEDY, drafter=None, **settings):
     settings = {"eos_ids": [], "rule": "rejection" if sampling.greedy else "coupled", **settings}
-    return Request(
-        target, drafter or drafters.create("prompt_lookup"), lengths.create(length), prompt, sampling, **settings
-    )
+    return Request(target, drafter or drafters.create("prompt_lookup"), prompt, sampling, **settings)
 
 
 def alone(target, prompt, sampling=GREEDY):

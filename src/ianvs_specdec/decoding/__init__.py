@@ -1,6 +1,7 @@
 """The decoding core: one loop over a target, a drafter and a speculation length."""
 
-from ianvs_specdec.decoding.contracts import Context, Drafter, Length, Observation, Output, Stats, Target
+from ianvs_specdec.decoding.contracts import Context, Drafter, Observation, Output, Target
+from ianvs_specdec.decoding.load import Finished, Length, Load, Share, Stats
 from ianvs_specdec.decoding.loop import Decoded, decode
 from ianvs_specdec.decoding.stopping import StopStrings
 from ianvs_specdec.decoding.target import HuggingFaceTarget
@@ -13,10 +14,13 @@ __all__ = [
     "ContextWindowError",
     "Decoded",
     "Drafter",
+    "Finished",
     "HuggingFaceTarget",
     "Length",
+    "Load",
     "Observation",
     "Output",
+    "Share",
     "Stats",
     "StopStrings",
     "Target",

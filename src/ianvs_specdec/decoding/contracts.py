@@ -1,11 +1,10 @@
-"""What the loop asks of a target, a drafter and a speculation length, and what it tells them."""
+"""What the loop asks of a target and a drafter, and what it tells them (of a speculation length: ``load``)."""
 
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.tree import TokenTree
-from ianvs_specdec.types import Sampling, Step
+from ianvs_specdec.types import Sampling
 
 
 @dataclass
@@ -193,6 +192,11 @@ class Drafter:
         None: each drafts by itself. So does one of a class that changes only ``propose``, unless it says otherwise."""
         return None
 
+    @property
+    def behind(self) -> int:
+        """How many tokens of the request it has not read and has to before it can draft: a length weighs that time."""
+        return 0
+
     def prepare(self, target: Target) -> Sequence[int]:
         """Called before every request: load and check what depends on the target. Returns the target's hidden states
         that this drafter wants to be given (see ``Target.open``).
@@ -231,42 +235,3 @@ class Drafter:
 
     def end(self) -> None:
         """The request is over: free the memory that it took. Also called where ``begin`` was not."""
-
-
-@dataclass(eq=False)
-class Stats:
-    """What a speculation length may learn from: the finished steps of the running request, the budget each was given,
-    how deep its tree was (scouts aside) and what it cost, in seconds; ``task`` names the kind of request, and at most
-    ``remaining`` more tokens will be emitted. A new request comes with a new instance, by which it is known.
-
-    ``draft_seconds`` is the time of choosing the budget, proposing and observing; ``verify_seconds`` that of verifying,
-    accepting and committing. Of what is done for several requests at once, it is the time of the whole.
-    """
-
-    context_tokens: int
-    task: str = ""
-    remaining: int = sys.maxsize
-    steps: list[Step] = field(default_factory=list)
-    budgets: list[int] = field(default_factory=list)
-    depths: list[int] = field(default_factory=list)
-    draft_seconds: list[float] = field(default_factory=list)
-    verify_seconds: list[float] = field(default_factory=list)
-
-    def add(self, step: Step, budget: int, depth: int, draft_seconds: float, verify_seconds: float) -> None:
-        """One more finished step."""
-        self.steps.append(step)
-        self.budgets.append(budget)
-        self.depths.append(depth)
-        self.draft_seconds.append(draft_seconds)
-        self.verify_seconds.append(verify_seconds)
-
-
-class Length(Protocol):
-    """How far to speculate. One instance serves many requests, one after another and at the same time."""
-
-    @property
-    def confidence(self) -> float:
-        """See ``Context.confidence``; 0 = no limit."""
-
-    def budget(self, stats: Stats) -> int:
-        """The most draft tokens the next step may verify; 0 = do not speculate."""

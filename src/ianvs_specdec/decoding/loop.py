@@ -9,7 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from ianvs_specdec.decoding.contracts import Drafter, Length, Target
+from ianvs_specdec.decoding.contracts import Drafter, Prompt, Target
+from ianvs_specdec.decoding.load import Finished, Length, Load
 from ianvs_specdec.decoding.request import Decoded, Request, Stopwatch
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import ContextWindowError, UserError
@@ -30,8 +31,8 @@ def decode(
     ``options`` are those of ``Request``. Raises ``ContextWindowError`` for a prompt that fills the target's context
     window.
     """
-    request = Request(target, drafter, length, prompt_ids, sampling, **options)
-    engine = Engine(target)
+    request = Request(target, drafter, prompt_ids, sampling, **options)
+    engine = Engine(target, length)
     engine.add(request)
     try:
         while engine.busy:
@@ -48,11 +49,12 @@ class Engine:
     first step after its end. Of the prompts, one piece is computed in each step, in turn, so that a long one delays the
     others by no more. A request that fails fails alone.
 
-    ``memory`` limits the bytes of all sequences; None = no limit. Not thread-safe.
+    ``length`` says before every step how far to speculate for whom. ``memory`` limits the bytes of all sequences;
+    None = no limit. Not thread-safe.
     """
 
-    def __init__(self, target: Target, memory: int | None = None, at_once: int = MOST_AT_ONCE) -> None:
-        self._target, self._memory, self._at_once = target, memory, at_once
+    def __init__(self, target: Target, length: Length, memory: int | None = None, at_once: int = MOST_AT_ONCE) -> None:
+        self._target, self._length, self._memory, self._at_once = target, length, memory, at_once
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
 
@@ -80,7 +82,8 @@ class Engine:
         """One step of the target for everybody. Returns the requests that are over."""
         over = self._leave() + self._join()
         watch = Stopwatch()
-        taking_part = self._read() + self._draft()
+        reading = self._read()
+        taking_part = reading + self._draft(sum(len(request.piece.tokens) for request in reading))
         drafting = watch.lap()
         if taking_part:
             self._compute(taking_part, drafting)
@@ -147,16 +150,21 @@ class Engine:
             request.read()
         return chosen
 
-    def _draft(self) -> list[Request]:
+    def _draft(self, prompt_rows: int) -> list[Request]:
         """Who has a tree verified in the next step: all that have read their prompts."""
         decoding = [request for request in self._running if request.began]
-        asking: dict[tuple[type[Drafter], int], list[tuple[Request, int]]] = {}
+        if not decoding:
+            return []
         for request in decoding:
-            budget = _guarded(request, request.budget)
-            if budget is not None and budget > 0:
+            request.stats.behind = request.drafter.behind
+        load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows)
+        asking: dict[tuple[type[Drafter], int], list[tuple[Request, int]]] = {}
+        for request, budget in zip(decoding, self._length.budgets(load), strict=True):
+            request.ask(budget, self._length.confidence)
+            if budget > 0:
                 common = type(request.drafter), id(request.drafter.together)
                 asking.setdefault(common, []).append((request, budget))
-            elif budget is not None:
+            else:
                 _guarded(request, request.verify, TokenTree.chain(request.context.tokens[-1]))
         for requests in asking.values():
             _propose(requests)
@@ -170,9 +178,22 @@ class Engine:
             for request in requests:
                 request.error = error
             return
-        verifying = watch.lap()
+        context = sum(len(request.context.tokens) for request in requests)
+        prompt_rows = sum(len(request.piece.tokens) for request in requests if isinstance(request.piece, Prompt))
         for request, output in zip(requests, outputs, strict=True):
-            _guarded(request, request.advance, output, drafting, verifying)
+            _guarded(request, request.accept, output)
+        verifying = watch.lap()
+        decided = [request for request in requests if not (isinstance(request.piece, Prompt) or request.error)]
+        shares = [share for request in decided if (share := _guarded(request, request.emit))]
+        watch.lap()  # emitting is neither drafting nor verifying
+        going_on = [request for request in decided if not request.ended]
+        for request in going_on:
+            _guarded(request, request.commit)
+        verifying += watch.lap()
+        for request in going_on:
+            _guarded(request, request.observe)
+        drafting += watch.lap()
+        self._length.learn(Finished(shares, prompt_rows, context, drafting, verifying))
 
 
 def _propose(requests: list[tuple[Request, int]]) -> None:

@@ -15,15 +15,14 @@ from ianvs_specdec.decoding.confidence import Confidence
 from ianvs_specdec.decoding.contracts import (
     Context,
     Drafter,
-    Length,
     Observation,
     Output,
     Piece,
     Prompt,
     SequenceState,
-    Stats,
     Target,
 )
+from ianvs_specdec.decoding.load import Share, Stats
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
@@ -48,8 +47,8 @@ class Request:
     """One request under way. Its times count from here: waiting for others is part of its latency.
 
     ``rule`` is how sampled tokens are accepted, one of ``acceptance.RULES``; ``prediction`` and ``task`` are handed to
-    drafter and length (see ``Context``). ``stop`` is asked after every emission how many output ids to keep (see
-    ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the trace.
+    drafter and length (see ``Context``, ``Stats``). ``stop`` is asked after every emission how many output ids to keep
+    (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the trace.
     ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still waits.
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
@@ -60,7 +59,6 @@ class Request:
         self,
         target: Target,
         drafter: Drafter,
-        length: Length,
         prompt_ids: Sequence[int],
         sampling: Sampling,
         *,
@@ -75,14 +73,14 @@ class Request:
     ) -> None:
         self._began = time.perf_counter()
         self.drafter = drafter
-        self._target, self._length, self._rule = target, length, rule
+        self._target, self._rule = target, rule
         self._on_tokens, self._trace_trees = on_tokens, trace_trees
         self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), eos_ids, stop)
         generator = torch.Generator(target.device).manual_seed(sampling.seed)
         self.context = Context(
             list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, prediction=prediction, task=task
         )
-        self._stats = Stats(len(prompt_ids), task, output.remaining)
+        self.stats = Stats(len(prompt_ids), task, output.remaining)
         self._confidence = Confidence() if sampling.logprobs else None
         self._trace = Trace()
         # Scores of sampled tokens are log-probabilities: logits over the temperature.
@@ -100,9 +98,14 @@ class Request:
         """Why the request ended without a whole output."""
 
     @property
+    def ended(self) -> bool:
+        """Whether its output is whole, or it failed."""
+        return self._output.finish_reason is not None or self.error is not None
+
+    @property
     def over(self) -> bool:
         """Whether it has ended, or is to end because it was given up."""
-        if self._output.finish_reason is not None or self.error is not None:
+        if self.ended:
             return True
         try:
             if self._given_up is not None and self._given_up():
@@ -156,11 +159,10 @@ class Request:
         piece, self.unread = self.unread[:end], self.unread[end:]
         self.piece: Piece = Prompt(piece, last=not self.unread)
 
-    def budget(self) -> int:
-        """How many tokens to draft for the next step, as the length says; ``context`` is what the drafter is told."""
-        self._budget = self._length.budget(self._stats)
-        self.context.confidence = self._length.confidence
-        return self._budget
+    def ask(self, budget: int, confidence: float) -> None:
+        """The next step may verify so many drafted tokens, drafted as far as the drafter is so sure."""
+        self._budget, self._behind = budget, self.stats.behind
+        self.context.confidence = confidence
 
     def draft(self, budget: int) -> None:
         """The next step computes what the drafter proposes."""
@@ -183,13 +185,34 @@ class Request:
             tree = tree.truncated(reach - len(tokens))
         self.piece = tree
 
-    def advance(self, output: Output, drafting: float, verifying: float) -> None:
-        """Take what the step computed for ``piece``. It took so many seconds to draft and to compute, for all requests
-        that took part."""
+    def accept(self, output: Output) -> None:
+        """Take what the step computed for ``piece``, and decide what of it is right."""
         if isinstance(self.piece, Prompt):
             self._begin(self.piece, output)
         else:
-            self._decide(self.piece, output, drafting, verifying)
+            self._decided = self.piece, output, self._accept(self.piece, output.logits)
+
+    def emit(self) -> Share:
+        """Put out what was accepted; returns what came of the step for this request."""
+        tree, output, verdict = self._decided
+        emitted = self._emit(tree, verdict, output.logits)
+        # What comes behind the end of the output was drafted, but is of no use.
+        accepted = min(len(verdict.path) - 1, emitted)
+        step = Step(len(tree) - 1 - len(tree.scouts), accepted, emitted, len(tree))
+        self._trace.steps.append(step)
+        self._trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
+        if self._trace_trees is not None:
+            self._trace_trees.append(tree)
+        return Share(self.stats, self._budget, self._behind, tree.depth, step, self.ended)
+
+    def commit(self) -> None:
+        """Keep what was accepted in the sequence."""
+        self.sequence.commit(self._decided[2].path)
+
+    def observe(self) -> None:
+        """Tell the drafter what came of its draft."""
+        tree, output, verdict = self._decided
+        self.drafter.observe(Observation(tree, output, verdict.path, verdict.token))
 
     def _begin(self, piece: Prompt, output: Output) -> None:
         self._read.append(output.hidden)
@@ -209,27 +232,6 @@ class Request:
             self.drafter.begin(self._target, context, Output(output.logits, hidden))
         self.began = True
 
-    def _decide(self, tree: TokenTree, output: Output, drafting: float, verifying: float) -> None:
-        """Accept and emit; then tell the sequence, the drafter and the length what came of it."""
-        watch = Stopwatch()
-        verdict = self._accept(tree, output.logits)
-        verifying += watch.lap()
-        emitted = self._emit(tree, verdict, output.logits)
-        # What comes behind the end of the output was drafted, but is of no use.
-        accepted = min(len(verdict.path) - 1, emitted)
-        step = Step(len(tree) - 1 - len(tree.scouts), accepted, emitted, len(tree))
-        self._trace.steps.append(step)
-        self._trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
-        if self._trace_trees is not None:
-            self._trace_trees.append(tree)
-        if self._output.finish_reason is None:
-            watch.lap()  # emitting is neither drafting nor verifying
-            self.sequence.commit(verdict.path)
-            verifying += watch.lap()
-            self.drafter.observe(Observation(tree, output, verdict.path, verdict.token))
-            drafting += watch.lap()
-            self._stats.add(step, self._budget, tree.depth, drafting, verifying)
-
     def _emit(self, tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:
         """Put out what was accepted, as far as it belongs to the output; returns how many tokens that are."""
         tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.token]
@@ -242,8 +244,8 @@ class Request:
         if self._confidence is not None:
             self._confidence.add(logits[verdict.path], tokens)
         context.tokens += emitted
-        context.remaining = self._stats.remaining = output.remaining
-        self._stats.context_tokens = len(context.tokens)
+        context.remaining = self.stats.remaining = output.remaining
+        self.stats.context_tokens = len(context.tokens)
         if emitted:
             trace.chunks.append((time.perf_counter() - self._began, len(emitted)))
             if self._on_tokens is not None:
@@ -252,12 +254,12 @@ class Request:
 
 
 class Stopwatch:
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock, self._since = clock, clock()
 
     def lap(self) -> float:
         """Seconds since the lap before."""
-        before, self._since = self._since, time.perf_counter()
+        before, self._since = self._since, self._clock()
         return self._since - before
 
 

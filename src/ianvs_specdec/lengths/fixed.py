@@ -6,7 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.contracts import Stats
+    from collections.abc import Sequence
+
+    from ianvs_specdec.decoding.load import Finished, Load
 
 
 class Fixed:
@@ -23,8 +25,11 @@ class Fixed:
             raise ValueError("write fixed:N with the number of draft tokens, for example fixed:10")
         return cls(int(argument))
 
-    def budget(self, stats: Stats) -> int:
-        return self._tokens
+    def budgets(self, load: Load) -> Sequence[int]:
+        return [self._tokens] * len(load.running)
+
+    def learn(self, finished: Finished) -> None:
+        """Nothing is learned."""
 
 
 class Full(Fixed):

@@ -6,7 +6,6 @@ Goodput as the objective is from SmartSpec (Liu et al. 2024, arXiv 2406.14066); 
 from __future__ import annotations
 
 import math
-import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from ianvs_specdec.lengths.evidence import EVERYTHING, LEVELS, REQUEST, Counts, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ianvs_specdec.decoding.contracts import Stats
+    from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
 BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 SETTLE_EVERY = 8
@@ -78,10 +77,9 @@ class _Option:
 
 @dataclass
 class _Running:
-    """One request under way: how many of its steps have been learned from, and what is known from them alone."""
+    """One request under way, and what is known from its steps alone."""
 
     task: Task
-    seen: int = 0
     counts: Counts = field(default_factory=lambda: Counts(REQUEST))
     options: list[_Option] = field(default_factory=list)
     plain: float = 0.0
@@ -103,9 +101,6 @@ class Goodput:
         self._branching = False
         self._scouts = 0.0
         self._fund = 0.0
-        self._running: weakref.WeakKeyDictionary[Stats, _Running] = weakref.WeakKeyDictionary()
-        # Requests whose latest steps have not been learned from, kept for that after their ends, too.
-        self._unlearned: dict[Stats, None] = {}
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -113,21 +108,23 @@ class Goodput:
             raise ValueError("goodput takes no argument: it learns everything from the run")
         return cls()
 
-    def budget(self, stats: Stats) -> int:
-        request = self._running.get(stats)
-        if request is not None and request.resting > 0:
-            request.resting -= 1
-            self._unlearned[stats] = None
-            return 0
-        for other in self._unlearned:
-            self._learn(other)
-        self._unlearned = {stats: None}
-        if request is None:
+    def budgets(self, load: Load) -> Sequence[int]:
+        return [self._budget(stats) for stats in load.running]
+
+    def learn(self, finished: Finished) -> None:
+        for share in finished.shares:
+            if not share.over and share.stats.kept is not None:
+                self._learn_step(share.stats.kept, share, finished)
+
+    def _budget(self, stats: Stats) -> int:
+        if stats.kept is None:
             if stats.task not in self._tasks:
                 self._tasks[stats.task] = Task(self._everything)
-            request = self._running[stats] = _Running(self._tasks[stats.task])
-        else:
-            self._learn(stats)
+            stats.kept = _Running(self._tasks[stats.task])
+        request: _Running = stats.kept
+        if request.resting > 0:
+            request.resting -= 1
+            return 0
         # The first step of all also warms up.
         if stats.remaining < 2 or self._verify.samples(1) < 2:
             return 0
@@ -137,16 +134,9 @@ class Goodput:
         request.until_settled -= 1
         return self._choose(request, stats)
 
-    def _learn(self, stats: Stats) -> None:
-        """Learn from the request's steps that have not been learned from."""
-        request = self._running[stats]
-        for index in range(request.seen, len(stats.steps)):
-            self._learn_step(request, stats, index)
-        request.seen = len(stats.steps)
-
-    def _learn_step(self, request: _Running, stats: Stats, index: int) -> None:
-        step, asked, depth = stats.steps[index], stats.budgets[index], stats.depths[index]
-        draft, verify = stats.draft_seconds[index], stats.verify_seconds[index]
+    def _learn_step(self, request: _Running, share: Share, finished: Finished) -> None:
+        step, asked, depth, stats = share.step, share.budget, share.depth, share.stats
+        draft, verify = finished.draft_seconds, finished.verify_seconds
         self._verify.add(step.verified, max(verify, SHORTEST), stats.context_tokens)
         timing = self._draft if step.drafted or not asked else self._futile
         timing.add(asked if step.drafted else 0, max(draft, SHORTEST), 0)

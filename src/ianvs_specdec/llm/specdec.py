@@ -79,7 +79,7 @@ class EngineLLM(LocalLLM):
         )
         self._drafter = drafters.create(self.method, self.options)
         self._drafter.prepare(self._target)
-        self._serve(Engine(self._target, for_sequences(self._target.device)))
+        self._serve(Engine(self._target, self._length, for_sequences(self._target.device)))
 
     def _serve(self, engine: Engine) -> None:
         """Take requests from now on, which ``engine`` decodes."""
@@ -104,7 +104,6 @@ class EngineLLM(LocalLLM):
             request = Request(
                 self._target,
                 self._drafter.fork(),
-                self._length,
                 prompt_ids,
                 sampling,
                 eos_ids=self._eos_ids,

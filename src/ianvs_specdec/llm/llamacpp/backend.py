@@ -110,7 +110,7 @@ class LlamaCppLLM(EngineLLM):
             self._load_tokenizer(model.window)
         self._model = self._target = model
         self._drafter = drafters.create(self.method, {})
-        self._serve(Engine(model, at_once=1))
+        self._serve(Engine(model, self._length, at_once=1))
         self._warm_up()
 
     def _load_tokenizer(self, window: int) -> None:

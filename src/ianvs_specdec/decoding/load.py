@@ -1,0 +1,82 @@
+"""What a speculation length is asked before every step and told after it: all requests that share the step at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ianvs_specdec.types import Step
+
+
+@dataclass(eq=False, slots=True)
+class Stats:
+    """One request under way; the engine keeps it current, and a new request comes with a new instance.
+
+    ``context_tokens`` are its prompt and output so far, ``task`` names its kind, and at most ``remaining`` more tokens
+    will be emitted. ``behind`` tokens have to be read by its drafter before it can draft. ``kept`` is what the length
+    itself wants to keep of the request.
+    """
+
+    context_tokens: int
+    task: str = ""
+    remaining: int = sys.maxsize
+    behind: int = 0
+    kept: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the next step is for: the requests ``running``, whose drafts it verifies, and ``prompt_rows`` tokens of
+    prompts of others. ``waiting`` requests have no room yet."""
+
+    running: Sequence[Stats]
+    waiting: int = 0
+    prompt_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One request's part in a finished step: the budget it was given, how many tokens its drafter was ``behind``, how
+    deep its tree was (scouts aside), and what came of it. ``over``: its output ended there, so that what was accepted
+    says little about its draft."""
+
+    stats: Stats
+    budget: int
+    behind: int
+    depth: int
+    step: Step
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished step. Seconds are those of the whole: ``draft_seconds`` of choosing the budgets, proposing and
+    observing, ``verify_seconds`` of computing, accepting and committing. ``context`` is the number of tokens that all
+    its sequences held."""
+
+    shares: Sequence[Share]
+    prompt_rows: int
+    context: int
+    draft_seconds: float
+    verify_seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Tokens of trees that the step computed."""
+        return sum(share.step.verified for share in self.shares)
+
+
+class Length(Protocol):
+    """How far to speculate. One instance serves all requests of an engine."""
+
+    @property
+    def confidence(self) -> float:
+        """See ``Context.confidence``; 0 = no limit."""
+
+    def budgets(self, load: Load) -> Sequence[int]:
+        """For each running request the most draft tokens that the next step may verify; 0 = do not speculate."""
+
+    def learn(self, finished: Finished) -> None:
+        """Called after every step."""

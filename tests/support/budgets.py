@@ -1,0 +1,23 @@
+"""A speculation length that a test decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ianvs_specdec.decoding import Finished, Load, Stats
+
+
+class Budgets:
+    """Asks ``choose`` before every step of a request: its ``Stats`` and how many steps it has finished."""
+
+    def __init__(self, choose: Callable[[Stats, int], int], confidence: float = 0.0) -> None:
+        self._choose, self.confidence = choose, confidence
+        self.finished: list[Finished] = []
+
+    def budgets(self, load: Load) -> list[int]:
+        return [self._choose(stats, stats.kept or 0) for stats in load.running]
+
+    def learn(self, finished: Finished) -> None:
+        self.finished.append(finished)
+        for share in finished.shares:
+            share.stats.kept = (share.stats.kept or 0) + 1
