@@ -48,8 +48,8 @@ class Request:
 
     ``rule`` is how sampled tokens are accepted, one of ``acceptance.RULES``; ``prediction`` and ``task`` are handed to
     drafter and length (see ``Context``, ``Stats``). ``stop`` is asked after every emission how many output ids to keep
-    (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the trace.
-    ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still waits.
+    (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the
+    trace. ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still waits.
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
     empty or has tokens that the target does not know.
@@ -254,12 +254,12 @@ class Request:
 
 
 class Stopwatch:
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock, self._since = clock, clock()
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
 
     def lap(self) -> float:
         """Seconds since the lap before."""
-        before, self._since = self._since, self._clock()
+        before, self._since = self._since, time.perf_counter()
         return self._since - before
 
 
