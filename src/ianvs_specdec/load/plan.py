@@ -138,13 +138,13 @@ def _text(value: Any, key: str) -> str:
     return value
 
 
-def _number(value: Any, key: str) -> float:
+def _number(value: Any, key: str, name: str = "") -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise UserError(f"{key} must be a number, not {value!r:.60}", key=key)
+        raise UserError(f"{name or key} must be a number, not {value!r:.60}", key=key)
     return number
 
 
@@ -214,7 +214,7 @@ def _slo(value: Any, key: str) -> dict[str, float]:
     for name, limit in _mapping(value, key).items():
         if name not in SLO:
             raise unknown("objective", name, SLO, key=key)
-        found[name] = _number(limit, f"{key}: {name}")
+        found[name] = _number(limit, key, f"{key}: {name}")
         if found[name] <= 0:
             raise UserError(f"{key}: {name} must be more than 0 seconds, not {limit}", key=key)
     return found

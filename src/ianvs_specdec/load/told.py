@@ -48,6 +48,7 @@ def told(samples: Sequence[Sample], begin: float, warmup: float, duration: float
             **{name: _ratio(name, before, server) for name in (LENGTH, ACCEPTANCE)},
         }
         for (_, before), (at, server) in pairs
+        if at >= 0
     ]
     return found
 

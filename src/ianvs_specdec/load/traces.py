@@ -22,6 +22,8 @@ MOONCAKE = ("timestamp", "input_length", "output_length")
 LARGEST_GAP = 0.5
 """The part of a trace's time that may pass without a request: beyond, a piece is missing or a date is wrong, and
 scaling it to a rate would make one burst of it."""
+GAP_FROM = 10
+"""Requests from which on a trace is told to have such a gap: fewer have one by chance."""
 MILLISECONDS = 1000.0
 _DECIMALS = 6
 """Of a second that Python reads; Azure writes seven."""
@@ -130,7 +132,7 @@ def _check_order(found: list[tuple[str, Arrival]]) -> None:
         step = arrival.seconds - before.seconds
         if step < 0:
             raise UserError(f"{where}: the time goes back by {-step:g} s: sort the trace by its times")
-        if step > LARGEST_GAP * span and len(found) > 2:
+        if step > LARGEST_GAP * span and len(found) >= GAP_FROM:
             raise UserError(
                 f"{where}: {step:g} s without a request, more than {LARGEST_GAP:.0%} of the whole trace: "
                 "a piece is missing, or a time is wrong; cut the trace to one side of the gap"
