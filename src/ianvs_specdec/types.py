@@ -112,12 +112,12 @@ class Work:
 @dataclass(frozen=True)
 class Occupancy:
     """What an engine has to do: how many sequences share its steps, how many requests wait for room beside them, and
-    the bytes that are set aside for what the sequences may come to hold. ``done`` is what it has done."""
+    the bytes that are set aside for what the sequences may come to hold; beside them, what it has ``done``."""
 
     sequences: int
     waiting: int
     memory: int
-    done: Work = Work()
+    done: Work = field(default=Work(), compare=False)
 
 
 @dataclass

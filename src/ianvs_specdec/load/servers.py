@@ -146,4 +146,4 @@ def command(plan: Plan, policy: str) -> list[str]:
     for name, value in plan.set.items():
         # JSON is YAML, and has a form for every value in one line.
         arguments += ["--set", f"{name}={json.dumps(value)}"]
-    return [sys.executable, "-m", "ianvs_specdec.cli", "serve", *arguments]
+    return [sys.executable, "-m", "ianvs_specdec", "serve", *arguments]
