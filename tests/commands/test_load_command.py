@@ -32,7 +32,7 @@ def test_a_sweep_leaves_its_files(asked: list[str], tmp_path: Path, capsys: pyte
     out = tmp_path / "a" / "sweep"
     assert "sweep.json, sweep.csv, load.png" in message(capsys, *asked, "--out", str(out), "--slo", "latency=9", code=0)
     (row,) = json.loads((out / "sweep.json").read_text())
-    assert (row["policy"], row["rate"], row["completed"], row["slo_goodput"]) == ("url", 2.0, 10, 2.0)
+    assert (row["policy"], row["rate"], row["completed"], row["slo_goodput"]) == ("as-served", 2.0, 10, 2.0)
     assert (out / "load.png").read_bytes().startswith(b"\x89PNG")
     names = {path.name for path in next(path for path in (out / "rounds").iterdir() if path.is_dir()).iterdir()}
     assert names == {"round.json", "requests.jsonl", "samples.jsonl", "report.json", "guidellm.log"}

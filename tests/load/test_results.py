@@ -10,7 +10,7 @@ import pytest
 from ianvs_specdec.load.arrivals import LEAD_IN
 from ianvs_specdec.load.generator import Answered
 from ianvs_specdec.load.plan import Plan
-from ianvs_specdec.load.results import result
+from ianvs_specdec.load.results import Measured, result
 from ianvs_specdec.load.rounds import Round, Sample
 
 
@@ -22,7 +22,26 @@ def answered(index: int, due: float, ttft: float, pause: float, tokens: int, lat
 
 def figures(requests: list[Answered], *, samples: list[Sample] | None = None, **more: Any) -> dict[str, Any]:
     plan = Plan(**{"rates": (1.0,), "data": "d", "duration": 10.0, **more})
-    return result(Round("p", 1.0, 1000.0, 3.0, requests, samples or []), plan, None)
+    return result(Measured.of(Round("p", 1.0, 1000.0, 3.0, requests, samples or []), plan), plan, None, {})
+
+
+def test_two_policies_are_compared_request_by_request() -> None:
+    plan = Plan(rates=(1.0,), data="d", duration=10.0, slo={"latency": 5.0})
+    chance = np.random.default_rng(1).exponential(1.0, 50)
+    slow, fast = (
+        Measured.of(
+            Round("p", 1.0, 0.0, 0.0, [answered(i, 0.05 * i, float(t) * by, 0.0, 2) for i, t in enumerate(chance)], []),
+            plan,
+        )
+        for by in (1.0, 0.5)
+    )
+    found = fast.ratios(slow)
+    # Each takes half as long, in every draw.
+    assert found["latency.mean"] == {"ratio": 0.5, "interval": [0.5, 0.5]}
+    low, high = found["slo_goodput"]["interval"]
+    assert low <= found["slo_goodput"]["ratio"] <= high
+    nobody = Measured.of(Round("p", 1.0, 0.0, 0.0, [answered(i, 0.05 * i, 9.0, 0.0, 2) for i in range(50)], []), plan)
+    assert fast.ratios(nobody)["slo_goodput"] == {"ratio": None, "interval": None}
 
 
 def test_percentiles_are_numpys() -> None:

@@ -48,7 +48,7 @@ def test_figures_of_a_server(stub: Stub, data: Path, tmp_path: Path) -> None:
     stub.rule |= {"refused": [1], "failed": [2]}
     plan = plan_of(stub, data, max_tokens=11, warmup=1, slo="ttft=0.15,tpot=0.02,latency=0.25")
     slow, fast = sweep.run(plan, tmp_path / "out")
-    assert (slow["policy"], slow["rate"], slow["arrivals"]) == ("url", 2.0, "constant")
+    assert (slow["policy"], slow["rate"], slow["arrivals"]) == ("as-served", 2.0, "constant")
     # Of ten requests two come in the first second; the refused one is among them.
     assert [slow[name] for name in ("requests", "completed", "refused", "failed")] == [8, 7, 0, 1]
     assert slow["ttft"] == pytest.approx(dict.fromkeys(("p50", "p90", "p95", "p99", "mean"), 0.1))

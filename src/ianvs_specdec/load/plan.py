@@ -16,7 +16,7 @@ from ianvs_specdec.load.arrivals import PATTERNS, POISSON
 from ianvs_specdec.types import HOTTEST, LARGEST_COUNT
 
 SLO = ("ttft", "tpot", "latency")
-NOTHING_STARTED = "url"
+AS_SERVED = "as-served"
 """What results call the policy of a server that runs already."""
 SERVED = ("settings", "backend", "set", "policies", "concurrency", "queue")
 """Keys for a server that is started here."""
@@ -50,7 +50,7 @@ class Plan:
     settings: str = ""
     backend: str = ""
     set: Mapping[str, Any] = field(default_factory=dict)
-    policies: tuple[str, ...] = (NOTHING_STARTED,)
+    policies: tuple[str, ...] = (AS_SERVED,)
     concurrency: int | None = None
     queue: int | None = None
 

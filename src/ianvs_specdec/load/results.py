@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.evaluation.bootstrap import draws, estimate
+from ianvs_specdec.evaluation.bootstrap import Estimate, draws, estimate
 from ianvs_specdec.load.arrivals import LEAD_IN
 from ianvs_specdec.load.generator import COMPLETED, FAILED, REFUSED, Answered
 from ianvs_specdec.load.plan import Plan
@@ -24,6 +24,9 @@ from ianvs_specdec.outcomes.recorded import Floats
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LATE = 0.1
 """Seconds: where the client sends one request in a hundred later than so, the load was not the one that was asked."""
+
+COMPARED = frozenset({"output_tokens_per_second", "slo_goodput", "latency.mean"})
+"""What a policy is compared with each other one by."""
 
 Statistic = Callable[[Floats], Floats]
 """From how often each request is drawn, [draws, requests], to a value for each draw; NaN = not defined."""
@@ -84,22 +87,51 @@ def _within(first: Floats, last: Floats, tokens: Floats, opened: float, closed: 
     return np.where(known, arrived + np.maximum(tokens - 1.0, 0.0) * np.where(end > begin, share, arrived), 0.0)
 
 
-def result(round_: Round, plan: Plan, outputs: Mapping[int, str] | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Measured:
+    """A round's columns, and by name the value of each statistic and those in every draw. Rounds of one rate have the
+    same requests, and so the same draws: what is computed of two of them is paired."""
+
+    round: Round
+    columns: Columns
+    values: Mapping[str, float]
+    drawn: Mapping[str, Floats]
+
+    @classmethod
+    def of(cls, round_: Round, plan: Plan) -> Measured:
+        columns = Columns.of(round_.answered, plan)
+        statistics = _statistics(columns, plan.duration - plan.warmup, bool(plan.slo))
+        requests = len(round_.answered)
+        ones = np.ones((1, requests))
+        blocks = [{name: one(block) for name, one in statistics.items()} for block in draws(requests, seed=plan.seed)]
+        drawn = {name: np.concatenate([block[name] for block in blocks]) for name in statistics}
+        return cls(round_, columns, {name: float(one(ones)[0]) for name, one in statistics.items()}, drawn)
+
+    def ratios(self, other: Measured) -> dict[str, Any]:
+        """Of this round to another at the same rate, with intervals."""
+        found: dict[str, Any] = {}
+        for name in sorted(COMPARED & self.values.keys()):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                value = np.divide(self.values[name], other.values[name])
+                drawn = self.drawn[name] / other.drawn[name]
+            made = estimate(float(value), np.where(np.isfinite(drawn), drawn, np.nan))
+            found[name] = {"ratio": _plain(made.value), "interval": _ends(made)}
+        return found
+
+
+def result(
+    measured: Measured, plan: Plan, outputs: Mapping[int, str] | None, others: Mapping[str, Measured]
+) -> dict[str, Any]:
     """One object of ``sweep.json``. ``outputs`` are the texts of plain decoding by request, None where lossless is not
-    asked."""
-    columns = Columns.of(round_.answered, plan)
-    window = plan.duration - plan.warmup
+    asked; ``others`` the other policies at the same rate."""
+    round_, columns = measured.round, measured.columns
     counted = [one for one, count in zip(round_.answered, columns.counted, strict=True) if count]
     by_status = {status: sum(one.status == status for one in counted) for status in (COMPLETED, FAILED, REFUSED)}
-    statistics = _statistics(columns, window, bool(plan.slo))
-    ones = np.ones((1, len(round_.answered)))
-    drawn = _drawn(statistics, len(round_.answered), plan.seed)
     figures: dict[str, Any] = {}
     intervals: dict[str, Any] = {}
-    for name, statistic in statistics.items():
-        made = estimate(float(statistic(ones)[0]), drawn[name])
-        _put(figures, name, _plain(made.value))
-        _put(intervals, name, [_plain(made.low), _plain(made.high)] if math.isfinite(made.low) else None)
+    for name, value in measured.values.items():
+        _put(figures, name, _plain(value))
+        _put(intervals, name, _ends(estimate(value, measured.drawn[name])))
     delay = np.sort(columns.delay[(columns.counted > 0) & ~np.isnan(columns.delay)])
     return {
         "policy": round_.policy,
@@ -113,6 +145,7 @@ def result(round_: Round, plan: Plan, outputs: Mapping[int, str] | None) -> dict
         **{name: figures.get(name) for name in ("output_tokens_per_second", "requests_per_second", "slo_goodput")},
         "slo": dict(plan.slo) or None,
         "intervals": intervals,
+        "ratios": {policy: measured.ratios(other) for policy, other in others.items()} or None,
         "client_cpu_seconds": _client_seconds(round_, plan),
         "client_cpu_seconds_total": round(round_.client_seconds, 3),
         "client_delay_p99": _plain(float(delay[min(len(delay) - 1, int(0.99 * len(delay)))])) if len(delay) else None,
@@ -169,13 +202,6 @@ def _mean(values: Floats, weights: Floats) -> Statistic:
     return statistic
 
 
-def _drawn(statistics: Mapping[str, Statistic], requests: int, seed: int) -> dict[str, Floats]:
-    blocks = [
-        {name: statistic(block) for name, statistic in statistics.items()} for block in draws(requests, seed=seed)
-    ]
-    return {name: np.concatenate([block[name] for block in blocks]) for name in statistics}
-
-
 def _put(tree: dict[str, Any], name: str, value: Any) -> None:
     """``ttft.p50`` stands in the object ``ttft`` under ``p50``."""
     outer, point, inner = name.partition(".")
@@ -183,6 +209,10 @@ def _put(tree: dict[str, Any], name: str, value: Any) -> None:
         tree.setdefault(outer, {})[inner] = value
     else:
         tree[outer] = value
+
+
+def _ends(made: Estimate) -> list[float | None] | None:
+    return [_plain(made.low), _plain(made.high)] if math.isfinite(made.low) else None
 
 
 def _plain(value: float) -> float | None:

@@ -17,7 +17,7 @@ from ianvs_specdec.load import rounds
 from ianvs_specdec.load.arrivals import arrivals_text, read_chats
 from ianvs_specdec.load.generator import COMPLETED, check_installed
 from ianvs_specdec.load.plan import Plan
-from ianvs_specdec.load.results import result
+from ianvs_specdec.load.results import Measured, result
 from ianvs_specdec.load.servers import Server, ServerDied, Started
 from ianvs_specdec.load.tables import to_csv
 from ianvs_specdec.load.traces import read_trace
@@ -76,9 +76,12 @@ def results(plan: Plan, out: Path) -> list[dict[str, Any]]:
         there = {policy: kept for policy in plan.policies if (kept := rounds.read(out, policy, rate))}
         plain = there.get(reference(plan))
         outputs = {one.index: one.text or "" for one in plain.answered if one.status == COMPLETED} if plain else None
-        for policy, kept in there.items():
+        measured = {policy: Measured.of(kept, plan) for policy, kept in there.items()}
+        for policy, one in measured.items():
             compared = outputs if plan.temperature == 0 and policy != reference(plan) else None
-            found.append(result(kept, plan, compared))
+            found.append(
+                result(one, plan, compared, {name: other for name, other in measured.items() if name != policy})
+            )
     write_atomically(out / SWEEP, json.dumps(found, indent=1, allow_nan=False) + "\n")
     write_atomically(out / TABLE, to_csv(found))
     return found
