@@ -10,6 +10,7 @@ import pytest
 
 from ianvs_specdec.cli import main
 from tests.support.load_generator import Stub, data, guidellm, stub
+from tests.support.paths import EXAMPLE, ROOT
 
 __all__ = ["data", "guidellm", "stub"]
 
@@ -51,6 +52,16 @@ def test_a_yaml_file_says_the_same_and_the_command_line_overrules_it(
     (row,) = json.loads((out / "sweep.json").read_text())
     assert (row["rate"], row["requests"], row["slo"]) == (3.0, 15, {"ttft": 0.5, "latency": 5.0})
     assert "other options (rates; rates: [3.0] there, [1.0, 2.0] here)" in message(capsys, "-f", str(file))
+
+
+def test_the_examples_job_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("ianvs_specdec.load.sweep.run", lambda plan, out: asked.append((plan, out)) or [])
+    monkeypatch.setattr("ianvs_specdec.load.figure.to_png", lambda results: b"")
+    assert main(["load", "-f", str(EXAMPLE / "load.yaml"), "--out", str(tmp_path)]) == 0
+    ((plan, out),) = asked
+    assert (plan.policies, plan.rates, out) == (("fixed:0", "fixed:4", "goodput"), (2.0, 8.0, 32.0), tmp_path)
 
 
 def test_what_is_wrong_is_told_where_it_stands(

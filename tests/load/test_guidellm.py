@@ -65,10 +65,10 @@ def test_a_server_that_dies_in_a_round(
 ) -> None:
     look = sweep.rounds._look
 
-    def killing(server, pid):  # type: ignore[no-untyped-def]
+    def killing(server, pid, told=True):  # type: ignore[no-untyped-def]
         server._process.kill()
         server._process.wait(60)
-        return look(server, pid)
+        return look(server, pid, told)
 
     plan = plan_of(settings, data, policies="fixed:0")
     with monkeypatch.context() as patched:

@@ -98,6 +98,11 @@ def test_policies_see_the_same_arrivals_and_are_compared_with_plain_decoding(
     results = sweep.run(plan, tmp_path / "out")
     assert [(row["rate"], row["policy"]) for row in results] == [(2.0, policy) for policy in plan.policies]
     assert [row["lossless"] and row["lossless"]["share"] for row in results] == [1.0, None, 1.0]
+    assert results[0]["ratios"].keys() == {"fixed:0", "fixed:4"}
+    assert (
+        results[0]["ratios"]["fixed:0"]["latency.mean"]["ratio"]
+        < results[0]["ratios"]["fixed:4"]["latency.mean"]["ratio"]
+    )
     assert [row["ttft"]["p50"] for row in results] == pytest.approx([0.1, 0.2, 0.1])
     requests = [path.read_text() for path in sorted((tmp_path / "out/rounds").glob("2-*/requests.jsonl"))]
     asked = [[(json.loads(line)["due"], json.loads(line)["text"]) for line in text.splitlines()] for text in requests]

@@ -87,7 +87,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def stub() -> Iterator[Stub]:
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+    monkeypatch.setattr("ianvs_specdec.load.servers.PATIENCE", 0.0)
+    monkeypatch.setattr("ianvs_specdec.load.servers.PAUSE", 0.01)
     server = Stub()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

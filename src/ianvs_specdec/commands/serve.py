@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.llm import BACKENDS
+from ianvs_specdec.llm import BACKENDS, backend
 from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.plugin.settings import Settings
 
@@ -133,4 +133,9 @@ def _settings(options: argparse.Namespace) -> Settings:
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
         raise UserError("which model? Give --model, or --settings with a file that has the key model")
-    return given.check(Settings.parse)
+    settings = given.check(Settings.parse)
+    if options.length is not None and "length" not in backend(settings.backend).option_names():
+        raise UserError(
+            f"--length: the back end {settings.backend} does not draft with lengths; --backend names another"
+        )
+    return settings

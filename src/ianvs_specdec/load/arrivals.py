@@ -44,6 +44,11 @@ def read_chats(path: Path) -> list[list[Message]]:
     return chats
 
 
+def label(rate: float) -> str:
+    """A rate in the name of a file: all its digits, and no ``.0``."""
+    return repr(rate).removesuffix(".0")
+
+
 def times(pattern: str, rate: float, duration: float, seed: int) -> list[float]:
     """Seconds at which requests come in ``duration`` seconds at ``rate`` a second on average, always the same for the
     same arguments."""

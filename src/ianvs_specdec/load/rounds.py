@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.load.arrivals import LEAD_IN
+from ianvs_specdec.load.arrivals import LEAD_IN, label
 from ianvs_specdec.load.generator import Answered, configuration, generating, read_report
 from ianvs_specdec.load.plan import Plan
 from ianvs_specdec.load.processes import processor_seconds
@@ -30,8 +30,6 @@ SAMPLES = 120
 """Looks at the server within a round's duration."""
 SHORTEST_LOOK = 0.25
 """Seconds between two looks: each takes a server some milliseconds."""
-CHECKED = 2.0
-"""Seconds between two looks whether the server is still there."""
 OVERHEAD = 300.0
 """Seconds beyond the arrivals and the last answer's timeout that guidellm may take to start and to end."""
 
@@ -66,7 +64,7 @@ def folder_of(out: Path, policy: str, rate: float) -> Path:
     """Where a round is kept."""
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", policy).strip("-")[:40]
     mark = hashlib.sha256(policy.encode()).hexdigest()[:6]
-    return out / "rounds" / f"{rate:g}-{plain}-{mark}"
+    return out / "rounds" / f"{label(rate)}-{plain}-{mark}"
 
 
 def run(plan: Plan, server: Server, policy: str, rate: float, arrivals: Path, out: Path) -> None:
@@ -119,25 +117,24 @@ def _watch(process: subprocess.Popen[bytes], server: Server, plan: Plan) -> list
     pause = max(SHORTEST_LOOK, plan.duration / SAMPLES)
     deadline = time.monotonic() + LEAD_IN + plan.duration + plan.timeout + OVERHEAD
     samples = [_look(server, process.pid)]
-    checked = time.monotonic()
+    # Another server than ours is not asked again and again for what it does not tell.
+    told = samples[0].server is not None
     while True:
         try:
             process.wait(pause)
         except subprocess.TimeoutExpired:
-            samples.append(_look(server, process.pid))
-            if time.monotonic() > checked + CHECKED:
-                server.check()
-                checked = time.monotonic()
+            server.check_process()
+            samples.append(_look(server, process.pid, told))
             if time.monotonic() > deadline:
                 raise UserError(
                     f"guidellm did not end within {plan.timeout + OVERHEAD:g} s of the last arrival"
                 ) from None
             continue
-        return [*samples, _look(server, process.pid)]
+        return [*samples, _look(server, process.pid, told)]
 
 
-def _look(server: Server, pid: int) -> Sample:
-    return Sample(time.time(), processor_seconds(pid), server.metrics())
+def _look(server: Server, pid: int, told: bool = True) -> Sample:
+    return Sample(time.time(), processor_seconds(pid), server.metrics() if told else None)
 
 
 def _processor_time() -> float:

@@ -28,6 +28,8 @@ START_SECONDS = 600.0
 STOP_SECONDS = 20.0
 ASK_SECONDS = 5.0
 """For a server's model list and metrics, which cost it nothing; a busy machine takes its time."""
+PATIENCE, PAUSE = 15.0, 0.5
+"""Seconds until a server that does not answer counts as gone, and between two attempts."""
 PREFIX = "specdec_"
 LARGEST_ANSWER = 16 << 20
 
@@ -45,8 +47,19 @@ class Server:
         self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
 
     def check(self) -> None:
-        """Raise ServerDied unless it answers."""
-        self.models()
+        """Raise ServerDied unless it answers within ``PATIENCE``: one that has much to do takes its time."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.models()
+                return
+            except ServerDied:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE)
+
+    def check_process(self) -> None:
+        """Raise ServerDied where its process has ended, which is not known of one that was not started here."""
 
     def models(self) -> list[str]:
         """The names that it knows. Raises ServerDied."""
@@ -118,6 +131,9 @@ class Started(Server):
         raise UserError(f"the server for the policy {self.policy} was not ready after {START_SECONDS:g} s")
 
     def check(self) -> None:
+        self.check_process()
+
+    def check_process(self) -> None:
         if (code := self._process.poll()) is not None:
             ended = f"by signal {-code}" if code < 0 else f"with exit code {code}"
             words = last_words(self._err)

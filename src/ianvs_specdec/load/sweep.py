@@ -14,7 +14,7 @@ from typing import Any
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.load import rounds
-from ianvs_specdec.load.arrivals import arrivals_text, read_chats
+from ianvs_specdec.load.arrivals import arrivals_text, label, read_chats
 from ianvs_specdec.load.generator import COMPLETED, check_installed
 from ianvs_specdec.load.plan import Plan
 from ianvs_specdec.load.results import Measured, result
@@ -102,7 +102,7 @@ def _arrivals(plan: Plan) -> dict[float, str]:
 
 def _write_arrivals(out: Path, rate: float, text: str) -> Path:
     """Written once: a sweep that goes on replays what it began with."""
-    path = out / "rounds" / f"arrivals-{rate:g}.jsonl"
+    path = out / "rounds" / f"arrivals-{label(rate)}.jsonl"
     if not path.exists():
         write_atomically(path, text)
     elif path.read_text(encoding="utf-8") != text:
