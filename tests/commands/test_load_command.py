@@ -31,7 +31,10 @@ def asked(stub: Stub, data: Path) -> list[str]:
 @pytest.mark.usefixtures("guidellm")
 def test_a_sweep_leaves_its_files(asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a" / "sweep"
-    assert "sweep.json, sweep.csv, load.png" in message(capsys, *asked, "--out", str(out), "--slo", "latency=9", code=0)
+    assert main(["load", *asked, "--out", str(out), "--slo", "latency=9"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.endswith(f"{out}: sweep.json, sweep.csv, load.png\n")
+    assert shown.out.splitlines()[-1].split()[:3] == ["as-served", "2", "10"]
     (row,) = json.loads((out / "sweep.json").read_text())
     assert (row["policy"], row["rate"], row["completed"], row["slo_goodput"]) == ("as-served", 2.0, 10, 2.0)
     assert (out / "load.png").read_bytes().startswith(b"\x89PNG")

@@ -61,6 +61,12 @@ def test_wrong_options(data: Path, more: dict[str, Any], key: str | None, part: 
     assert key is None or raised.value.key == key
 
 
+def test_commas_within_brackets_belong_to_a_policy(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ianvs_specdec.load.plan.create", lambda policy: None)
+    plan = parsed(data, STARTED, policies="fixed:0,table:[[1,4,5],[5,9,0]], goodput")
+    assert plan.policies == ("fixed:0", "table:[[1,4,5],[5,9,0]]", "goodput")
+
+
 def test_one_server_is_named(data: Path) -> None:
     for server, part in (
         ({}, "which server? Give --url"),

@@ -54,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
     from ianvs_specdec.load import sweep
     from ianvs_specdec.load.servers import ServerDied
+    from ianvs_specdec.load.tables import to_text
 
     try:
         results = sweep.run(plan, out)
@@ -74,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
     for row in results:
         for note in row["notes"]:
             print(f"note: {row['policy']} at {row['rate']:g}/s: {note}", file=sys.stderr)
+    print(to_text(results))
     print(f"{out}: {', '.join(files)}", file=sys.stderr)
     return 0
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tabulate import tabulate
+
 from ianvs_specdec.storage.cells import csv_text
 
 COLUMNS = {
@@ -40,6 +42,26 @@ COLUMNS = {
 """Per title: where ``sweep.json`` has it."""
 BOUNDED = ("Throughput", "Requests per Second", "Goodput", "Time to First Token p99", "Latency p50", "Latency p99")
 """Those with their interval's ends beside them."""
+
+
+SHOWN = (
+    "Policy",
+    "Rate",
+    "Requests",
+    "Throughput",
+    "Goodput",
+    "Latency p50",
+    "Latency p99",
+    "Draft Length",
+    "Lossless",
+)
+"""What the screen has room for."""
+
+
+def to_text(results: Sequence[Mapping[str, Any]]) -> str:
+    """The columns ``SHOWN``, for the screen."""
+    rows = [[value_of(row, COLUMNS[title]) for title in SHOWN] for row in results]
+    return tabulate(rows, SHOWN, floatfmt=".4g", missingval="")
 
 
 def to_csv(results: Sequence[Mapping[str, Any]]) -> str:
