@@ -10,11 +10,11 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from ianvs_specdec.decoding.contracts import Drafter, Prompt, Target
-from ianvs_specdec.decoding.load import Finished, Length, Load
+from ianvs_specdec.decoding.load import Finished, Length, Load, Share
 from ianvs_specdec.decoding.request import Decoded, Request, Stopwatch
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import ContextWindowError, UserError
-from ianvs_specdec.types import Occupancy, Sampling
+from ianvs_specdec.types import Occupancy, Sampling, Work
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,6 +57,7 @@ class Engine:
         self._target, self._length, self._memory, self._at_once = target, length, memory, at_once
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
+        self._done = Work()
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
@@ -75,7 +76,7 @@ class Engine:
         """What is under way and what waits; from any thread."""
         running = list(self._running)
         held = sum(self._target.memory(request.positions) for request in running)
-        return Occupancy(len(running), len(self._waiting), held)
+        return Occupancy(len(running), len(self._waiting), held, self._done)
 
     @torch.inference_mode()
     def step(self) -> list[Request]:
@@ -193,7 +194,20 @@ class Engine:
         for request in going_on:
             _guarded(request, request.observe)
         drafting += watch.lap()
+        self._done = _added(self._done, shares)
         self._length.learn(Finished(shares, prompt_rows, context, drafting, verifying))
+
+
+def _added(done: Work, shares: Sequence[Share]) -> Work:
+    steps = [share.step for share in shares]
+    return Work(
+        done.steps + 1,
+        done.verifications + len(steps),
+        done.drafted + sum(step.drafted for step in steps),
+        done.accepted + sum(step.accepted for step in steps),
+        done.emitted + sum(step.emitted for step in steps),
+        done.verified + sum(step.verified for step in steps),
+    )
 
 
 def _propose(requests: list[tuple[Request, int]]) -> None:
