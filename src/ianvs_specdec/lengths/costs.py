@@ -57,22 +57,26 @@ class StepCosts:
         """Relative slowdown per token of context."""
         return max(self._slope / (self._spread + LITTLE_SPREAD), 0.0)
 
-    def add(self, rows: int, seconds: float, context: int) -> None:
-        """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds."""
+    def add(self, rows: int, seconds: float, context: int) -> float:
+        """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds. Returns
+        the factor by which all times may have changed with it, mostly 1."""
         taken = math.log(max(seconds, SHORTEST))
         index = _class_of(rows)
         # The class seen last comes last.
         known = self._classes[index] = self._classes.pop(index) if index in self._classes else _Class(self._era)
+        changed = 0.0
         if known.era < self._era:
             known.samples.clear()
-        elif known.samples and known.changed(taken - self.per_token * context, self.per_token):
-            self._era += 1
+        elif known.samples:
+            changed = known.changed(taken - self.per_token * context, self.per_token)
+        self._era += changed != 0
         known.era = self._era
         away, off = known.add(rows, taken, context)
         keep = 1 - 1 / MEMORY
         self._spread = self._spread * keep + away * away
         self._slope = self._slope * keep + away * off
         self._knots = None
+        return math.exp(changed)
 
     def outdated(self, rows: int) -> bool:
         """Whether steps of that size were last seen before all times changed."""
@@ -144,18 +148,20 @@ class _Class:
         self._seconds += off / self._count
         return away, off
 
-    def changed(self, settled: float, per_token: float) -> bool:
-        """Whether one more step, of so many log seconds without context, shows that the old ones no longer count: it is
-        much faster, or the second slow one in a row."""
+    def changed(self, settled: float, per_token: float) -> float:
+        """By how many log seconds the size has become slower for good, given one more step of so many log seconds
+        without context: one that is much faster shows it, or the second slow one in a row. Drops what no longer
+        counts."""
         typical, (before, context) = self.typical(per_token), self.samples[-1]
+        slower = min(settled, before - per_token * context) - typical
         if settled < typical - OUTLIER:
             self.samples.clear()
-            return True
-        if min(settled, before - per_token * context) > typical + OUTLIER:
+            return settled - typical
+        if slower > OUTLIER:
             while len(self.samples) > 1:
                 self.samples.popleft()
-            return True
-        return False
+            return slower
+        return 0.0
 
     def typical(self, per_token: float) -> float:
         """Log seconds without context: the lower median."""
@@ -171,7 +177,7 @@ class DraftCosts:
     cannot tell apart stays as it was.
     """
 
-    MEMORY = 24
+    MEMORY = 32
     """Steps that are remembered."""
 
     def __init__(self) -> None:
@@ -195,6 +201,12 @@ class DraftCosts:
             if row[number] > 0.5:
                 missing = (self._products[number] - sum(map(mul, row, self.weights))) / row[number]
                 self.weights[number] = max(self.weights[number] + missing, 0.0)
+
+    def scale(self, factor: float) -> None:
+        """All times have changed by that factor."""
+        self.weights = [weight * factor for weight in self.weights]
+        self._products = [product * factor for product in self._products]
+        self._before *= factor
 
     def at(self, asked: Floats, depth: Floats, nodes: Floats, behind: Floats) -> Floats:
         """Seconds for each of several cases."""

@@ -22,11 +22,11 @@ PRIOR = 2.0
 STALE = 40
 """Steps after which a third is left of what was learned before them, if nothing new is."""
 
-LITTLE = 10.0
-"""Trials that are left of any number in the end: what was known of a task is still the best guess, but few new trials
-outweigh it."""
-
 _LEVEL = np.arange(LEVELS)
+
+LEFT = np.where(_LEVEL < 2, 10.0, 0.0)
+"""Trials that are left of any number in the end. Whether a task's drafts are right at all stays the best guess, until a
+few new trials outweigh it. How deep they are right is tried again."""
 
 
 class Counts:
@@ -37,9 +37,9 @@ class Counts:
         self.tried = np.zeros(LEVELS)
         self.missed = np.zeros(LEVELS)
 
-    def fade(self, steps: int, least: float) -> None:
-        """So many steps have passed; down to ``least`` trials, old ones count less."""
-        kept = np.maximum(math.exp(-steps / STALE), np.minimum(least / np.maximum(self.tried, LITTLE), 1.0))
+    def fade(self, steps: int, left: Floats | float) -> None:
+        """So many steps have passed: old trials count less, as far as more than ``left`` are there."""
+        kept = np.maximum(math.exp(-steps / STALE), np.minimum(left / np.maximum(self.tried, 1.0), 1.0))
         self.tried *= kept
         self.missed *= kept
 
@@ -87,7 +87,7 @@ class Everything:
         """Work out anew how often each level misses, so many steps after the last time. One that nobody reached is
         about as good as the one before it."""
         for counts in (self.counts, *self.tasks.values()):
-            counts.fade(steps, LITTLE)
+            counts.fade(steps, LEFT)
         tried, missed = self.counts.tried, self.counts.missed
         pooled = (missed[1:].sum() + 1) / (tried[1:].sum() + 2)
         before = 0.5

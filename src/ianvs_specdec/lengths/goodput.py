@@ -113,7 +113,9 @@ class Goodput:
             taken = max(finished.verify_seconds - own, 0.0) / finished.prompt_rows
             self._prompt_row += (taken - self._prompt_row) / PROMPTS
         else:
-            self._verify.add(rows, finished.verify_seconds, finished.context)
+            changed = self._verify.add(rows, finished.verify_seconds, finished.context)
+            if changed != 1:
+                self._draft.scale(changed)
         asked = [share for share in finished.shares if share.budget]
         depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
         self._draft.add(len(asked), depth, nodes, sum(share.behind for share in asked), finished.draft_seconds)
