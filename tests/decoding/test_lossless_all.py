@@ -12,18 +12,20 @@ import pytest
 from transformers import AutoTokenizer
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import decode, target_of
+from ianvs_specdec.decoding import target_of
+from ianvs_specdec.decoding.loop import Engine
+from ianvs_specdec.decoding.request import Request
 from ianvs_specdec.types import Sampling
 from tests.support.drafters import CASES, DEEP, Workshop
 from tests.support.few import few
-from tests.support.requests import target_of_kind
+from tests.support.requests import run, target_of_kind
 from tests.support.tiny import tiny_model
 from tests.support.torch_path import torch_target
 
 NONE, FIXED_0 = drafters.create("autoregressive"), lengths.create("fixed:0")
 VOCABULARY = 16  # so few that even heads of random numbers are often right
 RNG = random.Random(0)
-PROMPTS = [[RNG.randrange(VOCABULARY) for _ in range(length)] for length in (1, 9, 33)]
+PROMPTS = [tuple(RNG.randrange(VOCABULARY) for _ in range(length)) for length in (1, 9, 33)]
 GREEDY = [Sampling(max_tokens=16), Sampling(max_tokens=16, repetition_penalty=1.2)]
 SELDOM_RIGHT = {"autoregressive", "eagle3-chain"}
 SAMPLED = [
@@ -39,28 +41,38 @@ class Alone:
         self.target, self.eos_ids = target, eos_ids
         self._said = {}
 
-    def decode(self, method, prompt, sampling, prediction=()):
+    def decode(self, method, cases, predictions):
+        """Results of prompts with their sampling, several at once."""
         drafter, length = method
-        rule = "rejection" if sampling.greedy else "coupled"
-        settings = {"eos_ids": self.eos_ids, "rule": rule, "prediction": prediction}
-        return decode(self.target, drafter, length, prompt, sampling, **settings)
+        drafter.prepare(self.target)
+        engine, requests = Engine(self.target, length, at_once=16), []
+        for (prompt, sampling), prediction in zip(cases, predictions, strict=True):
+            rule = "rejection" if sampling.greedy else "coupled"
+            settings = {"eos_ids": self.eos_ids, "rule": rule, "prediction": prediction}
+            requests.append(Request(self.target, drafter.fork(), prompt, sampling, **settings))
+        run(engine, *requests)
+        return [request.result() for request in requests]
 
-    def __call__(self, prompt, sampling):
-        key = tuple(prompt), sampling
-        if key not in self._said:
-            self._said[key] = self.decode((NONE, FIXED_0), prompt, sampling).token_ids
-        return self._said[key]
+    def __call__(self, *cases):
+        """What it says to each."""
+        new = [case for case in cases if case not in self._said]
+        results = self.decode((NONE, FIXED_0), new, [()] * len(new))
+        self._said |= {case: result.token_ids for case, result in zip(new, results, strict=True)}
+        return [self._said[case] for case in cases]
 
 
-def compare(alone, method, prompt, sampling):
-    """Decode with ``method``: the trace, and whether the output differs. It may only behind two tokens that were as
-    good as equal."""
-    expected = alone(prompt, sampling)
-    got = alone.decode(method, prompt, sampling, prediction=expected)
-    pairs = enumerate(itertools.zip_longest(got.token_ids, expected))
-    first = next((position for position, (ours, theirs) in pairs if ours != theirs), None)
-    assert first is None or first in dict(got.trace.near_ties), f"differs from {first}: {got.token_ids} {expected}"
-    return got.trace, first is not None
+def compare(alone, method, cases):
+    """Decode with ``method``, each of several prompts with its sampling: the traces, and how many outputs differ. They
+    may only behind two tokens that were as good as equal."""
+    traces, differing = [], 0
+    said = alone(*cases)
+    for got, expected in zip(alone.decode(method, cases, said), said, strict=True):
+        pairs = enumerate(itertools.zip_longest(got.token_ids, expected))
+        first = next((position for position, (ours, theirs) in pairs if ours != theirs), None)
+        assert first is None or first in dict(got.trace.near_ties), f"differs from {first}: {got.token_ids} {expected}"
+        differing += first is not None
+        traces.append(got.trace)
+    return traces, differing
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +86,8 @@ def workshop_of(tmp_path_factory):
         sizes = {"n_layer": layers} if architecture == "gpt2" else {"num_hidden_layers": layers}
         model = tiny_model(architecture, vocab_size=VOCABULARY, **sizes)
         alone = Alone(target_of_kind("native", model) if name == "native" else torch_target(model))
-        texts = [prompt + alone(prompt, sampling) for prompt in PROMPTS for sampling in (GREEDY[0], SAMPLED[0])]
+        cases = list(itertools.product(PROMPTS, (GREEDY[0], SAMPLED[0])))
+        texts = [[*prompt, *said] for (prompt, _), said in zip(cases, alone(*cases), strict=True)]
         return alone, Workshop(model, tmp_path_factory.mktemp(architecture), texts)
 
     return get
@@ -95,12 +108,12 @@ TARGETS = few(
 def test_output_is_the_targets_own(architecture, label, settings, workshop_of):
     alone, workshop = workshop_of(architecture, 7 if label in DEEP else 2)
     method = workshop.create(label)
-    accepted = 0
-    for prompt, sampling in itertools.product(PROMPTS, GREEDY if settings == "greedy" else SAMPLED):
-        trace, differs = compare(alone, method, prompt, sampling)
-        assert not differs
-        accepted += sum(step.accepted for step in trace.steps)
-    assert accepted > 0 or label in SELDOM_RIGHT
+    traces = []
+    for case in itertools.product(PROMPTS, GREEDY if settings == "greedy" else SAMPLED):
+        (trace,), differing = compare(alone, method, [case])
+        assert not differing
+        traces.append(trace)
+    assert any(step.accepted for trace in traces for step in trace.steps) or label in SELDOM_RIGHT
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +134,7 @@ def turns(shared, mt_bench):
     with (shared / "data" / "spec_bench" / "question_sample.jsonl").open(encoding="utf-8") as lines:
         spec_bench = [json.loads(line)["turns"][0] for line in lines]
     first, second = zip(*(row["turns"] for row in mt_bench), strict=True)
-    return [tokenizer(text).input_ids for text in dict.fromkeys([*first, *second, *spec_bench])]
+    return [tuple(tokenizer(text).input_ids) for text in dict.fromkeys([*first, *second, *spec_bench])]
 
 
 @pytest.mark.parametrize(("prompts", "tokens", "near_ties"), few([(1, 24, 0), (60, 48, 2)], lambda case: case[0] == 1))
@@ -132,10 +145,10 @@ def test_greedy_output_is_the_reference_targets_own(
     """Of first turns of MT-Bench. Outputs that part behind a near-tie are told apart, and are rare."""
     alone, workshop = reference
     method = workshop.create(label)
-    differing = [compare(alone, method, prompt, Sampling(max_tokens=tokens))[1] for prompt in turns[:prompts]]
-    assert len(differing) == prompts
-    record_property("outputs that part behind a near-tie", sum(differing))
-    assert sum(differing) <= near_ties
+    traces, differing = compare(alone, method, [(prompt, Sampling(max_tokens=tokens)) for prompt in turns[:prompts]])
+    assert len(traces) == prompts
+    record_property("outputs that part behind a near-tie", differing)
+    assert differing <= near_ties
 
 
 @pytest.mark.parametrize(("prompts", "near_ties"), few([(2, 0), (200, 2)], lambda case: case[0] == 2))
@@ -145,9 +158,7 @@ def test_coupled_output_is_the_reference_targets_own(label, prompts, near_ties, 
     method = workshop.create(label)
     shortest = sorted(turns, key=len)[:prompts]
     assert len(shortest) == prompts
-    differing = []
-    for seed, prompt in enumerate(shortest):
-        sampling = replace(SAMPLED[seed % 2], max_tokens=16, seed=seed)
-        differing.append(compare(alone, method, prompt, sampling)[1])
-    record_property("outputs that part behind a near-tie", sum(differing))
-    assert sum(differing) <= near_ties
+    cases = [(prompt, replace(SAMPLED[seed % 2], max_tokens=16, seed=seed)) for seed, prompt in enumerate(shortest)]
+    differing = compare(alone, method, cases)[1]
+    record_property("outputs that part behind a near-tie", differing)
+    assert differing <= near_ties
