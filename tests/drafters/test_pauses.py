@@ -34,11 +34,23 @@ LEARNS = {"lookahead", "lookahead-official", "recycling", "predicted_output"}
 """What these draft depends on what was verified before, not on the text alone."""
 STATELESS = {"autoregressive", "rest", "own"}
 STATEFUL = sorted(CASES.keys() - STATELESS)
-FAST = {
-    *(("native", label, 0, 100) for label in ("eagle", "eagle3-chain", "draft_model", "medusa", "suffix-head")),
-    ("torch", "eagle3-chain", 0, 20),
-}
-EVERY = itertools.product(("native", "torch"), STATEFUL, range(3), [1000])
+EACH = 25
+"""Switches of one request."""
+
+GREEDY, *OTHERS = (
+    Sampling(max_tokens=120),
+    Sampling(max_tokens=120, repetition_penalty=1.2),
+    Sampling(max_tokens=120, temperature=0.9, seed=3),
+)
+FAST = [
+    *(("native", label, GREEDY, 100) for label in ("eagle", "eagle3-chain", "medusa", "suffix-head")),
+    ("native", "draft_model", GREEDY, 25),
+    ("torch", "eagle3-chain", GREEDY, 25),
+]
+SLOW = [
+    *itertools.product(("native", "torch"), STATEFUL, [GREEDY], [1000]),
+    *itertools.product(["native"], STATEFUL, OTHERS, [100]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,19 +73,13 @@ def targets(workshop):
     return made
 
 
-def plain(target, prompt, sampling):
-    drafter, zero = Workshop(None, None).create("autoregressive")
-    return decode(target, drafter, zero, prompt, sampling, eos_ids=[], rule="coupled").token_ids
-
-
-def switched(target, drafter, sampling, switches, prompts=PROMPTS, **settings):
-    """The requests after so many switches in all, each with its trees."""
-    engine, asked = Engine(target, Switched(switches // len(prompts))), []
-    for prompt in prompts:
-        trees = []
-        request = Request(
-            target, drafter.fork(), prompt, sampling, eos_ids=[], trace_trees=trees, rule="coupled", **settings
-        )
+def switched(target, drafter, sampling, switches):
+    """The requests after so many switches in all, each with its prompt and its trees."""
+    engine, asked = Engine(target, Switched(EACH), at_once=8), []
+    for number in range(switches // EACH):
+        prompt, trees = PROMPTS[number % len(PROMPTS)], []
+        given = {"eos_ids": [], "rule": "coupled", "task": str(number)}
+        request = Request(target, drafter.fork(), prompt, sampling, trace_trees=trees, **given)
         engine.add(request)
         asked.append((prompt, request, trees))
     while engine.busy:
@@ -81,44 +87,33 @@ def switched(target, drafter, sampling, switches, prompts=PROMPTS, **settings):
     return asked
 
 
-def sampling_for(switches):
-    tokens = switches // len(PROMPTS) * 5
-    return [
-        Sampling(max_tokens=tokens),
-        Sampling(max_tokens=tokens, repetition_penalty=1.2),
-        Sampling(max_tokens=tokens, temperature=0.9, seed=3),
-    ]
-
-
 def unpaused(target, drafter, prompt, sampling):
-    """The trees of an instance that is asked at every position."""
+    """The trees of an instance that is asked at every position, and the text, which is that of plain decoding."""
     shadow = EveryPosition(drafter)
-    decode(target, shadow, lengths.create(str(BUDGET)), prompt, sampling, eos_ids=[], rule="coupled")
-    return shadow.trees
+    result = decode(target, shadow, lengths.create(str(BUDGET)), prompt, sampling, eos_ids=[], rule="coupled")
+    return shadow.trees, result.token_ids
 
 
 def same(tree, other):
     return (tree.tokens, tree.parents) == (other.tokens, other.parents)
 
 
-@pytest.mark.parametrize(
-    ("engine", "label", "which", "switches"), few([*sorted(FAST), *EVERY], lambda case: case in FAST)
-)
+@pytest.mark.parametrize(("engine", "label", "sampling", "switches"), few([*FAST, *SLOW], lambda case: case in FAST))
 def test_after_a_pause_drafts_are_those_of_an_instance_that_never_paused(
-    targets, workshop, engine, label, which, switches
+    targets, workshop, engine, label, sampling, switches
 ):
     target = targets(engine)
-    sampling = sampling_for(switches)[which]
     drafter, _ = workshop.create(label)
     asked = switched(target, drafter, sampling, switches)
+    never = [unpaused(target, workshop.create(label)[0], prompt, sampling) for prompt in PROMPTS[: len(asked)]]
     drafted = 0
-    for prompt, request, trees in asked:
+    for number, (prompt, request, trees) in enumerate(asked):
+        expected, text = never[number % len(PROMPTS)]
         result = request.result()
-        assert result.token_ids == plain(target, prompt, sampling)
+        assert result.token_ids == text
         found = {place: tree for place, tree in by_position(trees, result, prompt).items() if len(tree) > 1}
         drafted += len(found)
         if label not in LEARNS:
-            expected = unpaused(target, workshop.create(label)[0], prompt, sampling)
             stale = [place for place, tree in found.items() if not same(tree, expected[place])]
             assert stale == []
     assert drafted > switches / 4
@@ -191,17 +186,30 @@ def test_a_paused_head_holds_its_own_rows_and_no_others(targets, workshop, engin
 def test_many_pairs_are_read_in_pieces_and_the_draft_is_the_same(targets, workshop, engine, monkeypatch):
     drafter, _ = workshop.create("eagle3")
     target = targets(engine)
-    expected = unpaused(target, drafter, PROMPTS[0], Sampling(max_tokens=12))
+    expected, _ = unpaused(target, drafter, PROMPTS[0], Sampling(max_tokens=12))
     monkeypatch.setattr(eagle, "READ_AT_ONCE", 7)
-    found = unpaused(target, drafter, PROMPTS[0], Sampling(max_tokens=12))
+    found, _ = unpaused(target, drafter, PROMPTS[0], Sampling(max_tokens=12))
     assert list(found) == list(expected)
     assert all(same(found[place], expected[place]) for place in found)
 
 
-@pytest.mark.parametrize("rows", [None, [3, 1, 4, 0, 2]])
+@pytest.mark.parametrize("rows", [None, [0, 1, 3, 4, 6]])
 def test_pairs_are_cut_in_two(rows):
-    states = torch.arange(10.0).view(5, 2)
+    states = torch.arange(14.0).view(7, 2)
     first, rest = Pairs([5, 6, 7, 8, 9], [states], rows).split(2)
     assert ([*first.tokens], [*rest.tokens]) == ([5, 6], [7, 8, 9])
     both = torch.cat([features_of([first])[0], features_of([rest])[0]])
     assert torch.equal(both, states[rows or [0, 1, 2, 3, 4]])
+
+
+@pytest.mark.parametrize(
+    ("label", "unread", "later"),
+    [("prompt_lookup", 44, 1), ("suffix", 45, 1), ("lookahead", 44, 1), ("recycling", 0, 0), ("medusa", 0, 0)],
+)
+def test_what_a_drafter_has_yet_to_read_is_told(targets, workshop, label, unread, later):
+    drafter, _ = workshop.create(label)
+    length = Budgets(lambda _, step: 1 if step > 3 else 0)
+    decode(targets("torch"), drafter, length, PROMPTS[0], Sampling(max_tokens=9), eos_ids=[])
+    shares = [share for step in length.finished for share in step.shares]
+    assert [share.behind for share in shares[3:5]] == [max(unread - 1, 0), unread]
+    assert all(share.behind <= later * before.step.emitted for before, share in itertools.pairwise(shares[4:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import json
 
@@ -25,6 +26,9 @@ TRAINED = {
 LEAST = 0.98
 """Of what is accepted without pauses, at the same places of the same text."""
 
+EACH = 20
+"""Switches of one request."""
+
 FAST = ("native", "eagle3", 40)
 CASES = [FAST, *itertools.product(("native", "torch"), TRAINED, [1000])]
 
@@ -46,17 +50,25 @@ def test_as_much_is_accepted_after_a_pause_as_without_pauses(shared, targets, en
     drafter, never = (drafters.create(method, head) for _ in range(2))
     prompts = [each["prompt"] for each in json.loads((shared / "reference/traces/eagle1_strong.json").read_text())]
     sampling = Sampling(max_tokens=90)
-    accepted = expected = done = 0
-    for number in range(switches // 20):
-        prompt, trees = prompts[number % len(prompts)], []
-        result = decode(target, drafter, Switched(20, number), prompt, sampling, eos_ids=[], trace_trees=trees)
+
+    @functools.cache
+    def unpaused(number):
         shadow = EveryPosition(never)
-        plain = decode(target, shadow, lengths.create(str(BUDGET)), prompt, sampling, eos_ids=[])
-        assert result.token_ids == plain.token_ids
-        text = [*prompt, *plain.token_ids]
+        plain = decode(target, shadow, lengths.create(str(BUDGET)), prompts[number], sampling, eos_ids=[])
+        return plain.token_ids, shadow.trees
+
+    accepted = expected = done = 0
+    for number in range(switches // EACH):
+        prompt, trees = prompts[number % len(prompts)], []
+        result = decode(
+            target, drafter, Switched(EACH), prompt, sampling, eos_ids=[], trace_trees=trees, task=str(number)
+        )
+        plain, expected_trees = unpaused(number % len(prompts))
+        assert result.token_ids == plain
+        text = [*prompt, *plain]
         drafted = {place: tree for place, tree in by_position(trees, result, prompt).items() if len(tree) > 1}
         accepted += sum(right(tree, text, place) for place, tree in drafted.items())
-        expected += sum(right(shadow.trees[place], text, place) for place in drafted)
+        expected += sum(right(expected_trees[place], text, place) for place in drafted)
         done += len(drafted)
     assert done > switches / 4
     assert accepted >= LEAST * expected > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 from ianvs_specdec.decoding import Drafter, TokenTree
@@ -12,14 +13,21 @@ LONGEST_ON, LONGEST_OFF = 2, 4
 
 
 class Switched(Budgets):
-    """Off for some steps, on for some, and so on, ``times`` switches for each request; then off."""
+    """Off for some steps, on for some, and so on, ``times`` switches for each request; then off. Requests of another
+    task switch at other times."""
 
-    def __init__(self, times: int, seed: int = 0) -> None:
-        rng, self.schedule = random.Random(seed), []
-        for number in range(times):
-            on = number % 2 == 1
-            self.schedule += [BUDGET * on] * rng.randint(1, LONGEST_ON if on else LONGEST_OFF)
-        super().__init__(lambda _, step: self.schedule[step] if step < len(self.schedule) else 0)
+    def __init__(self, times: int) -> None:
+        schedule = functools.cache(functools.partial(_schedule, times))
+        super().__init__(lambda stats, step: BUDGET if schedule(stats.task)[step : step + 1] == [True] else 0)
+
+
+def _schedule(times: int, task: str) -> list[bool]:
+    """For each step whether speculation is on."""
+    rng, schedule = random.Random(task), []
+    for number in range(times):
+        on = number % 2 == 1
+        schedule += [on] * rng.randint(1, LONGEST_ON if on else LONGEST_OFF)
+    return schedule
 
 
 class EveryPosition(Drafter):
