@@ -73,12 +73,12 @@ def targets(workshop):
     return made
 
 
-def switched(target, drafter, sampling, switches):
+def switched(target, drafter, sampling, prompts, texts, switches):
     """The requests after so many switches in all, each with its prompt and its trees."""
     engine, asked = Engine(target, Switched(EACH), at_once=8), []
     for number in range(switches // EACH):
-        prompt, trees = PROMPTS[number % len(PROMPTS)], []
-        given = {"eos_ids": [], "rule": "coupled", "task": str(number)}
+        prompt, trees = prompts[number % len(prompts)], []
+        given = {"eos_ids": [], "rule": "coupled", "task": str(number), "prediction": texts[number % len(prompts)]}
         request = Request(target, drafter.fork(), prompt, sampling, trace_trees=trees, **given)
         engine.add(request)
         asked.append((prompt, request, trees))
@@ -104,11 +104,12 @@ def test_after_a_pause_drafts_are_those_of_an_instance_that_never_paused(
 ):
     target = targets(engine)
     drafter, _ = workshop.create(label)
-    asked = switched(target, drafter, sampling, switches)
-    never = [unpaused(target, workshop.create(label)[0], prompt, sampling) for prompt in PROMPTS[: len(asked)]]
+    prompts = PROMPTS[: switches // EACH]
+    never = [unpaused(target, workshop.create(label)[0], prompt, sampling) for prompt in prompts]
+    asked = switched(target, drafter, sampling, prompts, [text for _, text in never], switches)
     drafted = 0
     for number, (prompt, request, trees) in enumerate(asked):
-        expected, text = never[number % len(PROMPTS)]
+        expected, text = never[number % len(prompts)]
         result = request.result()
         assert result.token_ids == text
         found = {place: tree for place, tree in by_position(trees, result, prompt).items() if len(tree) > 1}
