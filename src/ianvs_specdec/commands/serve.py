@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    parser.add_argument("--length", metavar="RULE", help="how far to speculate, such as fixed:4")
     parser.add_argument(
         "--truncate-prompts",
         action="store_const",
@@ -123,7 +124,12 @@ def _key(variable: str | None) -> str:
 
 def _settings(options: argparse.Namespace) -> Settings:
     """The hyperparameters of the file, with those of the command line in place of the same ones there."""
-    named = {"--model": options.model, "--backend": options.backend, "--truncate-prompts": options.truncate_prompts}
+    named = {
+        "--model": options.model,
+        "--backend": options.backend,
+        "--length": options.length,
+        "--truncate-prompts": options.truncate_prompts,
+    }
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
         raise UserError("which model? Give --model, or --settings with a file that has the key model")
