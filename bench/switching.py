@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from bench.command import command, parsed
 from bench.environment import environment
 from bench.options import eos_of, load, requests_of, shared, with_defaults
+from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.lengths.uniform import Uniform
 
@@ -163,6 +164,8 @@ def _told(steps: Sequence[Timed]) -> dict[str, Any]:
         if len(same) >= LEAST
         for step in same
     ]
+    if not any(step.resumed for _, step in ratios):
+        raise UserError(f"there are no {LEAST} steps of a size that drafts: ask for more --switches")
     worst, longest = max(ratios, key=lambda pair: pair[0])
     resumed = [ratio for ratio, step in ratios if step.resumed]
     return {
