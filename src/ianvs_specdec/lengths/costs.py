@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,37 +135,39 @@ class _Class:
 
 class DraftCosts:
     """Seconds of drafting as a sum: so much for each step, each request that drafts, each level of the deepest draft,
-    each token asked for, and each token that a drafter had to catch up with; none of them below 0.
+    each token drafted, and each token that a drafter had to catch up with; none of them below 0.
 
     Least squares over the latest steps, by one round of coordinate descent for each, so that what the latest steps
     cannot tell apart stays as it was.
     """
 
-    TERMS = 5
     MEMORY = 64
     """Steps that are remembered."""
 
     def __init__(self) -> None:
-        self._squares = np.zeros((self.TERMS, self.TERMS))
-        self._products = np.zeros(self.TERMS)
-        self.weights = np.zeros(self.TERMS)
+        self.weights = [0.0] * 5
+        self._squares = [[0.0] * 5 for _ in self.weights]
+        self._products = [0.0] * 5
         self._before = 0.0
 
-    def add(self, terms: Sequence[float], seconds: float) -> None:
-        """Drafting in a step with these ``terms``, in the order above (the first is 1), took so many seconds."""
-        given = np.array(terms)
+    def add(self, asked: int, depth: int, nodes: int, behind: float, seconds: float) -> None:
+        """Drafting took so many seconds in a step in which so many requests were asked."""
+        terms = (1.0, asked, depth, nodes, behind)
         # One slow step is not believed, two in a row are.
-        believed = SURPRISE * max(float(self.weights @ given), self._before)
+        believed = SURPRISE * max(sum(map(mul, self.weights, terms)), self._before)
         self._before, seconds = seconds, min(seconds, believed) if self._before else seconds
         keep = 1 - 1 / self.MEMORY
-        self._squares = self._squares * keep + np.outer(given, given)
-        self._products = self._products * keep + given * seconds
-        for term in range(self.TERMS):
-            if (own := self._squares[term, term]) > 0.5:
-                missing = (self._products[term] - self._squares[term] @ self.weights) / own
-                self.weights[term] = max(self.weights[term] + missing, 0.0)
+        for number, term in enumerate(terms):
+            row = self._squares[number] = [
+                old * keep + term * other for old, other in zip(self._squares[number], terms, strict=True)
+            ]
+            self._products[number] = self._products[number] * keep + term * seconds
+            if row[number] > 0.5:
+                missing = (self._products[number] - sum(map(mul, row, self.weights))) / row[number]
+                self.weights[number] = max(self.weights[number] + missing, 0.0)
 
-    def at(self, terms: Floats) -> Floats:
-        """Seconds for each row of ``[cases, TERMS]``."""
-        result: Floats = terms @ self.weights
+    def at(self, asked: Floats, depth: Floats, nodes: Floats, behind: Floats) -> Floats:
+        """Seconds for each of several cases."""
+        step, each, level, node, late = self.weights
+        result: Floats = step + each * asked + level * depth + node * nodes + late * behind
         return result

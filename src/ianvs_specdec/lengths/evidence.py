@@ -29,20 +29,18 @@ class Counts:
         self.tried = np.zeros(LEVELS)
         self.missed = np.zeros(LEVELS)
 
-    def add(self, trials: Trials) -> None:
-        """Learn from several drafts."""
-        kept = self._keep ** trials.tried.sum(0)
-        self.tried = self.tried * kept + trials.tried.sum(0) + trials.surplus.sum(0)
-        self.missed = self.missed * kept + trials.missed.sum(0)
-
     @staticmethod
-    def add_each(counts: Sequence[Counts], trials: Trials) -> None:
-        """Learn from one draft for each of ``counts``, which have the same memory."""
-        kept = counts[0]._keep ** trials.tried
-        tried = np.array([one.tried for one in counts]) * kept + trials.tried + trials.surplus
-        missed = np.array([one.missed for one in counts]) * kept + trials.missed
-        for one, now_tried, now_missed in zip(counts, tried, missed, strict=True):
-            one.tried, one.missed = now_tried, now_missed
+    def learn(whose: Sequence[Counts], trials: Trials) -> None:
+        """Learn from drafts; ``whose`` they are, all with the same memory, in the order of ``trials``."""
+        places = {counts: place for place, counts in enumerate(dict.fromkeys(whose))}
+        belongs = np.zeros((len(places), len(whose)))
+        belongs[[places[counts] for counts in whose], np.arange(len(whose))] = 1
+        tried = belongs @ trials.tried
+        kept = whose[0]._keep ** tried
+        tried += np.array([counts.tried for counts in places]) * kept + belongs @ trials.surplus
+        missed = np.array([counts.missed for counts in places]) * kept + belongs @ trials.missed
+        for counts, now_tried, now_missed in zip(places, tried, missed, strict=True):
+            counts.tried, counts.missed = now_tried, now_missed
 
 
 class Trials:
@@ -58,12 +56,6 @@ class Trials:
         self.tried = ((level > _LEVEL) | fails).astype(np.float64)
         self.missed = fails * np.array(weight)[:, None]
         self.surplus = self.missed - fails
-
-    def of(self, rows: Sequence[int]) -> Trials:
-        """Those of some of the drafts."""
-        some = object.__new__(Trials)
-        some.tried, some.missed, some.surplus = self.tried[rows], self.missed[rows], self.surplus[rows]
-        return some
 
 
 class Everything:

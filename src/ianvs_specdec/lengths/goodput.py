@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 
 WARM = 3
 """Steps before the first draft: the first of all also warms up."""
-SETTLE_EVERY = 8
-"""Steps between two reckonings of what is known of budgets: each takes a noticeable part of a small model's step."""
+PLAN = 4
+"""Steps for which a plan holds if nobody comes or leaves: making one takes a part of a small model's step."""
+PROMPTS = 8
+"""Steps over which what the rows of prompts take is averaged."""
 DWELL = 20
 """Steps for which a request that began or stopped to speculate goes on with that: at the boundary, noise would have it
 change with every step."""
 REST = 2 * DWELL
 """Steps after which a request that does not speculate may ask its drafter again, for once: with the step back, that is
 one change in ``DWELL`` steps."""
-PROBE = 0.01
+PROBE = 0.005
 """The share of the time that may be lost on asking drafters again that did not pay."""
 LITTLE = 1e-3
 """Rows: what a budget that brings no more nodes than the one before counts as."""
@@ -39,29 +41,34 @@ TOO_SHORT = 8
 
 @dataclass(eq=False)
 class _Running:
-    """One request: what is known from its steps alone, and whether and since how many steps it has speculated."""
+    """One request: what is known from its steps alone, its budget, and since how many steps it has speculated or
+    not."""
 
     task: Counts
     counts: Counts = field(default_factory=lambda: Counts(REQUEST))
-    on: bool | None = None
+    budget: int | None = None
     steady: int = 0
     changed: bool = False
     probing: bool = False
+
+    @property
+    def on(self) -> bool:
+        return bool(self.budget)
 
     @property
     def bound(self) -> bool:
         """Whether it has to go on as it is."""
         return self.changed and not self.probing and self.steady < DWELL
 
-    def settle(self, on: bool) -> None:
-        """It speculates in the next step, or does not."""
-        if on == self.on:
-            self.steady += 1
-            self.probing &= on and self.steady < DWELL
-            return
-        # Its first decision is no change.
-        self.changed = self.on is not None
-        self.on, self.steady, self.probing = on, 0, on and self.probing
+    def settle(self, budget: int) -> None:
+        """The next steps verify so many draft tokens."""
+        if (budget > 0) != self.on or self.budget is None:
+            # The first decision is no change.
+            self.changed = self.budget is not None
+            self.steady, self.probing = 0, budget > 0 and self.probing
+        elif self.steady >= DWELL:
+            self.probing = False
+        self.budget = budget
 
 
 class Goodput:
@@ -79,8 +86,10 @@ class Goodput:
         self._prompt_row = 0.0
         self._everything, self._shapes = Everything(), Shapes()
         self._options = _Options.of(self._shapes)
-        self._until_settled = 0
+        self._until_plan = 0
+        self._planned = 0
         self._fund = 0.0
+        self._learned: list[tuple[_Running, int, bool, float]] = []
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -92,49 +101,51 @@ class Goodput:
         running = [self._known(stats) for stats in load.running]
         if self._verify.samples < WARM:
             return [0] * len(running)
-        if self._until_settled == 0:
-            self._everything.settle()
-            self._options = _Options.of(self._shapes)
-            self._until_settled = SETTLE_EVERY
-        self._until_settled -= 1
-        plan = self._plan(load, running)
-        for request, place in zip(running, plan, strict=True):
-            request.settle(place >= 0)
-        return [int(self._options.budgets[place]) if place >= 0 else 0 for place in plan]
+        if self._until_plan == 0 or len(running) != self._planned or any(request.budget is None for request in running):
+            self._settle()
+            probes = self._plan(load, running)
+            self._until_plan, self._planned = 1 if probes else PLAN, len(running)
+        self._until_plan -= 1
+        for request in running:
+            request.steady += 1
+        return [request.budget or 0 for request in running]
 
     def learn(self, finished: Finished) -> None:
         rows = finished.rows
-        seconds = finished.verify_seconds
-        self._fund += PROBE * (finished.draft_seconds + seconds)
+        self._fund += PROBE * (finished.draft_seconds + finished.verify_seconds)
         if not rows:
             return
         if finished.prompt_rows:
-            taken = (seconds - float(self._verify.at(np.array([rows]), finished.context)[0])) / finished.prompt_rows
-            self._prompt_row += (max(taken, 0.0) - self._prompt_row) / SETTLE_EVERY
+            own = float(self._verify.at(np.array([rows]), finished.context)[0])
+            taken = max(finished.verify_seconds - own, 0.0) / finished.prompt_rows
+            self._prompt_row += (taken - self._prompt_row) / PROMPTS
         else:
-            self._verify.add(rows, seconds, finished.context)
+            self._verify.add(rows, finished.verify_seconds, finished.context)
         asked = [share for share in finished.shares if share.budget]
-        depth = max((share.depth for share in asked), default=0)
-        nodes, behind = sum(share.step.drafted for share in asked), sum(share.behind for share in asked)
-        self._draft.add((1, len(asked), depth, nodes, behind), finished.draft_seconds)
-        if learned := [share for share in asked if not share.over]:
-            self._learn(learned)
+        depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
+        self._draft.add(len(asked), depth, nodes, sum(share.behind for share in asked), finished.draft_seconds)
+        for share in asked:
+            if not share.over:
+                self._learn(share)
 
-    def _learn(self, shares: Sequence[Share]) -> None:
-        known = len(self._shapes.budgets())
-        for share in shares:
-            self._shapes.add(share)
-        if len(self._shapes.budgets()) > known:
-            self._until_settled = 0
-        passed = [share.step.accepted + 1 if share.step.drafted else 0 for share in shares]
-        failed = [share.step.accepted < share.depth or self._shapes.ended(share) for share in shares]
-        trials = Trials(passed, failed, [self._shapes.width(share.step.drafted) for share in shares])
-        running: list[_Running] = [share.stats.kept for share in shares]
-        Counts.add_each([request.counts for request in running], trials)
-        tasks = {id(request.task): request.task for request in running}
-        for task in tasks.values():
-            task.add(trials.of([place for place, request in enumerate(running) if request.task is task]))
-        self._everything.counts.add(trials)
+    def _learn(self, share: Share) -> None:
+        step, shapes = share.step, self._shapes
+        shapes.add(share)
+        passed = step.accepted + 1 if step.drafted else 0
+        failed = step.accepted < share.depth or shapes.ended(share)
+        self._learned.append((share.stats.kept, passed, failed, shapes.width(step.drafted)))
+
+    def _settle(self) -> None:
+        """Work out anew what is known, from what was learned since the last time."""
+        if self._learned:
+            running, *told = zip(*self._learned, strict=True)
+            trials = Trials(*told)
+            Counts.learn([request.counts for request in running], trials)
+            Counts.learn([request.task for request in running], trials)
+            Counts.learn([self._everything.counts] * len(running), trials)
+            self._learned.clear()
+        self._everything.settle()
+        self._options = _Options.of(self._shapes)
 
     def _known(self, stats: Stats) -> _Running:
         if stats.kept is None:
@@ -142,17 +153,17 @@ class Goodput:
         request: _Running = stats.kept
         return request
 
-    def _plan(self, load: Load, running: Sequence[_Running]) -> list[int]:
-        """For each request the place of its budget among the options, -1 for none."""
+    def _plan(self, load: Load, running: Sequence[_Running]) -> bool:
+        """Settle each request's budget. Returns whether one is only probing."""
         options, number = self._options, len(running)
         misses = self._everything.misses([(request.task, request.counts) for request in running])
         left = np.array([stats.remaining - 1.0 for stats in load.running])
-        gains = options.gains(misses, left)
-        more, more_rows = np.diff(gains, axis=1, prepend=0.0), options.more_rows * (1 - misses[:, :1])
+        gains, found = options.gains(misses, left), 1 - misses[:, 0]
+        more, more_rows = np.diff(gains, axis=1, prepend=0.0), options.more_rows * found[:, None]
         # A larger budget is not taken before a smaller one: where gains grow faster later on, they are spread.
         worth = np.minimum.accumulate(more / more_rows, axis=1)
         bound = np.array([request.bound for request in running])
-        on = np.array([bool(request.on) for request in running]) & (left > 0)
+        on = np.array([request.on for request in running]) & (left > 0)
         worth[bound & on, 0] = np.inf
         worth[(left < 1) | (bound & ~on)] = -1.0
         order = np.argsort(-worth, axis=None, kind="stable")[: np.count_nonzero(worth > 0)]
@@ -160,42 +171,48 @@ class Goodput:
         # What a drafter has to catch up with serves all steps to come.
         behind = np.array([stats.behind for stats in load.running]) / np.maximum(left / (1 + gains[:, 0]), 1.0)
         begins = place == 0
-        terms = np.zeros((len(order) + 1, DraftCosts.TERMS))
-        terms[:, 0] = 1
-        terms[1:, 1] = np.cumsum(begins)
-        terms[1:, 2] = np.maximum.accumulate(options.depths[place])
-        terms[1:, 3] = np.cumsum(more_rows[who, place])
-        terms[1:, 4] = np.cumsum(begins * behind[who])
-        rows = number + terms[:, 3] + terms[:, 1] * options.scouts
-        tokens = number + np.concatenate([[0.0], np.cumsum(more[who, place])])
-        seconds = self._verify.at(rows, _context(load)) + self._draft.at(terms) + load.prompt_rows * self._prompt_row
+        asked, nodes = _sums(begins), _sums(more_rows[who, place])
+        depth = np.concatenate([[0.0], np.maximum.accumulate(options.depths[place] * found[who])])
+        drafting = self._draft.at(asked, depth, nodes, _sums(begins * behind[who]))
+        verifying = self._verify.at(number + nodes + asked * options.scouts, _context(load))
+        rate = (number + _sums(more[who, place])) / (drafting + verifying + load.prompt_rows * self._prompt_row)
         forced = int(np.count_nonzero(bound & on))
-        best = forced + int(np.argmax((tokens / seconds)[forced:]))
-        plan = np.full(number, -1)
-        np.maximum.at(plan, who[:best], place[:best])
-        chosen: list[int] = plan.tolist()
-        self._probe(running, load, chosen)
-        return chosen
+        best = forced + int(np.argmax(rate[forced:]))
+        chosen = np.full(number, -1)
+        np.maximum.at(chosen, who[:best], place[:best])
+        plan: list[int] = np.where(chosen < 0, 0, options.budgets[chosen]).astype(int).tolist()
+        probes = self._probe(running, load, plan)
+        for request, budget in zip(running, plan, strict=True):
+            request.settle(budget)
+        return probes
 
-    def _probe(self, running: Sequence[_Running], load: Load, plan: list[int]) -> None:
+    def _probe(self, running: Sequence[_Running], load: Load, plan: list[int]) -> bool:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise."""
         for index, (request, stats) in enumerate(zip(running, load.running, strict=True)):
-            resting = request.on is None or (not request.on and request.steady >= REST)
-            if plan[index] < 0 and resting and stats.remaining > TOO_SHORT:
+            resting = request.budget is None or (request.budget == 0 and request.steady >= REST)
+            if resting and not plan[index] and stats.remaining > TOO_SHORT:
                 price = self._price(load, stats)
-                if self._fund >= price:
-                    self._fund -= price
-                    plan[index] = 0
-                    request.probing = True
-                return
+                if self._fund < price:
+                    return False
+                self._fund -= price
+                plan[index] = int(self._options.budgets[0])
+                request.probing = True
+                return True
+        return False
 
     def _price(self, load: Load, stats: Stats) -> float:
         """Seconds that one more request with the smallest budget costs, if nothing of it is accepted."""
-        number, options = len(load.running), self._options
-        rows = np.array([number, number + options.more_rows[0] + options.scouts])
+        options, none = self._options, np.zeros(1)
+        rows = len(load.running) + np.array([0.0, options.more_rows[0] + options.scouts])
         verify = self._verify.at(rows, _context(load))
-        draft = self._draft.at(np.array([[0.0, 1, options.depths[0], options.more_rows[0], stats.behind]]))
-        return float(verify[1] - verify[0] + draft[0])
+        draft = self._draft.at(none + 1, options.depths[:1], options.more_rows[:1], none + stats.behind)
+        return float(verify[1] - verify[0] + draft[0] - self._draft.weights[0])
+
+
+def _sums(values: Floats) -> Floats:
+    """Those of the first none, one, two, ... values."""
+    result: Floats = np.concatenate([[0.0], np.cumsum(values)])
+    return result
 
 
 def _context(load: Load) -> int:
