@@ -56,15 +56,15 @@ def _schedule(given: dict[Any, Any]) -> tuple[list[int], list[int]]:
     for end, tokens in pairs:
         _check(end, least=1)
         _check(tokens, least=0)
-    if [end for end, _ in pairs] != sorted({end for end, _ in pairs}):
-        raise ValueError("the numbers of running requests do not ascend")
-    return [end for end, _ in pairs], [tokens for _, tokens in pairs]
+    ends = sorted({end for end, _ in pairs})
+    if len(ends) < len(pairs):
+        raise ValueError("a number of running requests stands there twice")
+    return ends, [dict(pairs)[end] for end in ends]
 
 
 def _ranges(given: Any) -> tuple[list[int], list[int]]:
     if not isinstance(given, (list, tuple)) or not given:
         raise ValueError("the table is empty" if given in ([], ()) else f"{given!r} is neither a list nor a mapping")
-    end = 0
     for row in given:
         if not isinstance(row, (list, tuple)) or len(row) != 3:
             raise ValueError(f"{row!r} is not [first, last, tokens]")
@@ -72,11 +72,13 @@ def _ranges(given: Any) -> tuple[list[int], list[int]]:
         _check(first, least=1)
         _check(last, least=first)
         _check(tokens, least=0)
+    end, ranges = 0, sorted(map(tuple, given))
+    for first, last, tokens in ranges:
         if first != end + 1:
-            fault = "overlaps the range before it" if first <= end else f"leaves out {end + 1} to {first - 1}"
-            raise ValueError(f"{list(row)} {fault}")
+            fault = "overlaps another range" if first <= end else f"leaves a gap behind {end}"
+            raise ValueError(f"{[first, last, tokens]} {fault}")
         end = last
-    return [row[1] for row in given], [row[2] for row in given]
+    return [last for _, last, _ in ranges], [tokens for _, _, tokens in ranges]
 
 
 def _check(number: Any, least: int) -> None:
