@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 LONGEST_ON, LONGEST_OFF = 4, 8
 """Steps between two switches, at most."""
+REPEATS = 5
+"""The same step is seldom slowed down by something else in all of them, unless the machine is busy throughout."""
 LEAST = 20
 """Steps of a size, for a median to be told from."""
 
@@ -94,7 +96,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--limit", type=int, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
     add("--draft", type=Path, metavar="DIR", help="smaller model with the same tokenizer")
     add("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
-    parser.set_defaults(medusa=None, datastore=None, methods=None, set=[])
+    parser.set_defaults(medusa=None, datastore=None, methods=None, set=[], repeats=REPEATS)
     return with_defaults(parsed(parser, argv, "switches", "tokens", "at_once", "limit", "max_new_tokens", "repeats"))
 
 
