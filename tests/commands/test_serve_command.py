@@ -43,6 +43,11 @@ def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str])
         (["--model", model, "--set", "threads=many"], "--set threads: threads must be a whole number"),
         (["--model", model, "--set", "threads"], "write it as --set key=value"),
         (["--model", model, "--set", "stop=[a"], "--set stop:1: not valid YAML"),
+        (
+            ["--model", model, "--backend", "PromptLookup", "--length", "queue:x"],
+            "--length: length 'queue:x': 'x' is not",
+        ),
+        (["--model", model, "--backend", "PromptLookup", "--length", "[[1,4,-3]]"], "-3 is not a whole number"),
         (["--model", model, "--port", "70000"], "--port must be from 0 to 65535"),
         (["--model", model, "--concurrency", "0"], "--concurrency must be from 1 to 1024, not 0"),
         (["--model", model, "--concurrency", "1025"], "--concurrency must be from 1 to 1024, not 1025"),

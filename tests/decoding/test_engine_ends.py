@@ -88,7 +88,16 @@ class Faulty(Drafter):
         return self._tree or TokenTree.chain(context.tokens[-1], [3])
 
 
+class Untold(Faulty):
+    """Raises when it is asked how much it has yet to read."""
+
+    @property
+    def behind(self):
+        self._fail()
+
+
 FAULTS = {
+    "behind": {"drafter": Untold},
     **{name: {"drafter": lambda name=name: Faulty(name)} for name in ("prepare", "begin", "propose", "observe", "end")},
     "a stop function": {"stop": lambda ids: 1 // 0 if len(ids) > 2 else None},
     "who is asked whether somebody waits": {"given_up": lambda: 1 // 0},

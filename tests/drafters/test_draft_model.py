@@ -17,7 +17,9 @@ from tests.support.budgets import Budgets
 from tests.support.drafters import noisy
 from tests.support.few import few
 from tests.support.one_sequence import OneSequence
+from tests.support.requests import target_of_kind
 from tests.support.tiny import VOCABULARY, tiny_model
+from tests.support.watched import Watched
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 31]
 GREEDY, PLAIN = Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=1.0)
@@ -62,7 +64,14 @@ def next_logits(model, tokens):
 def run(target, drafter, sampling, length="fixed:5", prompt=PROMPT, **settings):
     trees = []
     result = decode(
-        target, drafter, lengths.create(length), prompt, sampling, eos_ids=[], trace_trees=trees, **settings
+        target,
+        drafter,
+        lengths.create(length) if isinstance(length, str) else length,
+        prompt,
+        sampling,
+        eos_ids=[],
+        trace_trees=trees,
+        **settings,
     )
     return result, trees
 
@@ -225,6 +234,25 @@ def test_steps_without_drafts_in_between(target, draft, branches):
             first = tree.tokens[tree.children[0][0]]
             assert int(draft_logits(draft, text[: done + 1]).topk(2).indices[0]) == first
         done += emitted
+
+
+@pytest.mark.parametrize("kind", ["native", "fused", "transformers"])
+def test_what_a_pause_put_out_is_read_in_pieces_when_it_is_asked_again(target, twin, kind):
+    drafter = DraftModel(twin)
+    own = target_of_kind(kind, target.model)
+    drafter.prepare(own)
+    drafter._model = model = Watched(drafter._model, prompt_rows=None if kind == "transformers" else 8)
+    length = Budgets(lambda _, step: 5 if step in (0, 21) else 0)
+    result, _ = run(own, drafter, Sampling(max_tokens=40), length=length)
+    shares = [share for step in length.finished for share in step.shares]
+    # Before it first drafts it has read nothing; later the root of its first tree and four of its drafts.
+    assert [shares[step].behind for step in (0, 1, 20, 21)] == [len(PROMPT), 1, 20, 21]
+    assert [shares[step].step.accepted for step in (0, 21)] == [5, 5]
+    pieces = [len(piece.tokens) for step in model.steps for piece in step if len(piece.tokens) > 2]
+    assert pieces == ([8, 21] if kind == "transformers" else [8, 8, 8, 5])
+    assert (
+        result.token_ids == run(own, drafters.create("autoregressive"), Sampling(max_tokens=40), "fixed:0")[0].token_ids
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,26 @@ def refused(drafter, **options):
     return caught.value.key, str(caught.value)
 
 
+def test_how_far_it_is_behind_is_its_own_to_say_and_a_fault_there_is_told(file, tmp_path):
+    text = (
+        CODE
+        + """
+
+class Behind(Repeats):
+    @property
+    def behind(self):
+        return 7 // self.times
+"""
+    )
+    (tmp_path / "mine.py").write_text(text)
+    drafter = drafters.create("own", {"drafter": "mine.py:Behind", "drafter_options": {"times": 2}})
+    assert drafter.behind == 3
+    drafter.times = 0
+    with pytest.raises(UserError, match=rf"mine\.py:{len(text.splitlines())}: ZeroDivisionError"):
+        _ = drafter.behind
+    assert drafters.create("own", {"drafter": "mine.py:Repeats", "drafter_options": {"times": 2}}).behind == 0
+
+
 def test_it_is_made_with_its_options_and_nothing_is_written_beside_it(file, tmp_path):
     settings = {"drafter": f"{file}:Repeats", "drafter_options": {"times": 3}, "length": "fixed:2"}
     assert drafters.create("own", settings).times == 3

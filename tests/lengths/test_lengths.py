@@ -24,7 +24,7 @@ def test_fixed(spec, tokens):
         ("fixed", "for example fixed:10"),
         ("fixed:-1", "for example fixed:10"),
         ("fixed:many", "for example fixed:10"),
-        ("", "Known: confidence, fixed"),
+        ("", "Known: bandit, confidence, ema, fixed"),
     ],
 )
 def test_what_cannot_be_read_is_said_with_the_key(spec, message):

@@ -157,7 +157,7 @@ class Engine:
         if not decoding:
             return []
         for request in decoding:
-            request.stats.behind = request.drafter.behind
+            _guarded(request, request.look)
         load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows)
         asking: dict[tuple[type[Drafter], int], list[tuple[Request, int]]] = {}
         for request, budget in zip(decoding, self._length.budgets(load), strict=True):

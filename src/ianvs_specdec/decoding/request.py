@@ -160,6 +160,10 @@ class Request:
         piece, self.unread = self.unread[:end], self.unread[end:]
         self.piece: Piece = Prompt(piece, last=not self.unread)
 
+    def look(self) -> None:
+        """Tell the length what its drafter has to read first."""
+        self.stats.behind = self.drafter.behind
+
     def ask(self, budget: int, confidence: float) -> None:
         """The next step may verify so many drafted tokens, drafted as far as the drafter is so sure."""
         self._budget, self._behind = budget, self.stats.behind

@@ -38,9 +38,7 @@ def own(drafter: str, drafter_options: Mapping[str, Any] | None = None) -> Draft
 def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
     """The class, with what goes wrong in its methods told as a fault of its file."""
 
-    def watched(name: str) -> Callable[..., Any]:
-        method = getattr(kind, name)
-
+    def watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(self: Drafter, *arguments: Any) -> Any:
             try:
@@ -69,7 +67,8 @@ def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
             raise _told(error, file, "drafter") from error
         return [told(tree) for tree in trees]
 
-    body: dict[str, Any] = {name: watched(name) for name in CALLED}
+    body: dict[str, Any] = {name: watched(name, getattr(kind, name)) for name in CALLED}
+    body["behind"] = property(watched("behind", lambda self: super(watching, self).behind))
     watching: Any = type(kind.__name__, (kind,), {**body, "propose_all": classmethod(propose_all)})
     return watching
 

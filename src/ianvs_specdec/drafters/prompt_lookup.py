@@ -20,7 +20,11 @@ class PromptLookup(Drafter):
         # token.
         self._children: dict[tuple[int, int], int] = {}
         self._followed_at: list[int] = [0]
-        self._indexed = 0
+        self._indexed, self._context = 1, context
+
+    @property
+    def behind(self) -> int:
+        return len(self._context.tokens) - self._indexed
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         tokens = context.tokens
@@ -42,7 +46,7 @@ class PromptLookup(Drafter):
 
     def _index(self, tokens: list[int]) -> None:
         """Note, for every n-gram that some token follows, where that token stands."""
-        for follower in range(max(self._indexed, 1), len(tokens)):
+        for follower in range(self._indexed, len(tokens)):
             node = 0
             for position in range(follower - 1, max(follower - 1 - self._max_ngram, -1), -1):
                 key = (node, tokens[position])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec.errors import UserError, unknown
 
@@ -15,17 +15,28 @@ LENGTHS = {
     "full": "ianvs_specdec.lengths.fixed:Full",
     "confidence": "ianvs_specdec.lengths.confidence:WhileConfident",
     "goodput": "ianvs_specdec.lengths.goodput:Goodput",
+    "queue": "ianvs_specdec.lengths.queue:Queue",
+    "table": "ianvs_specdec.lengths.table:Table",
+    "ema": "ianvs_specdec.lengths.ema:Ema",
+    "bandit": "ianvs_specdec.lengths.bandit:Bandit",
 }
 
 
-def create(spec: str) -> Length:
-    """The rule that ``spec`` names. A plain number N means ``fixed:N``. Raises ``UserError`` for anything it cannot
-    read."""
-    name, _, argument = (f"fixed:{spec}" if str(spec).isdigit() else str(spec)).partition(":")
+def create(spec: Any) -> Length:
+    """The rule that ``spec`` names. A plain number N means ``fixed:N``, a list or a mapping, itself or as text, a
+    ``table``. Raises ``UserError`` for anything it cannot read."""
+    text = str(spec)
+    name, _, argument = f"{_implied(text)}{text}".partition(":")
     if name not in LENGTHS:
         raise unknown("speculation length", name, LENGTHS, key="length")
     module, _, cls = LENGTHS[name].partition(":")
     try:
         return getattr(importlib.import_module(module), cls).from_argument(argument)
     except ValueError as error:
-        raise UserError(f"length {spec!r}: {error}", key="length") from error
+        raise UserError(f"length {text!r}: {error}", key="length") from error
+
+
+def _implied(text: str) -> str:
+    if text.isdigit():
+        return "fixed:"
+    return "table:" if text.startswith(("[", "{")) else ""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from ianvs_specdec.lengths.uniform import Uniform
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ianvs_specdec.decoding.load import Finished, Load
+    from ianvs_specdec.decoding.load import Load
 
 
-class Fixed:
-    confidence = 0.0
-
+class Fixed(Uniform):
     def __init__(self, tokens: int) -> None:
         if tokens < 0:
             raise ValueError(f"the number of draft tokens must be 0 or more, got {tokens}")
@@ -25,11 +23,8 @@ class Fixed:
             raise ValueError("write fixed:N with the number of draft tokens, for example fixed:10")
         return cls(int(argument))
 
-    def budgets(self, load: Load) -> Sequence[int]:
-        return [self._tokens] * len(load.running)
-
-    def learn(self, finished: Finished) -> None:
-        """Nothing is learned."""
+    def budget(self, load: Load) -> int:
+        return self._tokens
 
 
 class Full(Fixed):

@@ -138,9 +138,9 @@ def _for_backend(key: str, value: Any, name: str) -> Any:
     """The value of an option for the back end ``name``: an option may be a mapping from back ends to values.
 
     Where the value is itself a mapping, it is one from back ends only if all its keys are names of back ends, and what
-    they lead to are mappings.
+    they lead to are mappings. Numbers are no such names: a length may be a mapping from them.
     """
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or (value and all(isinstance(known, int) for known in value)):
         return value
     values = {resolve(known): item for known, item in value.items()}
     whole = all(known in BACKENDS and (item is None or isinstance(item, Mapping)) for known, item in values.items())

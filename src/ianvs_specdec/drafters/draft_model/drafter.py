@@ -47,6 +47,10 @@ class DraftModel(Drafter):
         return ()
 
     @property
+    def behind(self) -> int:
+        return 0 if self._sequence is None else self._sequence.behind(self._context.tokens)
+
+    @property
     def together(self) -> Target:
         return self._model
 
@@ -63,7 +67,7 @@ class DraftModel(Drafter):
         self._processor = Processor(context.sampling, context.tokens, target.device)
         self._processed = len(context.tokens)
         self.end()
-        self._sequence = DraftSequence(self._model)
+        self._sequence, self._context = DraftSequence(self._model), context
 
     def end(self) -> None:
         if self._sequence is not None:

@@ -13,6 +13,9 @@ from ianvs_specdec.decoding import Output, Target, TokenTree
 from ianvs_specdec.decoding.contracts import Piece, SequenceState, pieces
 from ianvs_specdec.drafters.lockstep import Growth
 
+READ_AT_ONCE = 256
+"""Tokens that a model without pieces of its own reads in one step after a pause: of each there are logits."""
+
 Steps = Generator[tuple[SequenceState, Piece], Output, None]
 """What the model has to compute, and what it computed (see ``lockstep``)."""
 Growing = Growth[tuple[SequenceState, Piece], Output]
@@ -46,6 +49,15 @@ class DraftSequence:
             return 0
         return sys.maxsize if self.model.window is None else self.model.window - len(context) + 1
 
+    def behind(self, context: Sequence[int]) -> int:
+        """How many tokens before the last of ``context`` the model was not fed."""
+        missing = len(context) - 1 - self._kept
+        if self._fed is None or missing == 0:
+            return missing
+        drafted = context[self._kept : self._kept + min(missing, len(self._ahead) + len(self._fed))]
+        same = self._same(drafted)
+        return missing - same - (len(_path(self._fed, drafted[same:])) if same == len(self._ahead) else 0)
+
     def follow(self, context: Sequence[int]) -> Steps:
         """Keep of the drafts what the context has become, and make up for what is missing. The last token of the
         context is node 0 of the tree to come."""
@@ -56,10 +68,7 @@ class DraftSequence:
         elif self._fed is not None:
             self._kept += self._keep(self._fed, context[self._kept : -1])
         if len(context) - self._kept > 2:
-            behind = context[self._kept : -1]
-            yield self._state, TokenTree.chain(behind[0], behind[1:])
-            self._state.commit(range(len(behind)))
-            self._kept += len(behind)
+            yield from self._catch_up(context[self._kept : -1])
         # Drafts that are in the model already, and the states to go back to, each after so many of them.
         self._ahead: list[int] = []
         self._states: list[tuple[int, Any]] = [(0, self._state.snapshot())]
@@ -96,14 +105,30 @@ class DraftSequence:
 
     def _keep(self, fed: TokenTree, tokens: Sequence[int]) -> int:
         """Go back to the last state at which the model was fed nothing but ``tokens``; how many they are."""
-        alike = takewhile(lambda pair: pair[0] == pair[1], zip(self._ahead, tokens, strict=False))
-        same = sum(1 for _ in alike)
+        same = self._same(tokens)
         if same == len(self._ahead) and (path := _path(fed, tokens[same:])):
             self._state.commit(path)
             return same + len(path)
         count, state = next(state for state in reversed(self._states) if state[0] <= same)
         self._state.restore(state)
         return count
+
+    def _same(self, tokens: Sequence[int]) -> int:
+        """How many of the drafts that were committed ``tokens`` begin with."""
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self._ahead, tokens, strict=False)))
+
+    def _catch_up(self, tokens: Sequence[int]) -> Steps:
+        """Feed ``tokens``, which may be many after a pause."""
+        rows = self.model.prompt_rows
+        for piece in pieces(tokens, rows or READ_AT_ONCE):
+            if rows is None:
+                # A target that takes prompts whole goes on by trees.
+                chain = TokenTree.chain(piece.tokens[0], piece.tokens[1:])
+                yield self._state, chain
+                self._state.commit(range(len(chain)))
+            else:
+                yield self._state, piece
+        self._kept += len(tokens)
 
 
 def _path(tree: TokenTree, tokens: Sequence[int]) -> list[int]:

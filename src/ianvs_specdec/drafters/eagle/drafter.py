@@ -23,12 +23,16 @@ from ianvs_specdec.drafters.eagle.guesses import Guesses
 from ianvs_specdec.drafters.eagle.head import EagleHead
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
-from ianvs_specdec.drafters.eagle.rows import joined
+from ianvs_specdec.drafters.eagle.pending import Pending
 from ianvs_specdec.drafters.eagle.static import limited, static
 from ianvs_specdec.drafters.eagle.steps import Growing, Head, Pairs
 from ianvs_specdec.drafters.eagle.trees import Growth, chain, dynamic
 from ianvs_specdec.drafters.lockstep import lockstep, only
 from ianvs_specdec.drafters.tensors import find
+
+READ_AT_ONCE = 512
+"""Pairs of one request that share a step of the head with its draft. All requests may be behind at the same time, after
+a pause: this bounds the memory of that step, and is enough to compute at full speed."""
 
 _FITTED: weakref.WeakKeyDictionary[Target, dict[Path, Head]] = weakref.WeakKeyDictionary()
 
@@ -40,6 +44,9 @@ class Eagle(Drafter):
     ``eagle_topk`` (10) that goes ``depth`` (7) steps beyond the root's children; "static" is EAGLE-1's tree of 25 nodes
     and the root; "chain" has no branches, ``depth`` (6) means the same as above. A smaller ``total_tokens``, ``depth``
     or ``eagle_topk`` leaves out the less likely parts of any tree, and so does a smaller budget.
+
+    The head reads the prompt, and what steps without drafts put out, when it is next asked: one that is never asked
+    costs no time. Until then it holds the hidden states of those tokens.
     """
 
     _head: Head
@@ -61,6 +68,7 @@ class Eagle(Drafter):
         self._static_limits = (None if depth is None else self._levels, eagle_topk)
         self._target: Target | None = None
         self._sequence: Any = None
+        self._pending = Pending()
 
     @torch.inference_mode()
     def prepare(self, target: Target) -> Sequence[int]:
@@ -79,8 +87,12 @@ class Eagle(Drafter):
 
     def fork(self) -> Eagle:
         another = copy.copy(self)
-        another._sequence = None
+        another._sequence, another._pending = None, Pending()
         return another
+
+    @property
+    def behind(self) -> int:
+        return len(self._pending)
 
     @property
     def together(self) -> Head:
@@ -93,19 +105,17 @@ class Eagle(Drafter):
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         self.end()
         self._sequence = self._head.open()
-        self._pending: list[Pairs] = []
-        # The prompt's hidden states are large: they are not kept until the first proposal.
-        self._head.keep(self._sequence, Pairs(context.tokens[1:], prefill.hidden))
+        self._pending.add(Pairs(context.tokens[1:], prefill.hidden))
 
     def observe(self, observation: Observation) -> None:
         tokens, path = observation.tree.tokens, observation.path
         added = [*(tokens[node] for node in path[1:]), observation.token]
-        self._pending.append(Pairs(added, observation.output.hidden, path))
+        self._pending.add(Pairs(added, observation.output.hidden, path))
 
     def end(self) -> None:
         if self._sequence is not None:
             self._sequence.close()
-            self._sequence, self._pending = None, []
+            self._sequence, self._pending = None, Pending()
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         return only(self.propose_all([(self, context, budget)]))
@@ -131,25 +141,29 @@ class Eagle(Drafter):
                 trees |= zip(growths, lockstep(head, list(growths.values())), strict=True)
         return [trees[number] for number in range(len(drafts))]
 
+    def _new_pairs(self) -> Pairs:
+        """What the head reads in the step in which it drafts; what is more than that is read here."""
+        pairs = self._pending.take()
+        while len(pairs.tokens) > READ_AT_ONCE:
+            first, pairs = pairs.split(READ_AT_ONCE)
+            with torch.inference_mode():
+                self._head.keep(self._sequence, first)
+        return pairs
+
     def _native(self, context: Context, nodes: int) -> NativeDraft:
         limits = Limits(nodes, self._levels, self._topk, _least(context))
         tree = self._shape == "dynamic"
-        return NativeDraft(self._sequence, self._take_pending(), context.tokens[-1], limits, tree)
+        return NativeDraft(self._sequence, self._new_pairs(), context.tokens[-1], limits, tree)
 
     def _grow(self, context: Context, nodes: int) -> Growing:
         guesses = Guesses(context, self._head, draws=self._shape != "dynamic")
-        pairs, root = self._take_pending(), context.tokens[-1]
+        pairs, root = self._new_pairs(), context.tokens[-1]
         growth = Growth(self._head, self._sequence, pairs, guesses, root, nodes, _least(context))
         if self._shape == "static":
             return static(growth, limited(nodes, *self._static_limits))
         if self._shape == "chain":
             return chain(growth, self._levels)
         return dynamic(growth, self._levels, self._topk)
-
-    def _take_pending(self) -> Pairs:
-        pairs = joined(self._pending)
-        self._pending = []
-        return pairs
 
 
 def _least(context: Context) -> float:

@@ -77,14 +77,6 @@ class Rows:
         return own if alone or self.stay else own.expand(len(self.tokens), -1, -1)
 
 
-def joined(pending: Sequence[Pairs]) -> Pairs:
-    """Pairs of several steps, one after the other."""
-    if len(pending) == 1:
-        return pending[0]
-    tokens = [token for pairs in pending for token in pairs.tokens]
-    return Pairs(tokens, features_of(pending) if pending else ())
-
-
 def features_of(parts: Sequence[Pairs]) -> list[Tensor]:
     """The features of all pairs, one tensor per feature."""
     return [torch.cat(states) if len(states) > 1 else states[0] for states in zip(*map(_own, parts), strict=True)]

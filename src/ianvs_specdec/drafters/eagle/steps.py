@@ -25,6 +25,15 @@ class Pairs:
     features: Sequence[Tensor] = ()
     rows: Sequence[int] | None = None
 
+    def split(self, count: int) -> tuple[Pairs, Pairs]:
+        """The first ``count`` pairs, and the others."""
+        tokens, rest = self.tokens[:count], self.tokens[count:]
+        if self.rows is not None:
+            return Pairs(tokens, self.features, self.rows[:count]), Pairs(rest, self.features, self.rows[count:])
+        return Pairs(tokens, [part[:count] for part in self.features]), Pairs(
+            rest, [part[count:] for part in self.features]
+        )
+
 
 @dataclass
 class Level:

@@ -53,13 +53,17 @@ class Lookahead(Drafter):
         self._context = context
         self._pool = _Followers()
         self._read = 1
-        self._read_on()
         draw = random.Random(SEED)
         self._row = draw.choices(context.tokens[: context.prompt_tokens], k=self._width)
         self._speakers: list[int] = []
         self._tree: TokenTree | None = None
 
+    @property
+    def behind(self) -> int:
+        return len(self._context.tokens) - self._read
+
     def propose(self, context: Context, budget: int) -> TokenTree:
+        self._read_on()
         draft = _Draft(context.tokens[-2:])
         if context.remaining > 1:
             depth = min(self._depth, context.remaining - 1)
@@ -72,11 +76,11 @@ class Lookahead(Drafter):
         return self._tree
 
     def observe(self, observation: Observation) -> None:
-        self._read_on()
         tree = observation.tree
         # What was computed without this drafter's tree, or with a part of it, is not what the row waits for.
         if tree is not self._tree or len(tree) == 1:
             return
+        self._read_on()
         said = observation.output.logits.argmax(dim=-1).tolist()
         accepted = set(observation.path)
         for node in range(1, len(tree)):

@@ -54,9 +54,14 @@ class Suffix(Drafter):
         return another
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
-        self._automaton = SuffixAutomaton()
+        self._automaton, self._context = SuffixAutomaton(), context
         if self._head:
             self._head.begin(target, context, prefill)
+
+    @property
+    def behind(self) -> int:
+        # The head may have more to read, but where a match is long enough it is not asked.
+        return len(self._context.tokens) - self._automaton.size
 
     def observe(self, observation: Observation) -> None:
         if self._head:

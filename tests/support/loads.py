@@ -1,0 +1,23 @@
+"""Steps of many requests, as a length sees them."""
+
+from __future__ import annotations
+
+from ianvs_specdec.decoding import Finished, Load, Share, Stats
+from ianvs_specdec.types import Step
+
+
+def running(count: int) -> Load:
+    return Load([Stats(10) for _ in range(count)])
+
+
+def stepped(length, load, accepted, seconds=1.0, prompt_rows=0):
+    """The budgets that ``length`` gives; then it is told a step in which each request accepted ``accepted`` tokens, as
+    far as they were drafted, and that took ``seconds``: a number, or what a number of draft tokens takes."""
+    budgets = length.budgets(load)
+    shares = []
+    for stats, budget in zip(load.running, budgets, strict=True):
+        right = min(accepted, budget)
+        shares.append(Share(stats, budget, 0, budget, Step(budget, right, right + 1, budget + 1)))
+    taken = seconds(budgets[0]) if callable(seconds) else seconds
+    length.learn(Finished(shares, prompt_rows, 100, 0.0, taken))
+    return list(budgets)
