@@ -15,6 +15,7 @@ LENGTHS = {
     "full": "ianvs_specdec.lengths.fixed:Full",
     "confidence": "ianvs_specdec.lengths.confidence:WhileConfident",
     "goodput": "ianvs_specdec.lengths.goodput:Goodput",
+    "oracle": "ianvs_specdec.lengths.oracle:Oracle",
 }
 
 

@@ -1,0 +1,197 @@
+"""What the engine serves in a simulation: requests, drafts and a target that compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ianvs_specdec.decoding.contracts import Drafter, Piece, Prompt
+from ianvs_specdec.decoding.costs import CostTable
+from ianvs_specdec.decoding.load import Share
+from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.decoding.tree import TokenTree
+from ianvs_specdec.lengths.oracle import Replayed
+from ianvs_specdec.types import Step
+
+
+@dataclass
+class VirtualClock:
+    """Seconds that pass when somebody waits for them."""
+
+    time: float = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def until(self, moment: float) -> None:
+        self.time = moment
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as its user sends it.
+
+    ``output`` tokens are put out, of at most ``most``. ``draws`` has for each of them a number from 0 to 1: a guess at
+    it that comes at level l of a draft is right where the number is below ``survival[l - 1]``. ``found``: where there
+    is anything to draft, None = everywhere.
+    """
+
+    task: str
+    prompt: int
+    output: int
+    most: int
+    survival: Sequence[float] = ()
+    draws: Sequence[float] = ()
+    found: Sequence[bool] | None = None
+
+
+@dataclass
+class Tally:
+    """Tokens so far, of all requests together."""
+
+    emitted: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    verified: int = 0
+    steps: int = 0
+
+
+@cache
+def _chain(nodes: int) -> TokenTree:
+    """A draft of so many tokens; which ones makes no difference."""
+    return TokenTree.chain(0, [0] * nodes)
+
+
+class SimulatedTarget:
+    """As far as the engine asks it. Its time is made by ``decoding.emulation``."""
+
+    def __init__(self, costs: CostTable) -> None:
+        self.costs, self.prompt_rows = costs, costs.prompt_rows
+
+    def memory(self, positions: int) -> int:
+        return 0
+
+    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[None]:
+        return [None] * len(parts)
+
+
+class SimulatedDrafter(Drafter):
+    """Drafts a chain as long as it may be. What is not drafted for is read later, where that takes time."""
+
+    together = True
+    behind = 0
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    @classmethod
+    def propose_all(cls, drafts: Sequence[tuple[Any, Any, int]]) -> Sequence[TokenTree | Exception]:
+        return [drafter.propose(context, budget) for drafter, context, budget in drafts]
+
+    def propose(self, context: Any, budget: int) -> TokenTree:
+        """``context`` is the simulated request."""
+        return _chain(min(budget, self._most, context.stats.remaining - 1) if context.finds else 0)
+
+
+class SimulatedRequest(Request):
+    """A request of which only the numbers are there. The engine calls what it calls of a real one."""
+
+    opened = began = ended = over = False
+    finds = True
+
+    def __init__(
+        self, target: SimulatedTarget, asked: Asked, arrived: float, clock: VirtualClock, tally: Tally
+    ) -> None:
+        costs = target.costs
+        self.asked, self.arrived = asked, arrived
+        self._target: Any = target
+        self.first = self.last = float("nan")
+        """When its first and its last token came."""
+        self.done = self.drafted_tokens = self.accepted_tokens = self.steps = 0
+        self.error = None
+        self.stats = Replayed(asked.prompt, asked.task, asked.most)
+        self._catches_up = costs.catch_up > 0
+        self.drafter = SimulatedDrafter(costs.largest_draft)
+        self._clock, self._tally = clock, tally
+        self._deepest = min(len(asked.survival), costs.largest_draft)
+        self.sequence: Any = None
+        self.context: Any = self
+
+    def warm(self) -> None:
+        """Nothing is to be compiled."""
+
+    def open(self) -> None:
+        self.opened = True
+        self.unread: Any = range(self.asked.prompt)
+        if self._catches_up:
+            self.drafter.behind = self.asked.prompt
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def ask(self, budget: int, confidence: float) -> None:
+        self._budget, self._behind = budget, self.stats.behind
+
+    def plain(self) -> None:
+        self.piece, self._drafted = _chain(0), 0
+
+    def verify(self, tree: TokenTree) -> None:
+        self.piece, self._drafted = tree, len(tree.tokens) - 1
+        self.drafter.behind = 0
+
+    @property
+    def drafted(self) -> int:
+        return self._drafted
+
+    def accept(self, output: Any) -> None:
+        if isinstance(self.piece, Prompt) and self.piece.last:
+            self.began = True
+            self._put_out(1)
+
+    def emit(self) -> Share:
+        drafted, stats, tally = self._drafted, self.stats, self._tally
+        right = min(drafted, stats.coming)
+        emitted = min(right + 1, self.asked.output - self.done)
+        accepted = min(right, emitted)
+        self._put_out(emitted)
+        self.steps += 1
+        self.drafted_tokens += drafted
+        self.accepted_tokens += accepted
+        tally.steps += 1
+        tally.drafted += drafted
+        tally.accepted += accepted
+        tally.verified += drafted + 1
+        step = Step(drafted, accepted, emitted, drafted + 1)
+        return Share(stats, self._budget, self._behind, drafted, step, self.ended)
+
+    def commit(self) -> None:
+        """Nothing is kept."""
+
+    observe = commit
+
+    def _put_out(self, tokens: int) -> None:
+        asked, stats = self.asked, self.stats
+        now = self._clock.time
+        if not self.done:
+            self.first = now
+        self.last = now
+        self.done = position = self.done + tokens
+        self._tally.emitted += tokens
+        stats.context_tokens += tokens
+        stats.remaining -= tokens
+        if self._catches_up:
+            self.drafter.behind += tokens
+        if position == asked.output:
+            self.ended = self.over = True
+            return
+        if asked.found is not None and not (found := asked.found[position]):
+            self.finds, stats.coming = found, 0
+            return
+        self.finds = True
+        level, deepest = 0, min(self._deepest, asked.output - position)
+        draws, survival = asked.draws, asked.survival
+        while level < deepest and draws[position + level] < survival[level]:
+            level += 1
+        stats.coming = level
