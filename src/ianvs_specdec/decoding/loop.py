@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -92,9 +93,10 @@ class Engine:
         over = self._leave() + self._join()
         self._meter.begin()
         reading = self._read()
-        taking_part = reading + self._draft(sum(len(request.piece.tokens) for request in reading))
-        if taking_part:
-            self._compute(taking_part)
+        prompt_rows = sum([len(request.piece.tokens) for request in reading])
+        decoding = self._draft(prompt_rows)
+        if reading or decoding:
+            self._compute(reading, decoding, prompt_rows)
         over += self._leave()
         self._meter.end(self.busy)
         return over
@@ -187,8 +189,8 @@ class Engine:
             _propose(requests)
         return [request for requests in asking.values() for request, _ in requests if not request.error]
 
-    def _compute(self, requests: list[Request]) -> None:
-        meter = self._meter
+    def _compute(self, reading: list[Request], decoding: list[Request], prompt_rows: int) -> None:
+        meter, requests = self._meter, reading + decoding
         try:
             outputs = self._target.step([(request.sequence, request.piece) for request in requests])
         except Exception as error:
@@ -196,27 +198,21 @@ class Engine:
                 request.error = error
             return
         context = sum([request.stats.context_tokens for request in requests])
-        decided, rows, prompt_rows = [], 0, 0
-        for request in requests:
-            tokens = len(request.piece.tokens)
-            if isinstance(request.piece, Prompt):
-                prompt_rows += tokens
-            else:
-                rows += tokens
-                decided.append(request)
-        meter.computed(rows, prompt_rows, context, len(decided))
+        rows = sum([len(request.piece.tokens) for request in decoding])
+        meter.computed(rows, prompt_rows, context, len(decoding))
         for request, output in zip(requests, outputs, strict=True):
-            _guarded(request, request.accept, output)
+            try:
+                request.accept(output)
+            except Exception as error:
+                request.fail(error)
         meter.verified()
-        decided = [request for request in decided if not request.error]
-        shares = [share for request in decided if (share := _guarded(request, request.emit))]
+        decided = [request for request in decoding if not request.error]
+        shares = [share for share in _each(decided, _EMIT) if share]
         meter.emitted()
         going_on = [request for request in decided if not request.ended]
-        for request in going_on:
-            _guarded(request, request.commit)
+        _each(going_on, _COMMIT)
         meter.committed()
-        for request in going_on:
-            _guarded(request, request.observe)
+        _each(going_on, _OBSERVE)
         meter.observed()
         self._length.learn(Finished(shares, prompt_rows, context, meter.draft, meter.verify))
 
@@ -246,11 +242,25 @@ def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Excep
         return [error] * len(requests)
 
 
+_EMIT, _COMMIT, _OBSERVE = methodcaller("emit"), methodcaller("commit"), methodcaller("observe")
+
+
+def _each(requests: Sequence[Request], call: Callable[[Request], R]) -> list[R | None]:
+    """What ``call`` returns for each request; where it raises, only that one ends."""
+    results: list[R | None] = []
+    for request in requests:
+        try:
+            results.append(call(request))
+        except Exception as error:
+            request.fail(error)
+            results.append(None)
+    return results
+
+
 def _guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
     """What ``function`` returns; where it raises, only ``request`` ends."""
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        # What comes behind the first error may come of it.
-        request.error = request.error or error
+        request.fail(error)
         return None

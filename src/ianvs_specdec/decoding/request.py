@@ -115,6 +115,10 @@ class Request:
             self.error = error
         return self.error is not None
 
+    def fail(self, error: Exception) -> None:
+        """It ends with ``error``, unless it has failed before: what comes behind the first error may come of it."""
+        self.error = self.error or error
+
     def cancel(self) -> None:
         """Give it up, from any thread: it ends at the engine's next step."""
         self._given_up = lambda: True

@@ -49,19 +49,20 @@ class Asked:
 
 @dataclass
 class Tally:
-    """Tokens so far, of all requests together."""
+    """Tokens put out so far, of all requests together."""
 
     emitted: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    verified: int = 0
-    steps: int = 0
 
 
 @cache
 def _chain(nodes: int) -> TokenTree:
     """A draft of so many tokens; which ones makes no difference."""
     return TokenTree.chain(0, [0] * nodes)
+
+
+@cache
+def _step(drafted: int, accepted: int, emitted: int) -> Step:
+    return Step(drafted, accepted, emitted, drafted + 1)
 
 
 class SimulatedTarget:
@@ -84,15 +85,15 @@ class SimulatedDrafter(Drafter):
     behind = 0
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Any, Any, int]]) -> Sequence[TokenTree | Exception]:
-        return [drafter.propose(context, budget) for drafter, context, budget in drafts]
-
-    def propose(self, context: Any, budget: int) -> TokenTree:
-        """``context`` is the simulated request."""
-        return _chain(min(budget, self._most, context.stats.remaining - 1) if context.finds else 0)
+        """The contexts are the simulated requests."""
+        return [
+            _chain(min(budget, request.drafter.most, request.stats.remaining - 1) if request.finds else 0)
+            for _, request, budget in drafts
+        ]
 
 
 class SimulatedRequest(Request):
@@ -102,10 +103,18 @@ class SimulatedRequest(Request):
     finds = True
 
     def __init__(
-        self, target: SimulatedTarget, asked: Asked, arrived: float, clock: VirtualClock, tally: Tally
+        self,
+        target: SimulatedTarget,
+        asked: Asked,
+        arrived: float,
+        delay: float,
+        clock: VirtualClock,
+        tally: Tally,
     ) -> None:
         costs = target.costs
-        self.asked, self.arrived = asked, arrived
+        self.asked, self.arrived, self.delay = asked, arrived, delay
+        self.answered: Any = None
+        """What waits for its end, if anything does."""
         self._target: Any = target
         self.first = self.last = float("nan")
         """When its first and its last token came."""
@@ -151,20 +160,15 @@ class SimulatedRequest(Request):
             self._put_out(1)
 
     def emit(self) -> Share:
-        drafted, stats, tally = self._drafted, self.stats, self._tally
-        right = min(drafted, stats.coming)
+        drafted, stats = self._drafted, self.stats
+        right = drafted if drafted < stats.coming else stats.coming
         emitted = min(right + 1, self.asked.output - self.done)
-        accepted = min(right, emitted)
+        accepted = right if right < emitted else emitted
         self._put_out(emitted)
         self.steps += 1
         self.drafted_tokens += drafted
         self.accepted_tokens += accepted
-        tally.steps += 1
-        tally.drafted += drafted
-        tally.accepted += accepted
-        tally.verified += drafted + 1
-        step = Step(drafted, accepted, emitted, drafted + 1)
-        return Share(stats, self._budget, self._behind, drafted, step, self.ended)
+        return Share(stats, self._budget, self._behind, drafted, _step(drafted, accepted, emitted), self.ended)
 
     def commit(self) -> None:
         """Nothing is kept."""

@@ -39,12 +39,12 @@ class Server:
         self._wake = env.event()
         env.process(self._serve())
 
-    def ask(self, asked: Asked) -> SimulatedRequest | None:
-        """A request arrives now. None: it is refused."""
+    def ask(self, asked: Asked, delay: float = 0.0) -> SimulatedRequest | None:
+        """A request arrives now from a user who is ``delay`` seconds away. None: it is refused."""
         if self.in_flight >= self._most:
             return None
         self.in_flight += 1
-        request = SimulatedRequest(self._target, asked, self._env.now, self._clock, self.tally)
+        request = SimulatedRequest(self._target, asked, self._env.now, delay, self._clock, self.tally)
         self._arrived.append(request)
         if not self._wake.triggered:
             self._wake.succeed()
