@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=True,
         help="cut prompts that do not fit into the model's window; without, they are refused",
     )
+    parser.add_argument("--emulate", metavar="FILE", help="cost table: answer as fast as that machine would")
     parser.add_argument("--name", metavar="NAME", help="the model's name for clients (default: the folder's)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="default 8000; 0 = any that is free")
@@ -123,7 +124,12 @@ def _key(variable: str | None) -> str:
 
 def _settings(options: argparse.Namespace) -> Settings:
     """The hyperparameters of the file, with those of the command line in place of the same ones there."""
-    named = {"--model": options.model, "--backend": options.backend, "--truncate-prompts": options.truncate_prompts}
+    named = {
+        "--model": options.model,
+        "--backend": options.backend,
+        "--truncate-prompts": options.truncate_prompts,
+        "--emulate": options.emulate,
+    }
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
         raise UserError("which model? Give --model, or --settings with a file that has the key model")

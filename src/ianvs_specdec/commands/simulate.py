@@ -109,7 +109,7 @@ def _check(options: argparse.Namespace) -> None:
     whole("queue", 0, MOST_EDGES)
     for name, most, zero in (("hours", MOST_HOURS, False), ("rate", MOST_RATE, False), ("network", 3600.0, True)):
         value = getattr(options, name)
-        if value is not None and not ((0 <= value if zero else 0 < value) and value <= most):
+        if value is not None and not ((value >= 0 if zero else value > 0) and value <= most):
             raise UserError(f"--{name} must be {'0 or more' if zero else 'more than 0'}, at most {most:g}, not {value}")
 
 

@@ -7,12 +7,13 @@ One object with these keys; times are seconds, axes are whole numbers that grow:
      "step":   {"rows": [...], "context": [...], "seconds": [[one for each context] for each of rows]},
      "prompt": {"rows": [...], "context": [...], "seconds": [[...], ...]},
      "draft":  {"requests": [...], "budget": [...], "seconds": [[...], ...]},
-     "request": s, "shared": s, "catch_up": s, "prompt_rows": number or null}
+     "request": s, "attention": s, "shared": s, "catch_up": s, "prompt_rows": number or null}
 
 ``step`` is a step that verifies trees: ``rows`` are the tokens that it computes for all sequences together, ``context``
-the tokens that these hold together. ``prompt`` is a step that reads prompts. A step that does both takes their sum less
-``shared``. Each request with a tree adds ``request``. ``draft`` is one draft for several requests at once, each of
-``budget`` tokens; a drafter reads what it has missed in ``catch_up`` for each token. Without ``draft`` there is none.
+the tokens that these hold together. Each request with a tree adds ``request``, each row ``attention`` for every token
+of its sequence. ``prompt`` is a step that reads prompts of so much ``context``. A step that does both takes their sum
+less ``shared``. ``draft`` is one draft for several requests at once, each of ``budget`` tokens; a drafter reads what it
+has missed in ``catch_up`` for each token. Without ``draft`` there is none.
 ``prompt_rows`` is the longest piece of a prompt in one step, null = all of it.
 """
 
@@ -23,6 +24,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ SLOWEST = 1e4
 """Seconds: what takes longer is a mistake in the unit."""
 LONGEST_TEXT = 10_000
 _TEXTS = ("machine", "model", "method", "note")
-_SECONDS = ("request", "shared", "catch_up")
+_SECONDS = ("request", "attention", "shared", "catch_up")
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class CostTable:
     prompt: Grid
     draft: Grid | None = None
     request: float = 0.0
+    attention: float = 0.0
     shared: float = 0.0
     catch_up: float = 0.0
     prompt_rows: int | None = None
@@ -87,16 +90,16 @@ class CostTable:
     note: str = ""
     emulated: bool = False
 
-    def step_seconds(self, rows: int, prompt_rows: int, context: int, requests: int) -> float:
-        """A step that verifies the trees of so many ``requests``, of ``rows`` tokens in all, and reads
-        ``prompt_rows``, where all sequences hold ``context`` tokens."""
-        if not prompt_rows:
-            return self.step.at(rows, context) + requests * self.request
-        reading = self.prompt.at(prompt_rows, context)
+    def step_seconds(
+        self, rows: int, context: int, requests: int, prompt_rows: int = 0, prompt_context: int = 0
+    ) -> float:
+        """A step that verifies trees of ``rows`` tokens in all, of so many ``requests`` that hold ``context`` tokens,
+        and reads ``prompt_rows`` of prompts of ``prompt_context`` tokens."""
+        reading = self.prompt.at(prompt_rows, prompt_context) if prompt_rows else 0.0
         if not rows:
             return reading
-        verifying = self.step.at(rows, context)
-        return verifying + reading - min(self.shared, verifying, reading) + requests * self.request
+        verifying = self.step.at(rows, context) + requests * self.request + self.attention * rows * context / requests
+        return verifying + reading - min(self.shared, verifying, reading)
 
     def draft_seconds(self, sizes: Sequence[int], behind: int = 0) -> float:
         """One draft for each of several requests, of ``sizes`` tokens, whose drafters have ``behind`` tokens to read.
@@ -162,7 +165,7 @@ def from_json(data: Any) -> CostTable:
             raise ValueError(f"{name} must be a text of at most {LONGEST_TEXT} characters")
     if not isinstance(data.get("emulated", False), bool):
         raise ValueError("emulated must be true (the figures are stated) or false (they were measured)")
-    seconds = {name: _seconds(data.get(name, 0.0), name) for name in _SECONDS}
+    plain: dict[str, Any] = {name: _seconds(data.get(name, 0.0), name) for name in _SECONDS}
     rows = data.get("prompt_rows")
     if rows is not None and not (type(rows) is int and 1 <= rows <= LARGEST_KNOT):
         raise ValueError(f"prompt_rows must be a whole number from 1, or null, not {rows!r:.40}")
@@ -172,7 +175,7 @@ def from_json(data: Any) -> CostTable:
         _grid(data, "draft", ("requests", "budget")) if data.get("draft") is not None else None,
         prompt_rows=rows,
         emulated=data.get("emulated", False),
-        **seconds,
+        **plain,
         **{name: data.get(name, "") for name in _TEXTS},
     )
 
@@ -197,7 +200,7 @@ def _axis(knots: Any, name: str) -> tuple[int, ...]:
     whole = isinstance(knots, list) and all(type(knot) is int and 0 <= knot <= LARGEST_KNOT for knot in knots)
     if not whole or not 1 <= len(knots) <= MOST_KNOTS:
         raise ValueError(f"{name} must be a list of 1 to {MOST_KNOTS} whole numbers of 0 or more")
-    if any(one >= next_one for one, next_one in zip(knots, knots[1:], strict=False)):
+    if any(one >= other for one, other in pairwise(knots)):
         raise ValueError(f"{name} must grow from each number to the next")
     return tuple(knots)
 

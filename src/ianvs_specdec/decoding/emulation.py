@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from ianvs_specdec.decoding.request import Request
 
 log = logging.getLogger(__name__)
+
+MARGIN = 1.25
+"""By how much this machine is to be faster than the table, so that its slower steps are, too."""
+STEPS_OF_SCALE = (1.0, 2.0, 5.0)
+"""Scales that are chosen, times a power of ten: back ends of one job come to the same."""
 
 LATE_WAKING = 3e-4
 """Seconds by which a sleep may end late; that long is waited awake."""
@@ -63,6 +69,10 @@ class Emulation(Meter):
         costs = self.costs
         return {"machine": costs.machine, "model": costs.model, "method": costs.method, "scale": self.scale}
 
+    def progress(self) -> Mapping[str, Any]:
+        """``describe``, and how many steps there were and how many of them overran."""
+        return {**self.describe(), "steps": self.steps, "overruns": self.overruns}
+
     def begin(self) -> None:
         if self._idle:
             self._at = self._clock.now()
@@ -75,8 +85,9 @@ class Emulation(Meter):
             behind = sum([request.stats.behind for request in asked])
             self.draft = self._hold(self.costs.draft_seconds(sizes, behind))
 
-    def computed(self, rows: int, prompt_rows: int, context: int, requests: int) -> None:
-        self.verify = self._hold(self.costs.step_seconds(rows, prompt_rows, context, requests))
+    def computed(self, rows: int, context: int, requests: int, prompt_rows: int, prompt_context: int) -> None:
+        seconds = self.costs.step_seconds(rows, context, requests, prompt_rows, prompt_context)
+        self.verify = self._hold(seconds)
         self.steps += 1
         self.overruns += self._overran
 
@@ -108,3 +119,26 @@ class Emulation(Meter):
             self._clock.until(due)
         counted, self._at = due - self._at, due
         return counted
+
+
+def scale_for(costs: CostTable, own: CostTable, at_once: int) -> float:
+    """By what to stretch ``costs`` so that a machine with the costs ``own`` is faster at all points of the table that
+    steps of ``at_once`` requests can reach; at least 1."""
+    most = at_once * (1 + costs.largest_draft)
+    ratios = [1.0]
+    for rows in (min(knot, most) for knot in costs.step.first if knot):
+        requests = min(rows, at_once)
+        for context in costs.step.second:
+            theirs = costs.step_seconds(rows, context, requests)
+            ratios.append(own.step_seconds(rows, context, requests) / theirs if theirs else 1.0)
+    for rows in (knot for knot in costs.prompt.first if knot and knot <= (own.prompt_rows or knot)):
+        theirs = costs.step_seconds(0, 0, 0, rows, rows)
+        ratios.append(own.step_seconds(0, 0, 0, rows, rows) / theirs if theirs else 1.0)
+    if costs.draft is not None:
+        for requests in (min(knot, at_once) for knot in costs.draft.first if knot):
+            for budget in costs.draft.second:
+                theirs = costs.draft_seconds([budget] * requests)
+                ratios.append(own.draft_seconds([budget] * requests) / theirs if theirs else 1.0)
+    needed = MARGIN * max(ratios) if max(ratios) > 1 / MARGIN else 1.0
+    power = 10.0 ** math.floor(math.log10(needed))
+    return next(power * step for step in (*STEPS_OF_SCALE, 10.0) if power * step >= needed * (1 - 1e-9))

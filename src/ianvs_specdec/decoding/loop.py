@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from ianvs_specdec.decoding.contracts import Drafter, Prompt, Target
+from ianvs_specdec.decoding.contracts import Drafter, Target
 from ianvs_specdec.decoding.load import Finished, Length, Load
 from ianvs_specdec.decoding.meter import Meter
 from ianvs_specdec.decoding.request import Decoded, Request
@@ -197,9 +197,10 @@ class Engine:
             for request in requests:
                 request.error = error
             return
-        context = sum([request.stats.context_tokens for request in requests])
+        context = sum([request.stats.context_tokens for request in decoding])
+        prompts = sum([request.stats.context_tokens for request in reading])
         rows = sum([len(request.piece.tokens) for request in decoding])
-        meter.computed(rows, prompt_rows, context, len(decoding))
+        meter.computed(rows, context, len(decoding), prompt_rows, prompts)
         for request, output in zip(requests, outputs, strict=True):
             try:
                 request.accept(output)
@@ -214,7 +215,7 @@ class Engine:
         meter.committed()
         _each(going_on, _OBSERVE)
         meter.observed()
-        self._length.learn(Finished(shares, prompt_rows, context, meter.draft, meter.verify))
+        self._length.learn(Finished(shares, prompt_rows, context + prompts, meter.draft, meter.verify))
 
 
 def _propose(requests: list[tuple[Request, int]]) -> None:

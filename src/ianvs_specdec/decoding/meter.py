@@ -33,9 +33,9 @@ class Meter:
         """The drafts are there, those of the requests ``asked`` for any."""
         self.draft = self._watch.lap()
 
-    def computed(self, rows: int, prompt_rows: int, context: int, requests: int) -> None:
-        """The target has computed ``rows`` tokens of trees of so many ``requests`` and ``prompt_rows`` of prompts,
-        where the sequences hold ``context`` tokens."""
+    def computed(self, rows: int, context: int, requests: int, prompt_rows: int, prompt_context: int) -> None:
+        """The target has computed ``rows`` tokens of trees of so many ``requests``, whose sequences hold ``context``
+        tokens, and ``prompt_rows`` of prompts of ``prompt_context`` tokens."""
 
     def verified(self) -> None:
         """What of the drafts is right is known, and whose prompt is read has its first token."""

@@ -60,7 +60,8 @@ class Oracle:
         costs, running = self._costs, len(coming)
         context = sum([stats.context_tokens for stats in load.running])
         behind = sum([stats.behind for stats in load.running])
-        best, choice, total = running / costs.step_seconds(running, load.prompt_rows, context, running), 0, 0
+        reading = load.prompt_rows, load.prompt_rows
+        best, choice, total = running / costs.step_seconds(running, context, running, *reading), 0, 0
         for level in range(1, (coming[-1] if coming else 0) + 1):
             reaching = running - bisect_left(coming, level)
             drafting = costs.draft_seconds([min(size, level) for size in coming if size], behind)
@@ -68,7 +69,7 @@ class Oracle:
             knots = {knot - running for knot in costs.step.first if total < knot - running < total + reaching}
             for tokens in (*knots, total + reaching):
                 rows = running + tokens
-                rate = rows / (drafting + costs.step_seconds(rows, load.prompt_rows, context, running))
+                rate = rows / (drafting + costs.step_seconds(rows, context, running, *reading))
                 if rate > best:
                     best, choice = rate, tokens
             total += reaching

@@ -82,7 +82,7 @@ class SimulatedDrafter(Drafter):
     """Drafts a chain as long as it may be. What is not drafted for is read later, where that takes time."""
 
     together = True
-    behind = 0
+    behind: int = 0
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -99,6 +99,8 @@ class SimulatedDrafter(Drafter):
 class SimulatedRequest(Request):
     """A request of which only the numbers are there. The engine calls what it calls of a real one."""
 
+    drafter: SimulatedDrafter
+    stats: Replayed
     opened = began = ended = over = False
     finds = True
 

@@ -66,8 +66,8 @@ class Server:
                 self.busy_seconds += seconds
                 yield env.timeout(seconds)
             self.in_flight -= len(over)
-            for request in over:
-                if request.error is not None:
-                    raise request.error
-                assert isinstance(request, SimulatedRequest)
-                self._told(request)
+            for ended in over:
+                if ended.error is not None:
+                    raise ended.error
+                assert isinstance(ended, SimulatedRequest)
+                self._told(ended)

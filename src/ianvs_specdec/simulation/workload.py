@@ -126,7 +126,8 @@ def _answers(path: Path) -> Iterator[tuple[str, int, int, Sequence[Step]]]:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if len(line) > LARGEST_LINE:
-                    raise UserError(f"--traces {path}:{number}: longer than {LARGEST_LINE >> 20} MiB, which no answer is")
+                    most = f"{LARGEST_LINE >> 20} MiB"
+                    raise UserError(f"--traces {path}:{number}: longer than {most}, which no answer is")
                 if head_of(line):
                     answer = answer_in(line)
                     if answer is not None and answer[0].completion_tokens > 0:
