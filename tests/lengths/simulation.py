@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -152,45 +152,53 @@ def mix(
 
 
 def run(
-    length, machine: Machine, drafter, requests: list[Request], seed: int = 0, at_once: int = 1
+    length, machine: Machine, drafter, requests: list[Request], seed: int = 0, at_once: int = 1, watch=None
 ) -> dict[str, float]:
-    """Milliseconds per kind of request, of which ``at_once`` are under way and take their steps in turn."""
+    """Milliseconds per kind of request, of which ``at_once`` are under way and share their steps: each has an equal
+    part of a step's time. ``watch`` is told of every step: requests, budgets, milliseconds, tokens."""
     rng = random.Random(seed)
     spent: dict[str, float] = {}
-    waiting, under_way = deque(requests), deque[tuple[Request, Iterator[float]]]()
-    while waiting or under_way:
-        while waiting and len(under_way) < at_once:
-            under_way.append((waiting[0], steps(length, machine, drafter, waiting.popleft(), rng)))
-        asked, its_steps = under_way.popleft()
-        if (taken := next(its_steps, None)) is not None:
-            spent[asked.kind] = spent.get(asked.kind, 0.0) + taken
-            under_way.append((asked, its_steps))
+    waiting, running = deque(requests), list[Running]()
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            running.append(Running(waiting.popleft()))
+        taken, budgets, tokens = step(length, machine, drafter, running, rng)
+        for one in running:
+            spent[one.asked.kind] = spent.get(one.asked.kind, 0.0) + taken / len(running)
+        if watch is not None:
+            watch([one.asked for one in running], budgets, taken, tokens)
+        running = [one for one in running if one.done < one.asked.tokens]
     return spent
 
 
-def steps(length, machine: Machine, drafter, asked: Request, rng: random.Random) -> Iterator[float]:
-    """Milliseconds of each step of one request."""
-    stats = Stats(asked.prompt + 1, asked.task, asked.tokens - 1)
-    done = 1
-    while done < asked.tokens:
-        (budget,) = length.budgets(Load([stats]))
+class Running:
+    def __init__(self, asked: Request) -> None:
+        self.asked, self.done = asked, 1
+        self.stats = Stats(asked.prompt + 1, asked.task, asked.tokens - 1)
+
+
+def step(length, machine: Machine, drafter, running: list[Running], rng: random.Random) -> tuple[float, list[int], int]:
+    """Milliseconds, budgets and emitted tokens of a step that all share."""
+    budgets = list(length.budgets(Load([one.stats for one in running])))
+    context = sum(one.stats.context_tokens for one in running)
+    shares, draft, deepest = [], 0.0, 0
+    for one, budget in zip(running, budgets, strict=True):
         size = depth = accepted = 0
-        draft = 0.0
         if budget > 0:
-            draft = machine.call
-            if asked.found[done]:
+            draft += machine.call
+            if one.asked.found[one.done]:
                 size, depth = drafter.shape(budget)
-                accepted = drafter.accepted(asked.ranks[done : done + 100], budget)
-                draft += machine.level * depth
-        verify = machine.verify(1 + size) * (1 + machine.drift * stats.context_tokens)
-        verify *= rng.lognormvariate(0, machine.noise)
-        late = rng.random() < machine.outliers
-        yield draft + verify
-        if late:
-            draft, verify = draft * 10, verify * 10
-        emitted = min(accepted + 1, asked.tokens - done)
-        done += emitted
-        share = Share(stats, budget, 0, depth, Step(size, accepted, emitted, size + 1), done >= asked.tokens)
-        length.learn(Finished([share], 0, stats.context_tokens, draft / 1000, verify / 1000))
-        stats.context_tokens += emitted
-        stats.remaining -= emitted
+                accepted = drafter.accepted(one.asked.ranks[one.done : one.done + 100], budget)
+                deepest = max(deepest, depth)
+        emitted = min(accepted + 1, one.asked.tokens - one.done)
+        one.done += emitted
+        one.stats.context_tokens += emitted
+        one.stats.remaining -= emitted
+        done = Step(size, accepted, emitted, size + 1)
+        shares.append(Share(one.stats, budget, 0, depth, done, one.done >= one.asked.tokens))
+    draft += machine.level * deepest
+    verify = machine.verify(sum(share.step.verified for share in shares)) * (1 + machine.drift * context)
+    verify *= rng.lognormvariate(0, machine.noise)
+    late = 10 if rng.random() < machine.outliers else 1
+    length.learn(Finished(shares, 0, context, late * draft / 1000, late * verify / 1000))
+    return draft + verify, budgets, sum(share.step.emitted for share in shares)

@@ -50,7 +50,8 @@ class Request:
     ``rule`` is how sampled tokens are accepted, one of ``acceptance.RULES``; ``prediction`` and ``task`` are handed to
     drafter and length (see ``Context``, ``Stats``). ``stop`` is asked after every emission how many output ids to keep
     (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the
-    trace. ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still waits.
+    trace. ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still
+    waits.
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
     empty or has tokens that the target does not know.

@@ -1,13 +1,18 @@
-"""What a step costs, learned from the times of the run itself."""
+"""What steps and drafts cost, learned from the times of the run itself."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
 from collections import deque
-from itertools import accumulate
+from operator import mul
 
-KEPT = 15
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+KEPT = 21
 """Samples of a size whose median counts: the speed of a machine changes, so old ones must go."""
 PER_DOUBLING = 4
 """Classes of sizes for each doubling, from that size on; smaller sizes are classes of their own."""
@@ -19,66 +24,80 @@ FEW, SURPRISE = 3, 2.0
 """With fewer samples than these, a size is not believed to take longer than so many times what smaller sizes tell: one
 slow step would keep it from ever being tried again."""
 OUTLIER = 0.3
-"""In log seconds: what a single step may say about the slope at the most. Slow steps are a third slower and more."""
+"""In log seconds: what a single step may say at the most. Slow steps are a third slower and more."""
+PACE = 8
+"""Steps over which the pace of the machine is averaged, by which all sizes become slower or faster together."""
+SHORTEST = 1e-9
+"""Seconds: what a clock that did not move is taken for."""
 
 
-class Timing:
-    """Seconds as a function of a size, from noisy samples.
+class StepCosts:
+    """Seconds of a target's step by its rows, from noisy samples.
 
     Sizes are put into classes; of every class the lower median of the latest samples counts, so that rare slow steps do
-    not. Between classes the time is interpolated, beyond them it grows as between the last two. It never falls with
-    size.
+    not. Between classes the time is interpolated, and beyond them it grows as over the last doubling. It never falls
+    with size. What all sizes have in common, a machine that gets busy, is told from each step at once.
 
-    A step that reads more context takes longer: the relative slowdown per token is the common slope of log time
-    over context length within the classes.
+    A step that reads more context takes longer: the relative slowdown per token is the common slope of log time over
+    context length within the classes.
     """
 
     def __init__(self) -> None:
         self._classes: dict[int, _Class] = {}
-        self._spread = self._slope = 0.0
-        self._knots: tuple[list[float], list[float]] | None = None
+        self._spread = self._slope = self._pace = 0.0
+        self._knots: tuple[Floats, Floats] | None = None
 
-    def add(self, size: int, seconds: float, context: int) -> None:
-        index = size if size < PER_DOUBLING else int(PER_DOUBLING * (1 + math.log2(size / PER_DOUBLING)))
-        if index not in self._classes:
-            self._classes[index] = _Class()
-        away, off = self._classes[index].add(size, math.log(seconds), context)
-        keep = 1 - 1 / MEMORY
-        self._spread = self._spread * keep + away * away
-        self._slope = self._slope * keep + away * off
-        self._knots = None
+    @property
+    def samples(self) -> int:
+        """How many of the latest steps are remembered."""
+        return sum(len(known.samples) for known in self._classes.values())
 
     @property
     def per_token(self) -> float:
         """Relative slowdown per token of context."""
         return max(self._slope / (self._spread + LITTLE_SPREAD), 0.0)
 
-    def samples(self, size: int) -> int:
-        """How often that very size, below ``PER_DOUBLING``, was seen lately."""
-        return len(self._classes[size].samples) if size in self._classes else 0
+    def add(self, rows: int, seconds: float, context: int) -> None:
+        """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds."""
+        index = rows if rows < PER_DOUBLING else int(PER_DOUBLING * (1 + math.log2(rows / PER_DOUBLING)))
+        known = self._classes.setdefault(index, _Class())
+        taken = math.log(max(seconds, SHORTEST))
+        if known.samples:
+            off = taken - known.typical(self.per_token) - self.per_token * context - self._pace
+            self._pace += min(max(off, -OUTLIER), OUTLIER) / PACE
+        away, off = known.add(rows, taken - self._pace, context)
+        keep = 1 - 1 / MEMORY
+        self._spread = self._spread * keep + away * away
+        self._slope = self._slope * keep + away * off
+        self._knots = None
 
-    def at(self, size: float, context: int) -> float:
-        """Seconds at ``size`` with ``context`` tokens before it; 0 while nothing is known."""
+    def at(self, rows: Floats, context: int) -> Floats:
+        """Seconds of steps of so many ``rows`` with ``context`` tokens before them; 0 while nothing is known."""
         if not self._classes:
-            return 0.0
+            return np.zeros(len(rows))
         if self._knots is None:
             self._knots = self._settle()
-        return _on_line(*self._knots, size) * math.exp(self.per_token * context)
+        sizes, seconds = self._knots
+        half = np.interp(sizes[-1] / 2, sizes, seconds)
+        slope = (seconds[-1] - half) / (sizes[-1] - max(sizes[-1] / 2, sizes[0])) if len(sizes) > 1 else 0.0
+        beyond = np.maximum(rows - sizes[-1], 0.0) * slope
+        result: Floats = np.interp(rows, sizes, seconds) + beyond
+        return result * math.exp(self.per_token * context + self._pace)
 
-    def _settle(self) -> tuple[list[float], list[float]]:
+    def _settle(self) -> tuple[Floats, Floats]:
         sizes: list[float] = []
         seconds: list[float] = []
         for _, known in sorted(self._classes.items()):
-            time = known.typical(self.per_token)
+            time = math.exp(known.typical(self.per_token))
             if sizes and len(known.samples) < FEW:
                 time = min(time, SURPRISE * _on_line(sizes, seconds, known.size))
             sizes.append(known.size)
             seconds.append(time)
-        return sizes, list(accumulate(reversed(seconds), min))[::-1]
+        return np.array(sizes), np.minimum.accumulate(seconds[::-1])[::-1]
 
 
 def _on_line(sizes: list[float], seconds: list[float], size: float) -> float:
-    """The seconds at ``size``, between knots and beyond the last one on a line through two of them."""
+    """The seconds at ``size``, beyond the last knot on a line through the last two."""
     place = min(bisect_left(sizes, size), len(sizes) - 1)
     if place == 0:
         return seconds[0]
@@ -109,5 +128,46 @@ class _Class:
         return away, off
 
     def typical(self, per_token: float) -> float:
+        """Log seconds without context: the lower median."""
         settled = sorted(log_seconds - per_token * context for log_seconds, context in self.samples)
-        return math.exp(settled[(len(settled) - 1) // 2])
+        return settled[(len(settled) - 1) // 2]
+
+
+class DraftCosts:
+    """Seconds of drafting as a sum: so much for each step, each request that drafts, each level of the deepest draft,
+    each token drafted, and each token that a drafter had to catch up with; none of them below 0.
+
+    Least squares over the latest steps, by one round of coordinate descent for each, so that what the latest steps
+    cannot tell apart stays as it was.
+    """
+
+    MEMORY = 64
+    """Steps that are remembered."""
+
+    def __init__(self) -> None:
+        self.weights = [0.0] * 5
+        self._squares = [[0.0] * 5 for _ in self.weights]
+        self._products = [0.0] * 5
+        self._before = 0.0
+
+    def add(self, asked: int, depth: int, nodes: int, behind: float, seconds: float) -> None:
+        """Drafting took so many seconds in a step in which so many requests were asked."""
+        terms = (1.0, asked, depth, nodes, behind)
+        # One slow step is not believed, two in a row are.
+        believed = SURPRISE * max(sum(map(mul, self.weights, terms)), self._before)
+        self._before, seconds = seconds, min(seconds, believed) if self._before else seconds
+        keep = 1 - 1 / self.MEMORY
+        for number, term in enumerate(terms):
+            row = self._squares[number] = [
+                old * keep + term * other for old, other in zip(self._squares[number], terms, strict=True)
+            ]
+            self._products[number] = self._products[number] * keep + term * seconds
+            if row[number] > 0.5:
+                missing = (self._products[number] - sum(map(mul, row, self.weights))) / row[number]
+                self.weights[number] = max(self.weights[number] + missing, 0.0)
+
+    def at(self, asked: Floats, depth: Floats, nodes: Floats, behind: Floats) -> Floats:
+        """Seconds for each of several cases."""
+        step, each, level, node, late = self.weights
+        result: Floats = step + each * asked + level * depth + node * nodes + late * behind
+        return result

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
 LEVELS = 65
 """Level 0 is whether there is a draft at all, level i whether its i-th token is accepted after those before it."""
 
@@ -13,52 +18,71 @@ REQUEST, TASK, EVERYTHING = 10, 50, 100
 PRIOR = 2.0
 """Trials that what is known of a wider range counts for against those of a narrower one."""
 
+_LEVEL = np.arange(LEVELS)
+
 
 class Counts:
     """Trials and misses per level; of old ones, ``memory`` trials are left."""
 
     def __init__(self, memory: int) -> None:
         self._keep = 1 - 1 / memory
-        self.tried = [0.0] * LEVELS
-        self.missed = [0.0] * LEVELS
+        self.tried = np.zeros(LEVELS)
+        self.missed = np.zeros(LEVELS)
 
-    def add(self, passed: int, failed: bool, weight: float) -> None:
-        """The levels below ``passed`` held; ``failed``: that one did not, and its miss counts for ``weight``."""
-        for level in range(min(passed + failed, LEVELS)):
-            self.tried[level] = self.tried[level] * self._keep + 1
-            self.missed[level] *= self._keep
-        if failed and passed < LEVELS:
-            self.tried[passed] += weight - 1
-            self.missed[passed] += weight
+    @staticmethod
+    def learn(whose: Sequence[Counts], trials: Trials) -> None:
+        """Learn from drafts; ``whose`` they are, all with the same memory, in the order of ``trials``."""
+        places = {counts: place for place, counts in enumerate(dict.fromkeys(whose))}
+        belongs = np.zeros((len(places), len(whose)))
+        belongs[[places[counts] for counts in whose], np.arange(len(whose))] = 1
+        tried = belongs @ trials.tried
+        kept = whose[0]._keep ** tried
+        tried += np.array([counts.tried for counts in places]) * kept + belongs @ trials.surplus
+        missed = np.array([counts.missed for counts in places]) * kept + belongs @ trials.missed
+        for counts, now_tried, now_missed in zip(places, tried, missed, strict=True):
+            counts.tried, counts.missed = now_tried, now_missed
 
-    def rate(self, level: int, prior: float) -> float:
-        """How often that level misses, by these trials and by what was thought before."""
-        return (self.missed[level] + PRIOR * prior) / (self.tried[level] + PRIOR)
 
+class Trials:
+    """What drafts tell, one row for each and a column for each level: where it was tried and where it missed.
 
-class Task:
-    """What is known of one kind of request: miss rates that lean on those of all requests.
-
-    ``fund``: the seconds that may be spent on asking a drafter again that does not pay for this task.
+    The levels below ``passed`` held. Where ``failed``, the next one did not; that miss counts for ``weight`` trials,
+    ``surplus`` of them beyond the one.
     """
 
-    def __init__(self, everything: Counts) -> None:
-        self._everything = everything
-        self.counts = Counts(TASK)
-        self.fund = 0.0
-        self.missing: list[float] = []
-        self.settle()
+    def __init__(self, passed: Sequence[int], failed: Sequence[bool], weight: Sequence[float]) -> None:
+        level = np.array(passed)[:, None]
+        fails = (level == _LEVEL) & np.array(failed)[:, None]
+        self.tried = ((level > _LEVEL) | fails).astype(np.float64)
+        self.missed = fails * np.array(weight)[:, None]
+        self.surplus = self.missed - fails
+
+
+class Everything:
+    """All requests, and what is known of each task, which leans on it."""
+
+    def __init__(self) -> None:
+        self.counts = Counts(EVERYTHING)
+        self.tasks: dict[str, Counts] = {}
+        self.common = np.full(LEVELS, 0.5)
+
+    def task(self, name: str) -> Counts:
+        return self.tasks.setdefault(name, Counts(TASK))
 
     def settle(self) -> None:
-        """Work the miss rates out anew. A level nobody reached is about as good as the one before it."""
-        everything = self._everything
-        pooled = (sum(everything.missed[1:]) + 1) / (sum(everything.tried[1:]) + 2)
-        common: list[float] = []
+        """Work out anew how often each level misses. One that nobody reached is about as good as the one before it."""
+        tried, missed = self.counts.tried, self.counts.missed
+        pooled = (missed[1:].sum() + 1) / (tried[1:].sum() + 2)
+        before = 0.5
         for level in range(LEVELS):
-            common.append(everything.rate(level, 0.5 if level < 2 else (common[-1] + pooled) / 2))
-        self.missing = [self.counts.rate(level, prior) for level, prior in enumerate(common)]
+            prior = before if level < 2 else (before + pooled) / 2
+            self.common[level] = rate = (missed[level] + PRIOR * prior) / (tried[level] + PRIOR)
+            before = rate if level else 0.5
 
-    def misses(self, request: Counts) -> Sequence[float]:
-        """The miss rates of a request of this task, as far as it has tried the levels itself."""
-        reached = next((level for level, tried in enumerate(request.tried) if not tried), LEVELS)
-        return [request.rate(level, self.missing[level]) for level in range(reached)] + self.missing[reached:]
+    def misses(self, requests: Sequence[tuple[Counts, Counts]]) -> Floats:
+        """How often each level misses for each request, given its task's counts and its own: ``[requests, LEVELS]``."""
+        tried, missed = (np.array([getattr(task, name) for task, _ in requests]) for name in ("tried", "missed"))
+        by_task = (missed + PRIOR * self.common) / (tried + PRIOR)
+        tried, missed = (np.array([getattr(own, name) for _, own in requests]) for name in ("tried", "missed"))
+        result: Floats = (missed + PRIOR * by_task) / (tried + PRIOR)
+        return result

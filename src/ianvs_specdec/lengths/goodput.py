@@ -1,106 +1,95 @@
-"""As many draft tokens as pay: the budget with the most expected output per expected second.
+"""As many draft tokens as pay: the budgets with the most expected output per expected second, over all requests.
 
-Goodput as the objective is from SmartSpec (Liu et al. 2024, arXiv 2406.14066); here nothing is profiled beforehand.
+Goodput as the objective is from SmartSpec (Liu et al. 2024, arXiv 2406.14066); here nothing is profiled beforehand, and
+each request gets its own share of the rows that a step verifies.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ianvs_specdec.lengths.costs import Timing
-from ianvs_specdec.lengths.evidence import EVERYTHING, LEVELS, REQUEST, Counts, Task
+import numpy as np
+
+from ianvs_specdec.lengths.costs import DraftCosts, Floats, StepCosts
+from ianvs_specdec.lengths.evidence import LEVELS, REQUEST, Counts, Everything, Trials
+from ianvs_specdec.lengths.shapes import Shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
-BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-SETTLE_EVERY = 8
-"""Steps between two reckonings of what all budgets cost: each takes a noticeable part of a small model's step."""
-
-EXPLORE, PROBE = 0.01, 0.005
-"""Shares of the time that may be lost on budgets that might be better than the best one known, and, per task, on asking
-a drafter again that did not pay."""
-
-LONGEST_REST = 16
-"""Steps for which a drafter that does not pay is not thought about, however little there is in the fund."""
-
+WARM = 3
+"""Steps before the first draft: the first of all also warms up."""
+PLAN = 4
+"""Steps for which a plan holds if nobody comes or leaves: making one takes a part of a small model's step."""
+PROMPTS = 8
+"""Steps over which what the rows of prompts take is averaged."""
+DWELL = 20
+"""Steps for which a request that began or stopped to speculate goes on with that: at the boundary, noise would have it
+change with every step."""
+REST = 2 * DWELL
+"""Steps after which a request that does not speculate may ask its drafter again, for once: with the step back, that is
+one change in ``DWELL`` steps."""
+PROBE = 0.005
+"""The share of the time that may be lost on asking drafters again that did not pay."""
+LITTLE = 1e-3
+"""Rows: what a budget that brings no more nodes than the one before counts as."""
 TOO_SHORT = 8
-"""Tokens: with fewer to come, what a trial teaches is of no use to this request."""
-
-DOUBT = 0.4
-"""By what share the miss rate of a level that was never tried may be lower than it seems."""
-
-WIDTH = 0.2
-"""In a branching tree of n nodes a miss is about n ** WIDTH times rarer than in a chain."""
-
-RECENT = 20
-"""Steps over which the size of drafts is averaged."""
-
-FILLED = 0.9
-"""A drafter that uses less of its budget than this share has nothing more to say at a larger one."""
-
-SHORTEST = 1e-9
-"""Seconds: what a clock that did not move is taken for."""
+"""Tokens: with fewer to come, what such a trial teaches is of no use to this request."""
 
 
-@dataclass
-class _Shape:
-    """What came of asking for a budget: how often there was a draft, its nodes on average, its greatest depth."""
+@dataclass(eq=False)
+class _Running:
+    """One request: what is known from its steps alone, its budget, and since how many steps it has speculated or
+    not."""
 
-    drafts: int = 0
-    nodes: float = 0.0
-    depth: int = 0
-
-
-@dataclass
-class _Option:
-    """A budget: the depth to expect, how much rarer misses are than in a chain, the step's seconds with a draft and
-    without one. As the next step sees it: its seconds and accepted tokens on average."""
-
-    budget: int
-    depth: float
-    width: float
-    found: float
-    empty: float
-    time: float = 0.0
-    accepted: float = 0.0
+    task: Counts
+    counts: Counts = field(default_factory=lambda: Counts(REQUEST))
+    budget: int | None = None
+    steady: int = 0
+    changed: bool = False
+    probing: bool = False
 
     @property
-    def rate(self) -> float:
-        """Tokens per second."""
-        return (1 + self.accepted) / self.time
+    def on(self) -> bool:
+        return bool(self.budget)
 
+    @property
+    def bound(self) -> bool:
+        """Whether it has to go on as it is."""
+        return self.changed and not self.probing and self.steady < DWELL
 
-@dataclass
-class _Running:
-    """One request under way, and what is known from its steps alone."""
-
-    task: Task
-    counts: Counts = field(default_factory=lambda: Counts(REQUEST))
-    options: list[_Option] = field(default_factory=list)
-    plain: float = 0.0
-    until_settled: int = 0
-    resting: int = 0
+    def settle(self, budget: int) -> None:
+        """The next steps verify so many draft tokens."""
+        if (budget > 0) != self.on or self.budget is None:
+            # The first decision is no change.
+            self.changed = self.budget is not None
+            self.steady, self.probing = 0, budget > 0 and self.probing
+        elif self.steady >= DWELL:
+            self.probing = False
+        self.budget = budget
 
 
 class Goodput:
-    """What is learned of one request serves all others at once. Of requests that share their steps each chooses for
-    itself: the step's time as it is with the others in it, by the size of its own draft."""
+    """Each step's rows go to the requests in which they are likeliest to be accepted, as long as that pays.
+
+    A budget's gain is the number of tokens that it lets a request expect, by the evidence of the request, its task and
+    everything. Steps of all requests (from nobody drafting to everybody drafting at length) are lined up by gain per
+    row, and the point with the most tokens per second is taken.
+    """
 
     confidence = 0.0
 
     def __init__(self) -> None:
-        self._verify, self._draft, self._futile = Timing(), Timing(), Timing()
-        self._everything = Counts(EVERYTHING)
-        self._tasks: dict[str, Task] = {}
-        self._shapes: dict[int, _Shape] = {}
-        self._branching = False
-        self._scouts = 0.0
+        self._verify, self._draft = StepCosts(), DraftCosts()
+        self._prompt_row = 0.0
+        self._everything, self._shapes = Everything(), Shapes()
+        self._options = _Options.of(self._shapes)
+        self._until_plan = 0
+        self._planned = 0
         self._fund = 0.0
+        self._learned: list[tuple[_Running, int, bool, float]] = []
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -109,140 +98,154 @@ class Goodput:
         return cls()
 
     def budgets(self, load: Load) -> Sequence[int]:
-        return [self._budget(stats) for stats in load.running]
+        running = [self._known(stats) for stats in load.running]
+        if self._verify.samples < WARM:
+            return [0] * len(running)
+        if self._until_plan == 0 or len(running) != self._planned or any(request.budget is None for request in running):
+            self._settle()
+            probes = self._plan(load, running)
+            self._until_plan, self._planned = 1 if probes else PLAN, len(running)
+        self._until_plan -= 1
+        for request in running:
+            request.steady += 1
+        return [request.budget or 0 for request in running]
 
     def learn(self, finished: Finished) -> None:
-        for share in finished.shares:
-            if not share.over and share.stats.kept is not None:
-                self._learn_step(share.stats.kept, share, finished)
-
-    def _budget(self, stats: Stats) -> int:
-        if stats.kept is None:
-            if stats.task not in self._tasks:
-                self._tasks[stats.task] = Task(self._everything)
-            stats.kept = _Running(self._tasks[stats.task])
-        request: _Running = stats.kept
-        if request.resting > 0:
-            request.resting -= 1
-            return 0
-        # The first step of all also warms up.
-        if stats.remaining < 2 or self._verify.samples(1) < 2:
-            return 0
-        if request.until_settled == 0:
-            self._settle(request, stats)
-            request.until_settled = SETTLE_EVERY
-        request.until_settled -= 1
-        return self._choose(request, stats)
-
-    def _learn_step(self, request: _Running, share: Share, finished: Finished) -> None:
-        step, asked, depth, stats = share.step, share.budget, share.depth, share.stats
-        draft, verify = finished.draft_seconds, finished.verify_seconds
-        self._verify.add(step.verified, max(verify, SHORTEST), stats.context_tokens)
-        timing = self._draft if step.drafted or not asked else self._futile
-        timing.add(asked if step.drafted else 0, max(draft, SHORTEST), 0)
-        request.task.fund += PROBE * (draft + verify)
-        self._fund += EXPLORE * (draft + verify)
-        if asked == 0:
+        rows = finished.rows
+        self._fund += PROBE * (finished.draft_seconds + finished.verify_seconds)
+        if not rows:
             return
-        self._scouts += (step.verified - 1 - step.drafted - self._scouts) / RECENT
-        self._branching |= depth < step.drafted
-        if asked not in self._shapes:
-            self._shapes[asked] = _Shape()
-            request.until_settled = 0
-        shape = self._shapes[asked]
-        if step.drafted:
-            shape.drafts += 1
-            shape.nodes += (step.drafted - shape.nodes) / min(shape.drafts, RECENT)
-            shape.depth = max(shape.depth, depth)
-        # A drafter that ended its tree by itself missed the level after; one that filled the budget did not.
-        ended = step.drafted == 0 or (step.drafted < min(asked, stats.remaining) and depth < shape.depth)
+        if finished.prompt_rows:
+            own = float(self._verify.at(np.array([rows]), finished.context)[0])
+            taken = max(finished.verify_seconds - own, 0.0) / finished.prompt_rows
+            self._prompt_row += (taken - self._prompt_row) / PROMPTS
+        else:
+            self._verify.add(rows, finished.verify_seconds, finished.context)
+        asked = [share for share in finished.shares if share.budget]
+        depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
+        self._draft.add(len(asked), depth, nodes, sum(share.behind for share in asked), finished.draft_seconds)
+        for share in asked:
+            if not share.over:
+                self._learn(share)
+
+    def _learn(self, share: Share) -> None:
+        step, shapes = share.step, self._shapes
+        shapes.add(share)
         passed = step.accepted + 1 if step.drafted else 0
-        weight = self._width(step.drafted) if step.drafted else 1.0
-        for counts in (self._everything, request.task.counts, request.counts):
-            counts.add(passed, step.accepted < depth or ended, weight)
+        failed = step.accepted < share.depth or shapes.ended(share)
+        self._learned.append((share.stats.kept, passed, failed, shapes.width(step.drafted)))
 
-    def _width(self, nodes: float) -> float:
-        """How much rarer a miss is in a branching tree of that size than in a chain."""
-        return max(nodes, 1.0) ** WIDTH if self._branching else 1.0
+    def _settle(self) -> None:
+        """Work out anew what is known, from what was learned since the last time."""
+        if self._learned:
+            running, *told = zip(*self._learned, strict=True)
+            trials = Trials(*told)
+            Counts.learn([request.counts for request in running], trials)
+            Counts.learn([request.task for request in running], trials)
+            Counts.learn([self._everything.counts] * len(running), trials)
+            self._learned.clear()
+        self._everything.settle()
+        self._options = _Options.of(self._shapes)
 
-    def _settle(self, request: _Running, stats: Stats) -> None:
-        """What all budgets cost from here on, up to twice as large as any draft so far."""
-        request.task.settle()
-        context = stats.context_tokens
-        request.plain = self._verify.at(1, context) + self._draft.at(0, 0)
-        empty = self._verify.at(1 + self._scouts, context) + self._futile.at(0, 0)
-        largest = max([1.0, *(shape.nodes for shape in self._shapes.values())])
-        request.options = []
-        for budget in BUDGETS:
-            if budget <= 2 * largest:
-                nodes, depth = self._delivered(budget)
-                found = self._draft.at(budget, 0) + self._verify.at(1 + nodes + self._scouts, context)
-                request.options.append(_Option(budget, depth, self._width(nodes), found, empty))
+    def _known(self, stats: Stats) -> _Running:
+        if stats.kept is None:
+            stats.kept = _Running(self._everything.task(stats.task))
+        request: _Running = stats.kept
+        return request
 
-    def _delivered(self, budget: int) -> tuple[float, float]:
-        """Nodes and depth to expect of a budget: what it gave, or what those around it lead to expect."""
-        known = sorted(asked for asked, shape in self._shapes.items() if shape.drafts)
-        if budget in known:
-            return self._shapes[budget].nodes, self._shapes[budget].depth
-        if not known:
-            return budget, budget
-        if budget > known[-1]:
-            shape = self._shapes[known[-1]]
-            if shape.nodes < FILLED * known[-1]:
-                return shape.nodes, shape.depth
-            return budget, shape.depth + (math.log2(budget / known[-1]) if self._branching else budget - known[-1])
-        above = next(asked for asked in known if asked > budget)
-        nodes = min(budget, self._shapes[above].nodes)
-        if not self._branching:
-            return nodes, nodes
-        # The depth of a tree grows with the logarithm of its nodes; half a node has none.
-        below = max((asked for asked in known if asked < budget), default=None)
-        low, base = (0, 0.5) if below is None else (self._shapes[below].depth, below)
-        share = math.log(budget / base) / math.log(above / base)
-        return nodes, min(nodes, low + (self._shapes[above].depth - low) * share)
+    def _plan(self, load: Load, running: Sequence[_Running]) -> bool:
+        """Settle each request's budget. Returns whether one is only probing."""
+        options, number = self._options, len(running)
+        misses = self._everything.misses([(request.task, request.counts) for request in running])
+        left = np.array([stats.remaining - 1.0 for stats in load.running])
+        gains, found = options.gains(misses, left), 1 - misses[:, 0]
+        more, more_rows = np.diff(gains, axis=1, prepend=0.0), options.more_rows * found[:, None]
+        # A larger budget is not taken before a smaller one: where gains grow faster later on, they are spread.
+        worth = np.minimum.accumulate(more / more_rows, axis=1)
+        bound = np.array([request.bound for request in running])
+        on = np.array([request.on for request in running]) & (left > 0)
+        worth[bound & on, 0] = np.inf
+        worth[(left < 1) | (bound & ~on)] = -1.0
+        order = np.argsort(-worth, axis=None, kind="stable")[: np.count_nonzero(worth > 0)]
+        who, place = np.divmod(order, len(options.budgets))
+        # What a drafter has to catch up with serves all steps to come.
+        behind = np.array([stats.behind for stats in load.running]) / np.maximum(left / (1 + gains[:, 0]), 1.0)
+        begins = place == 0
+        asked, nodes = _sums(begins), _sums(more_rows[who, place])
+        depth = np.concatenate([[0.0], np.maximum.accumulate(options.depths[place] * found[who])])
+        drafting = self._draft.at(asked, depth, nodes, _sums(begins * behind[who]))
+        verifying = self._verify.at(number + nodes + asked * options.scouts, _context(load))
+        rate = (number + _sums(more[who, place])) / (drafting + verifying + load.prompt_rows * self._prompt_row)
+        forced = int(np.count_nonzero(bound & on))
+        best = forced + int(np.argmax(rate[forced:]))
+        chosen = np.full(number, -1)
+        np.maximum.at(chosen, who[:best], place[:best])
+        plan: list[int] = np.where(chosen < 0, 0, options.budgets[chosen]).astype(int).tolist()
+        probes = self._probe(running, load, plan)
+        for request, budget in zip(running, plan, strict=True):
+            request.settle(budget)
+        return probes
 
-    def _choose(self, request: _Running, stats: Stats) -> int:
-        miss = request.task.misses(request.counts)
-        deepest = min(stats.remaining - 1, LEVELS - 1)
-        for option in request.options:
-            option.time = option.empty + (1 - miss[0]) * (option.found - option.empty)
-            option.accepted = _accepted(miss, min(option.depth, deepest), option.width)
-        best = max(request.options, key=lambda option: option.rate)
-        if best.rate <= 1 / request.plain:
-            return self._probe(request, best)
-        right_so_far = request.counts.missed[1] < 0.5 * request.counts.tried[1]
-        return (
-            self._trial(request, best, miss, deepest) if right_so_far and stats.remaining > TOO_SHORT else best.budget
-        )
+    def _probe(self, running: Sequence[_Running], load: Load, plan: list[int]) -> bool:
+        """Once in a while, ask the drafter of a request for the least that is not asked otherwise."""
+        for index, (request, stats) in enumerate(zip(running, load.running, strict=True)):
+            resting = request.budget is None or (request.budget == 0 and request.steady >= REST)
+            if resting and not plan[index] and stats.remaining > TOO_SHORT:
+                price = self._price(load, stats)
+                if self._fund < price:
+                    return False
+                self._fund -= price
+                plan[index] = int(self._options.budgets[0])
+                request.probing = True
+                return True
+        return False
 
-    def _probe(self, request: _Running, option: _Option) -> int:
-        """Once in a while, ask a drafter that does not pay again."""
-        price = option.time - (1 + option.accepted) * request.plain
-        if request.task.fund >= price:
-            request.task.fund -= price
-            return option.budget
-        request.resting = min(int((price - request.task.fund) / (PROBE * request.plain)), LONGEST_REST)
-        return 0
-
-    def _trial(self, request: _Running, best: _Option, miss: Sequence[float], deepest: int) -> int:
-        """Once in a while, try a budget that might be better than the best one known."""
-        tried = request.task.counts.tried
-        hopeful = [rate * (1 - DOUBT / math.sqrt(1 + times)) for rate, times in zip(miss, tried, strict=True)]
-        choice, hope, price = best, best.rate, 0.0
-        for option in request.options:
-            loss = option.time * (1 - option.rate / best.rate)
-            rate = (1 + _accepted(hopeful, min(option.depth, deepest), option.width)) / option.time
-            if option is not best and loss <= self._fund and rate > hope:
-                choice, hope, price = option, rate, loss
-        self._fund -= price
-        return choice.budget
+    def _price(self, load: Load, stats: Stats) -> float:
+        """Seconds that one more request with the smallest budget costs, if nothing of it is accepted."""
+        options, none = self._options, np.zeros(1)
+        rows = len(load.running) + np.array([0.0, options.more_rows[0] + options.scouts])
+        verify = self._verify.at(rows, _context(load))
+        draft = self._draft.at(none + 1, options.depths[:1], options.more_rows[:1], none + stats.behind)
+        return float(verify[1] - verify[0] + draft[0] - self._draft.weights[0])
 
 
-def _accepted(miss: Sequence[float], depth: float, width: float) -> float:
-    """Tokens to expect of a draft of that depth, the last level counted in part."""
-    reach, tokens = 1 - miss[0], 0.0
-    for level in range(1, math.ceil(depth) + 1):
-        right = (1 - miss[level]) * width
-        reach *= right / (right + miss[level])
-        tokens += reach * min(1.0, depth - level + 1)
-    return tokens
+def _sums(values: Floats) -> Floats:
+    """Those of the first none, one, two, ... values."""
+    result: Floats = np.concatenate([[0.0], np.cumsum(values)])
+    return result
+
+
+def _context(load: Load) -> int:
+    return sum(stats.context_tokens for stats in load.running)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The budgets to choose among, smallest first, their depths and widths, and what each has more rows than the one
+    before; ``scouts`` are further rows of every draft."""
+
+    budgets: Floats
+    depths: Floats
+    widths: Floats
+    more_rows: Floats
+    scouts: float
+
+    @classmethod
+    def of(cls, shapes: Shapes) -> _Options:
+        budgets = np.array(shapes.budgets(), dtype=np.float64)
+        nodes, depths = np.array([shapes.of(int(budget)) for budget in budgets]).T
+        more_rows = np.diff(np.maximum.accumulate(nodes), prepend=0.0)
+        widths = np.array([shapes.width(size) for size in nodes])
+        return cls(budgets, depths, widths, np.maximum(more_rows, LITTLE), shapes.scouts)
+
+    def gains(self, misses: Floats, left: Floats) -> Floats:
+        """Tokens that each request may expect to be accepted of each budget, ``[requests, budgets]``, if no more than
+        ``left`` are of use."""
+        deepest = min(int(np.ceil(self.depths.max())), LEVELS - 1)
+        miss = misses[:, None, 1 : deepest + 1]
+        right = (1 - miss) * self.widths[:, None]
+        reach = np.cumprod(right / (right + miss), axis=2)
+        depths = np.clip(self.depths, 0.0, left[:, None])
+        counted = np.clip(depths[:, :, None] - np.arange(deepest), 0.0, 1.0)
+        result: Floats = (1 - misses[:, :1]) * (reach * counted).sum(2)
+        return result
