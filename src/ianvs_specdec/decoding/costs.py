@@ -193,6 +193,8 @@ def _grid(data: Mapping[str, Any], name: str, axes: tuple[str, str]) -> Grid:
         if not isinstance(row, list) or len(row) != len(second):
             raise ValueError(f"{name}.seconds[{number}] must hold {len(second)} numbers, one for each of {axes[1]}")
         table.append(tuple(_seconds(value, f"{name}.seconds[{number}]") for value in row))
+    if name != "draft" and min(map(min, table)) <= 0:
+        raise ValueError(f"{name}.seconds must be more than 0: a step takes time")
     return Grid(first, second, tuple(table))
 
 

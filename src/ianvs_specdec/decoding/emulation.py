@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ianvs_specdec.decoding.costs import CostTable
@@ -20,6 +21,9 @@ MARGIN = 1.25
 """By how much this machine is to be faster than the table, so that its slower steps are, too."""
 STEPS_OF_SCALE = (1.0, 2.0, 5.0)
 """Scales that are chosen, times a power of ten: back ends of one job come to the same."""
+
+ROUNDING = 1e-9
+"""Share by which a scale may miss what is needed: the last bits of a division."""
 
 LATE_WAKING = 3e-4
 """Seconds by which a sleep may end late; that long is waited awake."""
@@ -125,20 +129,25 @@ def scale_for(costs: CostTable, own: CostTable, at_once: int) -> float:
     """By what to stretch ``costs`` so that a machine with the costs ``own`` is faster at all points of the table that
     steps of ``at_once`` requests can reach; at least 1."""
     most = at_once * (1 + costs.largest_draft)
-    ratios = [1.0]
-    for rows in (min(knot, most) for knot in costs.step.first if knot):
-        requests = min(rows, at_once)
-        for context in costs.step.second:
-            theirs = costs.step_seconds(rows, context, requests)
-            ratios.append(own.step_seconds(rows, context, requests) / theirs if theirs else 1.0)
-    for rows in (knot for knot in costs.prompt.first if knot and knot <= (own.prompt_rows or knot)):
-        theirs = costs.step_seconds(0, 0, 0, rows, rows)
-        ratios.append(own.step_seconds(0, 0, 0, rows, rows) / theirs if theirs else 1.0)
+    # Between the knots of both tables the ratio of two lines has no maximum.
+    rows = {min(knot, most) for knot in (*costs.step.first, *own.step.first, at_once) if knot}
+    pieces = {knot for knot in (*costs.prompt.first, *own.prompt.first) if 0 < knot <= (own.prompt_rows or knot)}
+    ratios = [1.0 / MARGIN]
+    for row, context in product(rows, {*costs.step.second, *own.step.second}):
+        of_step = row, min(context, costs.step.second[-1]), min(row, at_once)
+        ratios.append(_ratio(own.step_seconds(*of_step), costs.step_seconds(*of_step)))
+    for piece in pieces:
+        reading = 0, 0, 0, piece, piece
+        ratios.append(_ratio(own.step_seconds(*reading), costs.step_seconds(*reading)))
     if costs.draft is not None:
-        for requests in (min(knot, at_once) for knot in costs.draft.first if knot):
-            for budget in costs.draft.second:
-                theirs = costs.draft_seconds([budget] * requests)
-                ratios.append(own.draft_seconds([budget] * requests) / theirs if theirs else 1.0)
-    needed = MARGIN * max(ratios) if max(ratios) > 1 / MARGIN else 1.0
+        for requests, budget in product(costs.draft.first, costs.draft.second):
+            drafts = [budget] * min(max(requests, 1), at_once)
+            ratios.append(_ratio(own.draft_seconds(drafts), costs.draft_seconds(drafts)))
+    needed = MARGIN * max(ratios)
     power = 10.0 ** math.floor(math.log10(needed))
-    return next(power * step for step in (*STEPS_OF_SCALE, 10.0) if power * step >= needed * (1 - 1e-9))
+    return next(power * step for step in (*STEPS_OF_SCALE, 10.0) if power * step >= needed * (1 - ROUNDING))
+
+
+def _ratio(own: float, theirs: float) -> float:
+    """What takes no time in the table cannot be stretched."""
+    return own / theirs if theirs > 0 else 0.0

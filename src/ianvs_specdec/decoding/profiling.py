@@ -97,7 +97,7 @@ class _Samples:
 def profile(
     target: Target, drafter: Drafter, seconds: float, *, requests: Iterable[int] = REQUESTS, memory: int | None = None
 ) -> CostTable:
-    """The costs of ``target``, and of ``drafter``, which is prepared, measured in about so many ``seconds`` at the most.
+    """The costs of ``target``, and of ``drafter``, which is prepared, measured in about so many ``seconds`` at most.
     ``memory`` limits the bytes of the sequences. Machine, model and method are left to be filled in."""
     measuring = _Measuring(target, drafter, memory, time.perf_counter() + seconds)
     counts = [count for count in requests if measuring.fits(count, SHORT)]

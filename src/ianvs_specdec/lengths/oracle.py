@@ -62,7 +62,7 @@ class Oracle:
         behind = sum([stats.behind for stats in load.running])
         reading = load.prompt_rows, load.prompt_rows
         best, choice, total = running / costs.step_seconds(running, context, running, *reading), 0, 0
-        for level in range(1, (coming[-1] if coming else 0) + 1):
+        for level in range(1, coming[-1] + 1):
             reaching = running - bisect_left(coming, level)
             drafting = costs.draft_seconds([min(size, level) for size in coming if size], behind)
             # Between two knots of the table the rate has no maximum.

@@ -89,11 +89,11 @@ class SimulatedDrafter(Drafter):
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Any, Any, int]]) -> Sequence[TokenTree | Exception]:
-        """The contexts are the simulated requests."""
-        return [
-            _chain(min(budget, request.drafter.most, request.stats.remaining - 1) if request.finds else 0)
-            for _, request, budget in drafts
-        ]
+        return [drafter.propose(context, budget) for drafter, context, budget in drafts]
+
+    def propose(self, context: Any, budget: int) -> TokenTree:
+        """``context`` is the simulated request."""
+        return _chain(min(budget, self.most, context.stats.remaining - 1) if context.finds else 0)
 
 
 class SimulatedRequest(Request):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, cast
 
 import simpy
 
@@ -33,8 +33,10 @@ class Server:
         self.busy_seconds = 0.0
         self._env, self._told, self._most = env, told, at_once + queue
         self._clock = VirtualClock()
-        self._target: Any = SimulatedTarget(costs)
-        self._engine = Engine(self._target, length, at_once=at_once, meter=Emulation(costs, clock=self._clock))
+        self._target = SimulatedTarget(costs)
+        self._engine = Engine(
+            cast(Any, self._target), length, at_once=at_once, meter=Emulation(costs, clock=self._clock)
+        )
         self._arrived: list[SimulatedRequest] = []
         self._wake = env.event()
         env.process(self._serve())
