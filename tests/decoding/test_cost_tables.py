@@ -9,6 +9,8 @@ import pytest
 
 from ianvs_specdec.decoding.costs import LARGEST_FILE, CostTable, Grid, from_json, read
 from ianvs_specdec.errors import UserError
+from tests.support import roofline
+from tests.support.paths import EXAMPLE
 from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, ROW, STEP, TOKEN, simple
 
 
@@ -115,3 +117,10 @@ def test_files_that_cannot_be_read_are_told(tmp_path):
 def test_the_largest_draft_is_the_last_knot():
     assert (simple().largest_draft, simple(draft=False).largest_draft) == (10, 0)
     assert isinstance(simple(), CostTable)
+
+
+def test_the_stated_table_of_the_example_is_the_arithmetic_of_the_docs():
+    table = read(EXAMPLE / "costs" / "h100-8b.json")
+    assert table == roofline.table()
+    assert table.emulated
+    assert "stated" in table.machine
