@@ -10,8 +10,8 @@ import pytest
 from ianvs_specdec.decoding.costs import LARGEST_FILE, CostTable, Grid, from_json, read
 from ianvs_specdec.errors import UserError
 from tests.support import roofline
-from tests.support.paths import EXAMPLE
 from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, ROW, STEP, TOKEN, simple
+from tests.support.paths import EXAMPLE
 
 
 def test_a_grid_is_linear_between_its_knots_and_beyond_the_last():

@@ -16,9 +16,14 @@ from ianvs_specdec.lengths.oracle import Oracle, Replayed
 from tests.support.cost_tables import simple
 
 
+def known(tokens):
+    """A request of whose draft so many tokens would be accepted."""
+    return Replayed(20, coming=lambda most: min(most, tokens))
+
+
 def rate(costs, load, budgets):
     running = len(load.running)
-    right = sum(min(budget, stats.coming) for budget, stats in zip(budgets, load.running, strict=True))
+    right = sum(stats.coming(budget) for budget, stats in zip(budgets, load.running, strict=True))
     rows = running + sum(budgets)
     context = sum(stats.context_tokens for stats in load.running)
     drafts = [budget for budget in budgets if budget]
@@ -34,7 +39,7 @@ def test_no_budgets_are_better_in_any_step(seed):
     step = Grid((1, 6, 12), (0, 100), ((0.01, 0.011), (0.0102, 0.0112), (0.02, 0.021)))
     costs = replace(simple(), step=step, draft=Grid((1, 3), (0, 4), ((0.0, 0.004), (0.0, 0.004))))
     for _ in range(15):
-        running = [Replayed(20, coming=chance.randrange(5)) for _ in range(3)]
+        running = [known(chance.randrange(5)) for _ in range(3)]
         load = Load(running, prompt_rows=chance.choice((0, 30)))
         chosen = Oracle(costs).budgets(load)
         best = max(rate(costs, load, budgets) for budgets in itertools.product(range(5), repeat=3))
@@ -43,7 +48,7 @@ def test_no_budgets_are_better_in_any_step(seed):
 
 def test_where_rows_are_dear_it_does_not_draft():
     dear = replace(simple(), step=Grid((1, 2), (0,), ((0.01,), (0.03,))))
-    assert Oracle(dear).budgets(Load([Replayed(20, coming=5), Replayed(20, coming=9)])) == [0, 0]
+    assert Oracle(dear).budgets(Load([known(5), known(9)])) == [0, 0]
 
 
 def test_it_is_refused_wherever_the_future_is_not_known():

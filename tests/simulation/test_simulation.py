@@ -56,7 +56,8 @@ def test_wrong_drafts_only_cost():
 @pytest.mark.parametrize("arrivals", PATTERNS)
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(arrivals):
     first, again, other = (
-        json.dumps(result("goodput", arrivals=arrivals, seed=seed, network=0.01, rate=2.0, hours=0.003)) for seed in (1, 1, 2)
+        json.dumps(result("goodput", arrivals=arrivals, seed=seed, network=0.01, rate=2.0, hours=0.003))
+        for seed in (1, 1, 2)
     )
     assert first == again
     assert arrivals == "constant" or first != other

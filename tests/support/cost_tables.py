@@ -17,7 +17,9 @@ def simple(draft: bool = True, **changes: Any) -> CostTable:
     step = Grid((1, 101), (0, 1000), ((STEP, STEP + 1000 * TOKEN), (STEP + 100 * ROW, STEP + 100 * ROW + 1000 * TOKEN)))
     prompt = Grid((0, 100), (0,), ((PROMPT,), (PROMPT + 100 * PROMPT_ROW,)))
     drafts = Grid((1, 2), (0, 10), ((0.0, 10 * LEVEL), (0.0, 10 * LEVEL))) if draft else None
-    return CostTable(step, prompt, drafts, **{"machine": "a stated one", "emulated": True, "prompt_rows": 64, **changes})
+    return CostTable(
+        step, prompt, drafts, **{"machine": "a stated one", "emulated": True, "prompt_rows": 64, **changes}
+    )
 
 
 def written(folder: Path, table: CostTable) -> Path:

@@ -208,7 +208,12 @@ class Engine:
                 request.fail(error)
         meter.verified()
         decided = [request for request in decoding if not request.error]
-        shares = [share for share in _each(decided, _EMIT) if share]
+        shares = []
+        for request in decided:
+            try:
+                shares.append(request.emit())
+            except Exception as error:
+                request.fail(error)
         meter.emitted()
         going_on = [request for request in decided if not request.ended]
         _each(going_on, _COMMIT)
@@ -243,19 +248,16 @@ def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Excep
         return [error] * len(requests)
 
 
-_EMIT, _COMMIT, _OBSERVE = methodcaller("emit"), methodcaller("commit"), methodcaller("observe")
+_COMMIT, _OBSERVE = methodcaller("commit"), methodcaller("observe")
 
 
-def _each(requests: Sequence[Request], call: Callable[[Request], R]) -> list[R | None]:
-    """What ``call`` returns for each request; where it raises, only that one ends."""
-    results: list[R | None] = []
+def _each(requests: Sequence[Request], call: Callable[[Request], None]) -> None:
+    """``call`` for each of the requests; where it raises, only that one ends."""
     for request in requests:
         try:
-            results.append(call(request))
+            call(request)
         except Exception as error:
             request.fail(error)
-            results.append(None)
-    return results
 
 
 def _guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:

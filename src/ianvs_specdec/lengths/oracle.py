@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ianvs_specdec.decoding.load import Stats
@@ -21,9 +21,9 @@ ONLY_REPLAY = (
 
 @dataclass(eq=False, slots=True)
 class Replayed(Stats):
-    """A request whose future is known: ``coming`` tokens of its next draft would be accepted."""
+    """A request whose future is known: ``coming(n)`` of its next draft of n tokens would be accepted."""
 
-    coming: int = 0
+    coming: Callable[[int], int] = field(default=lambda most: 0)
 
 
 class Oracle:
@@ -48,7 +48,7 @@ class Oracle:
         for stats in load.running:
             if not isinstance(stats, Replayed):
                 raise UserError(f"length {ONLY_REPLAY}", key="length")
-            coming.append(min(stats.coming, most))
+            coming.append(stats.coming(most))
         tokens = self._best(load, sorted(coming))
         return _level_by_level(coming, tokens)
 

@@ -102,7 +102,6 @@ class SimulatedRequest(Request):
     drafter: SimulatedDrafter
     stats: Replayed
     opened = began = ended = over = False
-    finds = True
 
     def __init__(
         self,
@@ -122,11 +121,10 @@ class SimulatedRequest(Request):
         """When its first and its last token came."""
         self.done = self.drafted_tokens = self.accepted_tokens = self.steps = 0
         self.error = None
-        self.stats = Replayed(asked.prompt, asked.task, asked.most)
+        self.stats = Replayed(asked.prompt, asked.task, asked.most, coming=self.coming)
         self._catches_up = costs.catch_up > 0
         self.drafter = SimulatedDrafter(costs.largest_draft)
         self._clock, self._tally = clock, tally
-        self._deepest = min(len(asked.survival), costs.largest_draft)
         self.sequence: Any = None
         self.context: Any = self
 
@@ -162,15 +160,33 @@ class SimulatedRequest(Request):
             self._put_out(1)
 
     def emit(self) -> Share:
-        drafted, stats = self._drafted, self.stats
-        right = drafted if drafted < stats.coming else stats.coming
-        emitted = min(right + 1, self.asked.output - self.done)
-        accepted = right if right < emitted else emitted
+        drafted, accepted, emitted = self._drafted, 0, 1
+        if drafted:
+            right = self.coming(drafted)
+            emitted = min(right + 1, self.asked.output - self.done)
+            accepted = min(right, emitted)
+            self.drafted_tokens += drafted
+            self.accepted_tokens += accepted
         self._put_out(emitted)
         self.steps += 1
-        self.drafted_tokens += drafted
-        self.accepted_tokens += accepted
-        return Share(stats, self._budget, self._behind, drafted, _step(drafted, accepted, emitted), self.ended)
+        return Share(self.stats, self._budget, self._behind, drafted, _step(drafted, accepted, emitted), self.ended)
+
+    def coming(self, most: int) -> int:
+        """How many tokens of a draft of at most ``most`` would be accepted in the next step."""
+        asked, position = self.asked, self.done
+        if not self.finds:
+            return 0
+        draws, survival = asked.draws, asked.survival
+        level, deepest = 0, min(most, len(survival), asked.output - position)
+        while level < deepest and draws[position + level] < survival[level]:
+            level += 1
+        return level
+
+    @property
+    def finds(self) -> bool:
+        """Whether there is anything to draft for the next step."""
+        found = self.asked.found
+        return found is None or found[self.done]
 
     def commit(self) -> None:
         """Nothing is kept."""
@@ -178,26 +194,15 @@ class SimulatedRequest(Request):
     observe = commit
 
     def _put_out(self, tokens: int) -> None:
-        asked, stats = self.asked, self.stats
-        now = self._clock.time
+        stats = self.stats
+        self.last = self._clock.time
         if not self.done:
-            self.first = now
-        self.last = now
-        self.done = position = self.done + tokens
+            self.first = self.last
+        self.done = done = self.done + tokens
         self._tally.emitted += tokens
         stats.context_tokens += tokens
         stats.remaining -= tokens
         if self._catches_up:
             self.drafter.behind += tokens
-        if position == asked.output:
+        if done == self.asked.output:
             self.ended = self.over = True
-            return
-        if asked.found is not None and not (found := asked.found[position]):
-            self.finds, stats.coming = found, 0
-            return
-        self.finds = True
-        level, deepest = 0, min(self._deepest, asked.output - position)
-        draws, survival = asked.draws, asked.survival
-        while level < deepest and draws[position + level] < survival[level]:
-            level += 1
-        stats.coming = level
