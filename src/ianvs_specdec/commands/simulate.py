@@ -144,6 +144,6 @@ def _numbers(text: str, option: str, example: str) -> dict[str, float]:
         except ValueError:
             number = math.nan
         if not equals or not 0 <= number < math.inf or name in found:
-            raise UserError(f"{option} {text}: write it as {example}")
+            raise UserError(f"{option} {text.removeprefix('=')}: write it as {example}")
         found[name] = number
     return found
