@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 _EXTRAS = {
     "datasets": "data",
+    "guidellm": "load",
     "huggingface_hub": "data",
     "matplotlib": "route",
     "presidio_analyzer": "privacy",

@@ -97,13 +97,27 @@ class Hints:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What an engine has done since it began: ``steps`` of its target, and of all verification steps of its requests
+    (see ``Step``) how many they were and what they drafted, accepted, emitted and verified."""
+
+    steps: int = 0
+    verifications: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    emitted: int = 0
+    verified: int = 0
+
+
+@dataclass(frozen=True)
 class Occupancy:
     """What an engine has to do: how many sequences share its steps, how many requests wait for room beside them, and
-    the bytes that are set aside for what the sequences may come to hold."""
+    the bytes that are set aside for what the sequences may come to hold; beside them, what it has ``done``."""
 
     sequences: int
     waiting: int
     memory: int
+    done: Work = field(default=Work(), compare=False)
 
 
 @dataclass

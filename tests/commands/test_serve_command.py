@@ -50,6 +50,8 @@ def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str])
             ["--model", model, "--backend", "huggingface", "--concurrency", "2"],
             "--concurrency 2: the back end huggingface takes one request at a time",
         ),
+        (["--model", model, "--length", "4"], "--length: the back end autoregressive does not draft"),
+        (["--model", model, "--backend", "PromptLookup", "--length", "fixd:4"], "unknown speculation length 'fixd'"),
         (["--model", model, "--queue", "-1"], "--queue must be 0 or more"),
         (["--model", model, "--connections", "0"], "--connections must be from 1 to"),
         (["--model", model, "--deadline", "0"], "--deadline must be more than 0"),

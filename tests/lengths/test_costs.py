@@ -38,7 +38,7 @@ def test_beyond_the_largest_size_it_grows_as_over_the_last_doubling():
 
 def test_one_late_step_of_three_counts_for_little():
     assert at(costs({1: [1.0, 9.0, 1.0]}), 1) == pytest.approx([1.0], rel=0.05)
-    assert at(costs({1: [1.0, 0.5, 1.0]}), 1) == pytest.approx([1.0], rel=0.05)
+    assert at(costs({1: [1.0, 0.9, 1.0]}), 1) == pytest.approx([1.0], rel=0.05)
 
 
 def test_a_size_seen_once_is_not_believed_to_be_slow():
@@ -70,11 +70,25 @@ def test_steps_slow_down_with_the_context_that_they_read():
     assert costs({1: [1.0, 0.9, 0.8]}, context=500).per_token == 0.0
 
 
-def test_a_machine_that_gets_busy_is_told_from_a_few_steps_of_one_size():
-    learned = costs({1: [1.0] * 30, 8: [2.0] * 30})
-    for _ in range(30):
-        learned.add(1, 1.5, 0)
-    assert at(learned, 1, 8) == pytest.approx([1.5, 3.0], rel=0.1)
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_when_times_change_two_sizes_tell_the_others(factor):
+    learned = costs({1: [1.0] * 30, 8: [2.0] * 30, 16: [3.0] * 30, 32: [9.0] * 30})
+    assert not learned.outdated(1)
+    for _ in range(3):
+        learned.add(8, 2.0 * factor, 0)
+    assert learned.outdated(1)
+    assert not learned.outdated(8)
+    assert at(learned, 8) == pytest.approx([2.0 * factor])
+    assert at(learned, 1)[0] <= min(1.0, 2.0 * factor)
+    for _ in range(3):
+        learned.add(1, 1.0 * factor, 0)
+    assert at(learned, 1, 8, 15) == pytest.approx([factor, 2 * factor, 3 * factor], rel=0.05)
+
+
+def test_a_few_slow_steps_among_others_change_nothing():
+    learned = costs({1: [1.0] * 10 + [3.0, 1.0] * 10, 8: [2.0] * 10})
+    assert not learned.outdated(1)
+    assert at(learned, 1, 8) == pytest.approx([1.0, 2.0])
 
 
 def drafting(rng, asked):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.lengths.fixed import Fixed
 from tests.support.few import few
 
-from .simulation import GRID, Chain, Machine, Tree, interpolated, mix, request, run
+from .simulation import GRID, Chain, Machine, Running, Tree, interpolated, mix, request, run, step
 
 MACHINES = {
     "cpu": Machine(interpolated({1: 2.5, 8: 3.0, 16: 3.5, 60: 7.0}), call=0.1, level=0.25, drift=2e-4),
@@ -45,6 +46,77 @@ def test_within_five_percent_of_hindsight_and_never_three_percent_slower_than_no
     assert sum(learned.values()) <= 1.05 * best
     for kind, spent in learned.items():
         assert spent <= 1.03 * fixed[0][kind], kind
+
+
+MANY = {
+    "cpu": Machine(interpolated({1: 2.5, 8: 5.5, 16: 9.0, 60: 30.0, 2000: 1000.0}), call=0.1, level=0.25, drift=1e-5),
+    "gpu": Machine(interpolated({1: 20.0, 60: 21.0, 200: 26.0, 2000: 230.0}), call=0.2, level=1.0, drift=1e-6),
+}
+
+
+@pytest.mark.parametrize("machine", MANY)
+def test_rows_go_to_the_requests_that_use_them(machine):
+    """Of 16 requests at once, half can be guessed: no length that is the same for all comes near."""
+    clock, requests = MANY[machine], mix(MIXES["half of two"], requests=60, seed=1)
+    fixed = {tokens: sum(run(Fixed(tokens), clock, Chain(), requests, at_once=16).values()) for tokens in (0, 1, 2, 4)}
+    asked = {"useless": 0, "good": 0}
+
+    def watch(running, budgets, *_):
+        for one, budget in zip(running, budgets, strict=True):
+            asked[one.kind] += budget
+
+    learned = sum(run(lengths.create("goodput"), clock, Chain(), requests, at_once=16, watch=watch).values())
+    assert learned <= (1.08 if machine == "cpu" else 0.95) * min(fixed.values())
+    if machine == "gpu":
+        assert asked["good"] > 10 * asked["useless"]
+
+
+def test_at_the_boundary_a_request_changes_at_most_once_in_twenty_steps():
+    """A machine on which a draft pays exactly as much as it costs."""
+    clock = Machine(interpolated({1: 2.0, 2: 3.0, 60: 61.0}), noise=0.03)
+    steps: dict[int, list[bool]] = {}
+
+    def watch(running, budgets, *_):
+        for one, budget in zip(running, budgets, strict=True):
+            steps.setdefault(one.seed, []).append(budget > 0)
+
+    requests = [request("a", 0.5, 50, 400, seed, True, 1.0) for seed in range(8)]
+    run(lengths.create("goodput"), clock, Chain(), requests, at_once=4, watch=watch)
+    assert all(sum(a != b for a, b in itertools.pairwise(own)) <= len(own) / 20 + 1 for own in steps.values())
+
+
+BUSY = replace(MANY["gpu"], verify=lambda rows: 2 * MANY["gpu"].verify(rows), level=2.0)
+CHANGES = {
+    "what is asked turns good": ((MANY["gpu"], 0.0), (MANY["gpu"], 0.9)),
+    "what is asked turns bad": ((MANY["gpu"], 0.9), (MANY["gpu"], 0.0)),
+    "the machine gets busy": ((MANY["gpu"], 0.8), (BUSY, 0.8)),
+    "the machine is left alone": ((BUSY, 0.8), (MANY["gpu"], 0.8)),
+    "rows become dear": ((MANY["gpu"], 0.8), (MANY["cpu"], 0.8)),
+    "rows become cheap": ((MANY["cpu"], 0.8), (MANY["gpu"], 0.8)),
+}
+
+
+@pytest.mark.parametrize("at_once", [1, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("change", CHANGES)
+def test_fifty_steps_after_a_change_it_is_at_its_best_again(change, at_once):
+    def tokens_per_second(length):
+        """What its budgets lead to expect: luck is left out."""
+        rng, numbers, tokens, spent = random.Random(3), itertools.count(), 0.0, 0.0
+        for regime in CHANGES[change]:
+            machine, right = regime
+            running: list[Running] = []
+            for number in range(200):
+                running = [one for one in running if one.done < one.asked.tokens]
+                while len(running) < at_once:
+                    running.append(Running(request("a", right, 100, 400, next(numbers), True, 1.0)))
+                taken, budgets, _ = step(length, machine, Chain(), running, rng)
+                if regime is CHANGES[change][1] and number >= 50:
+                    spent += taken
+                    tokens += sum(right**level for budget in budgets for level in range(budget + 1))
+        return tokens / spent
+
+    best = max(tokens_per_second(Fixed(tokens)) for tokens in (0, 2, 3, 4, 6, 8))
+    assert tokens_per_second(lengths.create("goodput")) >= 0.95 * best
 
 
 def test_it_learns_anew_when_a_task_turns_good():

@@ -253,7 +253,11 @@ def test_the_metrics_add_up(server: Server) -> None:
     assert grown["completion_tokens_total"] == sum(answer["usage"]["completion_tokens"] for answer in answers)
     assert grown["steps_total"] == len(steps)
     for index, name in enumerate(("drafted_tokens", "accepted_tokens", "emitted_tokens")):
-        assert grown[f"{name}_total"] == sum(step[index] for step in steps)
+        assert grown[f"{name}_total"] == grown[f"engine_{name}_total"] == sum(step[index] for step in steps)
+    assert grown["engine_verified_tokens_total"] == sum(step[3] for step in steps)
+    assert grown["engine_verifications_total"] == len(steps)
+    # One after the other, no two share a step; each prompt takes one of its own.
+    assert grown["engine_steps_total"] == len(steps) + 3
     # Every answer has its first chunk, here of one token, and a time for each token after it.
     assert grown["inter_token_seconds_count"] == grown["completion_tokens_total"] - 3
     for name in ("time_to_first_token", "request", "queue"):

@@ -87,7 +87,8 @@ def journal_line(steps):
 
 def test_a_journal_is_read_and_answers_without_drafts_are_passed_over(tmp_path):
     path = tmp_path / "journal.jsonl"
-    others = '{"config_id":"%s","value":{}}\n{"routed":"%s","run":"r","seconds":0.1}\n' % ("b" * 16, "a" * 64)
+    records = {"config_id": "b" * 16, "value": {}}, {"routed": "a" * 64, "run": "r", "seconds": 0.1}
+    others = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records)
     path.write_text(others + journal_line([[0, 0, 1, 1]] * 8) + journal_line([[3, 1, 2, 4]] * 4))
     (found,) = read(path)
     assert (found.prompt, found.output) == (12, 9)

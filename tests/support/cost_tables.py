@@ -9,7 +9,7 @@ from typing import Any
 from ianvs_specdec.decoding.costs import CostTable, Grid
 
 STEP, ROW, TOKEN, PROMPT, PROMPT_ROW, LEVEL = 0.010, 0.001, 1e-6, 0.020, 1e-4, 0.002
-"""Seconds: of a step, for each row more, for each token of context; of reading, for each row; for each drafted token."""
+"""Seconds: of a step, of each row more, of a token of context; of reading, of each row; of each drafted token."""
 
 
 def simple(draft: bool = True, **changes: Any) -> CostTable:

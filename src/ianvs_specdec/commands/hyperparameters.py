@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +25,10 @@ class Hyperparameters:
     file: Path | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
     text: str = ""
+
+    def taking(self, values: Mapping[str, Any]) -> Hyperparameters:
+        """The same places, with other values."""
+        return replace(self, values=values)
 
     def check(self, parse: Callable[[dict[str, Any]], Parsed]) -> Parsed:
         """What ``parse`` makes of the values. What it finds wrong with one is told with the place it was given at."""

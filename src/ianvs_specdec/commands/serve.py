@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.llm import BACKENDS
+from ianvs_specdec.llm import BACKENDS, backend
 from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.plugin.settings import Settings
 
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    parser.add_argument("--length", metavar="RULE", help="how far to speculate, such as fixed:4")
     parser.add_argument(
         "--truncate-prompts",
         action="store_const",
@@ -127,10 +128,16 @@ def _settings(options: argparse.Namespace) -> Settings:
     named = {
         "--model": options.model,
         "--backend": options.backend,
+        "--length": options.length,
         "--truncate-prompts": options.truncate_prompts,
         "--emulate": options.emulate,
     }
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
         raise UserError("which model? Give --model, or --settings with a file that has the key model")
-    return given.check(Settings.parse)
+    settings = given.check(Settings.parse)
+    if options.length is not None and "length" not in backend(settings.backend).option_names():
+        raise UserError(
+            f"--length: the back end {settings.backend} does not draft with lengths; --backend names another"
+        )
+    return settings

@@ -11,12 +11,12 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from ianvs_specdec.decoding.contracts import Drafter, Target
-from ianvs_specdec.decoding.load import Finished, Length, Load
+from ianvs_specdec.decoding.load import Finished, Length, Load, Share
 from ianvs_specdec.decoding.meter import Meter
 from ianvs_specdec.decoding.request import Decoded, Request
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import ContextWindowError, UserError
-from ianvs_specdec.types import Occupancy, Sampling
+from ianvs_specdec.types import Occupancy, Sampling, Work
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +67,7 @@ class Engine:
         self._meter = meter or Meter()
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
+        self._done = Work()
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
@@ -85,7 +86,7 @@ class Engine:
         """What is under way and what waits; from any thread."""
         running = list(self._running)
         held = sum(self._target.memory(request.positions) for request in running)
-        return Occupancy(len(running), len(self._waiting), held)
+        return Occupancy(len(running), len(self._waiting), held, self._done)
 
     @torch.inference_mode()
     def step(self) -> list[Request]:
@@ -220,7 +221,20 @@ class Engine:
         meter.committed()
         _each(going_on, _OBSERVE)
         meter.observed()
+        self._done = _added(self._done, shares)
         self._length.learn(Finished(shares, prompt_rows, context + prompts, meter.draft, meter.verify))
+
+
+def _added(done: Work, shares: Sequence[Share]) -> Work:
+    steps = [share.step for share in shares]
+    return Work(
+        done.steps + 1,
+        done.verifications + len(steps),
+        done.drafted + sum([step.drafted for step in steps]),
+        done.accepted + sum([step.accepted for step in steps]),
+        done.emitted + sum([step.emitted for step in steps]),
+        done.verified + sum([step.verified for step in steps]),
+    )
 
 
 def _propose(requests: list[tuple[Request, int]]) -> None:

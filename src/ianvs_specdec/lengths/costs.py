@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-KEPT = 21
+KEPT = 9
 """Samples of a size whose median counts: the speed of a machine changes, so old ones must go."""
 PER_DOUBLING = 4
 """Classes of sizes for each doubling, from that size on; smaller sizes are classes of their own."""
@@ -25,8 +25,6 @@ FEW, SURPRISE = 3, 2.0
 slow step would keep it from ever being tried again."""
 OUTLIER = 0.3
 """In log seconds: what a single step may say at the most. Slow steps are a third slower and more."""
-PACE = 8
-"""Steps over which the pace of the machine is averaged, by which all sizes become slower or faster together."""
 SHORTEST = 1e-9
 """Seconds: what a clock that did not move is taken for."""
 
@@ -36,15 +34,17 @@ class StepCosts:
 
     Sizes are put into classes; of every class the lower median of the latest samples counts, so that rare slow steps do
     not. Between classes the time is interpolated, and beyond them it grows as over the last doubling. It never falls
-    with size. What all sizes have in common, a machine that gets busy, is told from each step at once.
+    with size: where classes disagree, the one seen last is right.
 
-    A step that reads more context takes longer: the relative slowdown per token is the common slope of log time over
-    context length within the classes.
+    When a size has become much faster or slower, an era ends: as soon as two sizes were seen in the new one, those of
+    the old one no longer count. A step that reads more context takes longer: the relative slowdown per token is the
+    common slope of log time over context length within the classes.
     """
 
     def __init__(self) -> None:
         self._classes: dict[int, _Class] = {}
-        self._spread = self._slope = self._pace = 0.0
+        self._era = 0
+        self._spread = self._slope = 0.0
         self._knots: tuple[Floats, Floats] | None = None
 
     @property
@@ -59,17 +59,25 @@ class StepCosts:
 
     def add(self, rows: int, seconds: float, context: int) -> None:
         """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds."""
-        index = rows if rows < PER_DOUBLING else int(PER_DOUBLING * (1 + math.log2(rows / PER_DOUBLING)))
-        known = self._classes.setdefault(index, _Class())
         taken = math.log(max(seconds, SHORTEST))
-        if known.samples:
-            off = taken - known.typical(self.per_token) - self.per_token * context - self._pace
-            self._pace += min(max(off, -OUTLIER), OUTLIER) / PACE
-        away, off = known.add(rows, taken - self._pace, context)
+        index = _class_of(rows)
+        # The class seen last comes last.
+        known = self._classes[index] = self._classes.pop(index) if index in self._classes else _Class(self._era)
+        if known.era < self._era:
+            known.samples.clear()
+        elif known.samples and known.changed(taken - self.per_token * context, self.per_token):
+            self._era += 1
+        known.era = self._era
+        away, off = known.add(rows, taken, context)
         keep = 1 - 1 / MEMORY
         self._spread = self._spread * keep + away * away
         self._slope = self._slope * keep + away * off
         self._knots = None
+
+    def outdated(self, rows: int) -> bool:
+        """Whether steps of that size were last seen before all times changed."""
+        known = self._classes.get(_class_of(rows))
+        return known is not None and known.era < self._era
 
     def at(self, rows: Floats, context: int) -> Floats:
         """Seconds of steps of so many ``rows`` with ``context`` tokens before them; 0 while nothing is known."""
@@ -82,18 +90,27 @@ class StepCosts:
         slope = (seconds[-1] - half) / (sizes[-1] - max(sizes[-1] / 2, sizes[0])) if len(sizes) > 1 else 0.0
         beyond = np.maximum(rows - sizes[-1], 0.0) * slope
         result: Floats = np.interp(rows, sizes, seconds) + beyond
-        return result * math.exp(self.per_token * context + self._pace)
+        return result * math.exp(self.per_token * context)
 
     def _settle(self) -> tuple[Floats, Floats]:
-        sizes: list[float] = []
-        seconds: list[float] = []
-        for _, known in sorted(self._classes.items()):
-            time = math.exp(known.typical(self.per_token))
-            if sizes and len(known.samples) < FEW:
-                time = min(time, SURPRISE * _on_line(sizes, seconds, known.size))
-            sizes.append(known.size)
-            seconds.append(time)
+        fresh = [known for known in self._classes.values() if known.era == self._era]
+        counted = fresh if len(fresh) > 1 else list(self._classes.values())
+        found: dict[float, float] = {}
+        for known in reversed(counted):
+            smaller = [seconds for size, seconds in found.items() if size < known.size]
+            larger = [seconds for size, seconds in found.items() if size > known.size]
+            found[known.size] = min([max([math.exp(known.typical(self.per_token)), *smaller]), *larger])
+        sizes = sorted(found)
+        seconds = [found[size] for size in sizes]
+        few = {known.size for known in counted if len(known.samples) < FEW}
+        for place, size in enumerate(sizes):
+            if place and size in few:
+                seconds[place] = min(seconds[place], SURPRISE * _on_line(sizes[:place], seconds[:place], size))
         return np.array(sizes), np.minimum.accumulate(seconds[::-1])[::-1]
+
+
+def _class_of(rows: int) -> int:
+    return rows if rows < PER_DOUBLING else int(PER_DOUBLING * (1 + math.log2(rows / PER_DOUBLING)))
 
 
 def _on_line(sizes: list[float], seconds: list[float], size: float) -> float:
@@ -106,10 +123,10 @@ def _on_line(sizes: list[float], seconds: list[float], size: float) -> float:
 
 
 class _Class:
-    """Samples of about the same size: (log seconds, context)."""
+    """Samples of about the same size: (log seconds, context). ``era`` is that of the last one."""
 
-    def __init__(self) -> None:
-        self.size = 0.0
+    def __init__(self, era: int) -> None:
+        self.era, self.size = era, 0.0
         self.samples: deque[tuple[float, int]] = deque(maxlen=KEPT)
         self._count = 0
         self._seconds = self._context = 0.0
@@ -127,6 +144,19 @@ class _Class:
         self._seconds += off / self._count
         return away, off
 
+    def changed(self, settled: float, per_token: float) -> bool:
+        """Whether one more step, of so many log seconds without context, shows that the old ones no longer count: it is
+        much faster, or the second slow one in a row."""
+        typical, (before, context) = self.typical(per_token), self.samples[-1]
+        if settled < typical - OUTLIER:
+            self.samples.clear()
+            return True
+        if min(settled, before - per_token * context) > typical + OUTLIER:
+            while len(self.samples) > 1:
+                self.samples.popleft()
+            return True
+        return False
+
     def typical(self, per_token: float) -> float:
         """Log seconds without context: the lower median."""
         settled = sorted(log_seconds - per_token * context for log_seconds, context in self.samples)
@@ -141,7 +171,7 @@ class DraftCosts:
     cannot tell apart stays as it was.
     """
 
-    MEMORY = 64
+    MEMORY = 24
     """Steps that are remembered."""
 
     def __init__(self) -> None:

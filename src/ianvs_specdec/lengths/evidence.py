@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,13 @@ REQUEST, TASK, EVERYTHING = 10, 50, 100
 PRIOR = 2.0
 """Trials that what is known of a wider range counts for against those of a narrower one."""
 
+STALE = 40
+"""Steps after which a third is left of what was learned before them, if nothing new is."""
+
+LITTLE = 10.0
+"""Trials that are left of any number in the end: what was known of a task is still the best guess, but few new trials
+outweigh it."""
+
 _LEVEL = np.arange(LEVELS)
 
 
@@ -28,6 +36,12 @@ class Counts:
         self._keep = 1 - 1 / memory
         self.tried = np.zeros(LEVELS)
         self.missed = np.zeros(LEVELS)
+
+    def fade(self, steps: int, least: float) -> None:
+        """So many steps have passed; down to ``least`` trials, old ones count less."""
+        kept = np.maximum(math.exp(-steps / STALE), np.minimum(least / np.maximum(self.tried, LITTLE), 1.0))
+        self.tried *= kept
+        self.missed *= kept
 
     @staticmethod
     def learn(whose: Sequence[Counts], trials: Trials) -> None:
@@ -69,8 +83,11 @@ class Everything:
     def task(self, name: str) -> Counts:
         return self.tasks.setdefault(name, Counts(TASK))
 
-    def settle(self) -> None:
-        """Work out anew how often each level misses. One that nobody reached is about as good as the one before it."""
+    def settle(self, steps: int) -> None:
+        """Work out anew how often each level misses, so many steps after the last time. One that nobody reached is
+        about as good as the one before it."""
+        for counts in (self.counts, *self.tasks.values()):
+            counts.fade(steps, LITTLE)
         tried, missed = self.counts.tried, self.counts.missed
         pooled = (missed[1:].sum() + 1) / (tried[1:].sum() + 2)
         before = 0.5
@@ -82,7 +99,7 @@ class Everything:
     def misses(self, requests: Sequence[tuple[Counts, Counts]]) -> Floats:
         """How often each level misses for each request, given its task's counts and its own: ``[requests, LEVELS]``."""
         tried, missed = (np.array([getattr(task, name) for task, _ in requests]) for name in ("tried", "missed"))
-        by_task = (missed + PRIOR * self.common) / (tried + PRIOR)
+        by_task = (missed + self.common) / (tried + 1)
         tried, missed = (np.array([getattr(own, name) for _, own in requests]) for name in ("tried", "missed"))
         result: Floats = (missed + PRIOR * by_task) / (tried + PRIOR)
         return result

@@ -25,13 +25,10 @@ PLAN = 4
 """Steps for which a plan holds if nobody comes or leaves: making one takes a part of a small model's step."""
 PROMPTS = 8
 """Steps over which what the rows of prompts take is averaged."""
-DWELL = 20
-"""Steps for which a request that began or stopped to speculate goes on with that: at the boundary, noise would have it
-change with every step."""
-REST = 2 * DWELL
-"""Steps after which a request that does not speculate may ask its drafter again, for once: with the step back, that is
-one change in ``DWELL`` steps."""
-PROBE = 0.005
+REST = 40
+"""Steps between two moments at which a request begins to speculate; it may stop at any time. So it changes no more than
+once in 20 steps on average: at the boundary, noise would have it change with every step."""
+PROBE = 0.007
 """The share of the time that may be lost on asking drafters again that did not pay."""
 LITTLE = 1e-3
 """Rows: what a budget that brings no more nodes than the one before counts as."""
@@ -41,33 +38,22 @@ TOO_SHORT = 8
 
 @dataclass(eq=False)
 class _Running:
-    """One request: what is known from its steps alone, its budget, and since how many steps it has speculated or
-    not."""
+    """One request: what is known from its steps alone, its budget, and the steps since it last began to speculate."""
 
     task: Counts
     counts: Counts = field(default_factory=lambda: Counts(REQUEST))
     budget: int | None = None
-    steady: int = 0
-    changed: bool = False
-    probing: bool = False
+    since: int = REST
 
     @property
-    def on(self) -> bool:
-        return bool(self.budget)
-
-    @property
-    def bound(self) -> bool:
-        """Whether it has to go on as it is."""
-        return self.changed and not self.probing and self.steady < DWELL
+    def resting(self) -> bool:
+        """Whether it may not speculate."""
+        return self.budget == 0 and self.since < REST
 
     def settle(self, budget: int) -> None:
         """The next steps verify so many draft tokens."""
-        if (budget > 0) != self.on or self.budget is None:
-            # The first decision is no change.
-            self.changed = self.budget is not None
-            self.steady, self.probing = 0, budget > 0 and self.probing
-        elif self.steady >= DWELL:
-            self.probing = False
+        if self.budget is None or (budget and not self.budget):
+            self.since = 0
         self.budget = budget
 
 
@@ -87,7 +73,8 @@ class Goodput:
         self._everything, self._shapes = Everything(), Shapes()
         self._options = _Options.of(self._shapes)
         self._until_plan = 0
-        self._planned = 0
+        self._planned = self._passed = 0
+        self._looked = REST
         self._fund = 0.0
         self._learned: list[tuple[_Running, int, bool, float]] = []
 
@@ -102,12 +89,18 @@ class Goodput:
         if self._verify.samples < WARM:
             return [0] * len(running)
         if self._until_plan == 0 or len(running) != self._planned or any(request.budget is None for request in running):
-            self._settle()
+            self._settle(running)
             probes = self._plan(load, running)
             self._until_plan, self._planned = 1 if probes else PLAN, len(running)
         self._until_plan -= 1
+        self._passed += 1
+        self._looked += 1
         for request in running:
-            request.steady += 1
+            request.since += 1
+        if self._looked >= REST and self._verify.outdated(len(running)):
+            # When times have changed, a step without drafts tells what drafts are worth.
+            self._looked = self._until_plan = 0
+            return [0] * len(running)
         return [request.budget or 0 for request in running]
 
     def learn(self, finished: Finished) -> None:
@@ -135,7 +128,7 @@ class Goodput:
         failed = step.accepted < share.depth or shapes.ended(share)
         self._learned.append((share.stats.kept, passed, failed, shapes.width(step.drafted)))
 
-    def _settle(self) -> None:
+    def _settle(self, running: Sequence[_Running]) -> None:
         """Work out anew what is known, from what was learned since the last time."""
         if self._learned:
             running, *told = zip(*self._learned, strict=True)
@@ -144,7 +137,10 @@ class Goodput:
             Counts.learn([request.task for request in running], trials)
             Counts.learn([self._everything.counts] * len(running), trials)
             self._learned.clear()
-        self._everything.settle()
+        self._everything.settle(self._passed)
+        for request in running:
+            request.counts.fade(self._passed, 0.0)
+        self._passed = 0
         self._options = _Options.of(self._shapes)
 
     def _known(self, stats: Stats) -> _Running:
@@ -162,10 +158,7 @@ class Goodput:
         more, more_rows = np.diff(gains, axis=1, prepend=0.0), options.more_rows * found[:, None]
         # A larger budget is not taken before a smaller one: where gains grow faster later on, they are spread.
         worth = np.minimum.accumulate(more / more_rows, axis=1)
-        bound = np.array([request.bound for request in running])
-        on = np.array([request.on for request in running]) & (left > 0)
-        worth[bound & on, 0] = np.inf
-        worth[(left < 1) | (bound & ~on)] = -1.0
+        worth[(left < 1) | np.array([request.resting for request in running])] = 0.0
         order = np.argsort(-worth, axis=None, kind="stable")[: np.count_nonzero(worth > 0)]
         who, place = np.divmod(order, len(options.budgets))
         # What a drafter has to catch up with serves all steps to come.
@@ -176,8 +169,7 @@ class Goodput:
         drafting = self._draft.at(asked, depth, nodes, _sums(begins * behind[who]))
         verifying = self._verify.at(number + nodes + asked * options.scouts, _context(load))
         rate = (number + _sums(more[who, place])) / (drafting + verifying + load.prompt_rows * self._prompt_row)
-        forced = int(np.count_nonzero(bound & on))
-        best = forced + int(np.argmax(rate[forced:]))
+        best = int(np.argmax(rate))
         chosen = np.full(number, -1)
         np.maximum.at(chosen, who[:best], place[:best])
         plan: list[int] = np.where(chosen < 0, 0, options.budgets[chosen]).astype(int).tolist()
@@ -189,14 +181,12 @@ class Goodput:
     def _probe(self, running: Sequence[_Running], load: Load, plan: list[int]) -> bool:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise."""
         for index, (request, stats) in enumerate(zip(running, load.running, strict=True)):
-            resting = request.budget is None or (request.budget == 0 and request.steady >= REST)
-            if resting and not plan[index] and stats.remaining > TOO_SHORT:
+            if not (plan[index] or request.budget or request.resting) and stats.remaining > TOO_SHORT:
                 price = self._price(load, stats)
                 if self._fund < price:
                     return False
                 self._fund -= price
                 plan[index] = int(self._options.budgets[0])
-                request.probing = True
                 return True
         return False
 

@@ -2,15 +2,17 @@
 
 Every chat request has one outcome: ``completed``; ``rejected`` (nothing that can be answered: 4xx); ``queue_full``;
 ``deadline``; ``disconnected`` (the client left); ``shutdown``; ``failed``. Tokens are counted by the engine, those of
-unfinished answers included; times and steps are those of completed answers.
+unfinished answers included; times and steps are those of completed answers. Where our own engine answers, what it has
+done so far is told as well (``specdec_engine_...``), by which one can look at it while it works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client.core import CounterMetricFamily
 
 from ianvs_specdec.types import Completion, Occupancy
 
@@ -67,6 +69,7 @@ class Metrics:
         if occupancy() is not None:
             gauge("sequences", "Sequences that share the engine's steps.", lambda: _known(occupancy).sequences)
             gauge("waiting_for_room", "Requests in flight that wait for room there.", lambda: _known(occupancy).waiting)
+            self._registry.register(_Engine(occupancy))
             text = "What is set aside for the sequences."
             gauge("sequence_memory_bytes", text, lambda: _known(occupancy).memory)
         if memory is not None:
@@ -117,6 +120,25 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
+
+
+class _Engine:
+    """The engine's own counts, all of one moment: of all its steps, those of requests under way included."""
+
+    def __init__(self, occupancy: Callable[[], Occupancy | None]) -> None:
+        self._occupancy = occupancy
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        done = _known(self._occupancy).done
+        for name, text, value in (
+            ("steps", "Steps of the target.", done.steps),
+            ("verifications", "Verification steps, one for each request that took part in a step.", done.verifications),
+            ("drafted_tokens", "Tokens drafted.", done.drafted),
+            ("accepted_tokens", "Drafted tokens that were accepted.", done.accepted),
+            ("emitted_tokens", "Tokens put out by verification steps.", done.emitted),
+            ("verified_tokens", "Tokens computed by verification steps.", done.verified),
+        ):
+            yield CounterMetricFamily(f"specdec_engine_{name}", f"{text} Since the engine began.", value)
 
 
 def _known(occupancy: Callable[[], Occupancy | None]) -> Occupancy:

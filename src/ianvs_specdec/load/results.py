@@ -1,0 +1,252 @@
+"""What comes of a round: percentiles, rates and what the server told, with 95 % intervals over requests.
+
+All times are in seconds. Only requests that came after the warm-up are counted; tokens and answers per second are those
+that came between its end and the end of the arrivals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.evaluation.bootstrap import Estimate, draws, estimate
+from ianvs_specdec.load.arrivals import LEAD_IN
+from ianvs_specdec.load.generator import COMPLETED, FAILED, REFUSED, Answered
+from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.rounds import Round
+from ianvs_specdec.load.told import told
+from ianvs_specdec.outcomes.recorded import Floats
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+LATE = 0.1
+"""Seconds: where the client sends one request in a hundred later than so, the load was not the one that was asked."""
+
+COMPARED = frozenset({"output_tokens_per_second", "slo_goodput", "latency.mean"})
+"""What a policy is compared with each other one by."""
+
+Statistic = Callable[[Floats], Floats]
+"""From how often each request is drawn, [draws, requests], to a value for each draw; NaN = not defined."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The requests of a round, each a row: float64 [requests], NaN where there is no such time. ``counted``: came after
+    the warm-up; ``tokens``: of its output, those within the window; ``ended``: whether its end was there, too."""
+
+    counted: Floats
+    ttft: Floats
+    tpot: Floats
+    latency: Floats
+    later_tokens: Floats
+    tokens: Floats
+    ended: Floats
+    met: Floats
+    delay: Floats
+
+    @classmethod
+    def of(cls, answered: Sequence[Answered], plan: Plan) -> Columns:
+        opened, closed = LEAD_IN + plan.warmup, LEAD_IN + plan.duration
+
+        def column(read: Callable[[Answered], float | None]) -> Floats:
+            return np.array([math.nan if (value := read(one)) is None else value for one in answered], dtype=np.float64)
+
+        done = column(lambda one: one.status == COMPLETED)
+        sent, first, last = column(lambda one: one.sent), column(lambda one: one.first), column(lambda one: one.last)
+        end, output = column(lambda one: one.end), column(lambda one: one.output_tokens)
+        counted = (column(lambda one: one.due) >= opened).astype(np.float64)
+        later = np.where(output > 1, output - 1.0, np.nan)
+        ttft, latency = first - sent, np.where(done > 0, end - sent, np.nan)
+        tpot = (last - first) / later
+        limits = {"ttft": ttft, "tpot": tpot, "latency": latency}
+        missed = np.zeros(len(answered), dtype=bool)
+        for name, limit in plan.slo.items():
+            missed |= limits[name] > limit
+        return cls(
+            counted=counted,
+            ttft=ttft,
+            tpot=tpot,
+            latency=latency,
+            later_tokens=np.nan_to_num(later),
+            tokens=_within(first, last, np.nan_to_num(output), opened, closed),
+            ended=done * ((end >= opened) & (end < closed)),
+            met=counted * done * ~missed,
+            delay=sent - column(lambda one: one.due),
+        )
+
+
+def _within(first: Floats, last: Floats, tokens: Floats, opened: float, closed: float) -> Floats:
+    """How many tokens of each request came in the window: the first when it came, the others evenly up to the last."""
+    known = ~np.isnan(first) & (tokens > 0)
+    begin, end = np.where(known, first, 0.0), np.where(known, np.fmax(last, first), 0.0)
+    share = (np.clip(closed, begin, end) - np.clip(opened, begin, end)) / np.maximum(end - begin, 1e-9)
+    arrived = (begin >= opened) & (begin < closed)
+    return np.where(known, arrived + np.maximum(tokens - 1.0, 0.0) * np.where(end > begin, share, arrived), 0.0)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A round's columns, and by name the value of each statistic and those in every draw. Rounds of one rate have the
+    same requests, and so the same draws: what is computed of two of them is paired."""
+
+    round: Round
+    columns: Columns
+    values: Mapping[str, float]
+    drawn: Mapping[str, Floats]
+
+    @classmethod
+    def of(cls, round_: Round, plan: Plan) -> Measured:
+        columns = Columns.of(round_.answered, plan)
+        statistics = _statistics(columns, plan.duration - plan.warmup, bool(plan.slo))
+        requests = len(round_.answered)
+        ones = np.ones((1, requests))
+        blocks = [{name: one(block) for name, one in statistics.items()} for block in draws(requests, seed=plan.seed)]
+        drawn = {name: np.concatenate([block[name] for block in blocks]) for name in statistics}
+        return cls(round_, columns, {name: float(one(ones)[0]) for name, one in statistics.items()}, drawn)
+
+    def ratios(self, other: Measured) -> dict[str, Any]:
+        """Of this round to another at the same rate, with intervals."""
+        found: dict[str, Any] = {}
+        for name in sorted(COMPARED & self.values.keys()):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                value = np.divide(self.values[name], other.values[name])
+                drawn = self.drawn[name] / other.drawn[name]
+            made = estimate(float(value), np.where(np.isfinite(drawn), drawn, np.nan))
+            found[name] = {"ratio": _plain(made.value), "interval": _ends(made)}
+        return found
+
+
+def result(
+    measured: Measured, plan: Plan, outputs: Mapping[int, str] | None, others: Mapping[str, Measured]
+) -> dict[str, Any]:
+    """One object of ``sweep.json``. ``outputs`` are the texts of plain decoding by request, None where lossless is not
+    asked; ``others`` the other policies at the same rate."""
+    round_, columns = measured.round, measured.columns
+    counted = [one for one, count in zip(round_.answered, columns.counted, strict=True) if count]
+    by_status = {status: sum(one.status == status for one in counted) for status in (COMPLETED, FAILED, REFUSED)}
+    figures: dict[str, Any] = {}
+    intervals: dict[str, Any] = {}
+    for name, value in measured.values.items():
+        _put(figures, name, _plain(value))
+        _put(intervals, name, _ends(estimate(value, measured.drawn[name])))
+    delay = np.sort(columns.delay[(columns.counted > 0) & ~np.isnan(columns.delay)])
+    return {
+        "policy": round_.policy,
+        "rate": round_.rate,
+        "arrivals": plan.arrivals,
+        "duration": plan.duration,
+        "warmup": plan.warmup,
+        "requests": len(counted),
+        **by_status,
+        **{name: figures.get(name) for name in ("ttft", "tpot", "itl", "latency")},
+        **{name: figures.get(name) for name in ("output_tokens_per_second", "requests_per_second", "slo_goodput")},
+        "slo": dict(plan.slo) or None,
+        "intervals": intervals,
+        "ratios": {policy: measured.ratios(other) for policy, other in others.items()} or None,
+        "client_cpu_seconds": _client_seconds(round_, plan),
+        "client_cpu_seconds_total": round(round_.client_seconds, 3),
+        "client_delay_p99": _plain(float(delay[min(len(delay) - 1, int(0.99 * len(delay)))])) if len(delay) else None,
+        **told(round_.samples, round_.begin + LEAD_IN, plan.warmup, plan.duration),
+        "lossless": None if outputs is None else _lossless(round_.answered, outputs),
+        "notes": _notes(by_status, len(counted), figures, delay, plan),
+    }
+
+
+def _statistics(columns: Columns, window: float, slo: bool) -> dict[str, Statistic]:
+    found: dict[str, Statistic] = {}
+    weighed = {
+        "ttft": (columns.ttft, columns.counted),
+        "tpot": (columns.tpot, columns.counted),
+        # Of each request guidellm tells the first and the last token, so its tokens have their mean pause.
+        "itl": (columns.tpot, columns.counted * columns.later_tokens),
+        "latency": (columns.latency, columns.counted),
+    }
+    for name, (values, weights) in weighed.items():
+        for label, quantile in QUANTILES.items():
+            found[f"{name}.{label}"] = _quantile(values, weights, quantile)
+        found[f"{name}.mean"] = _mean(values, weights)
+    rates = {"output_tokens_per_second": columns.tokens, "requests_per_second": columns.ended}
+    for name, amounts in (rates | ({"slo_goodput": columns.met} if slo else {})).items():
+        found[name] = lambda drawn, amounts=amounts: drawn @ amounts / window  # type: ignore[misc]
+    return found
+
+
+def _quantile(values: Floats, weights: Floats, quantile: float) -> Statistic:
+    """The smallest value that has this part of the weight at or below it."""
+    order = np.argsort(values)
+    order = order[~np.isnan(values[order]) & (weights[order] > 0)]
+
+    def statistic(drawn: Floats) -> Floats:
+        if not len(order):
+            return np.full(len(drawn), np.nan)
+        below = np.cumsum(drawn[:, order] * weights[order], axis=1)
+        wanted = quantile * below[:, -1:]
+        # What is drawn never weighs nothing and stands where the sum passes what is wanted.
+        place = np.minimum((below < wanted).sum(axis=1), len(order) - 1)
+        return np.where(below[:, -1] > 0, values[order][place], np.nan)
+
+    return statistic
+
+
+def _mean(values: Floats, weights: Floats) -> Statistic:
+    known = np.where(np.isnan(values), 0.0, weights)
+    amounts = np.nan_to_num(values) * known
+
+    def statistic(drawn: Floats) -> Floats:
+        total = drawn @ known
+        return np.divide(drawn @ amounts, total, out=np.full(len(drawn), np.nan), where=total > 0)
+
+    return statistic
+
+
+def _put(tree: dict[str, Any], name: str, value: Any) -> None:
+    """``ttft.p50`` stands in the object ``ttft`` under ``p50``."""
+    outer, point, inner = name.partition(".")
+    if point:
+        tree.setdefault(outer, {})[inner] = value
+    else:
+        tree[outer] = value
+
+
+def _ends(made: Estimate) -> list[float | None] | None:
+    return [_plain(made.low), _plain(made.high)] if math.isfinite(made.low) else None
+
+
+def _plain(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None
+
+
+def _client_seconds(round_: Round, plan: Plan) -> float | None:
+    """Processor time of the load generator within the window."""
+    opened, closed = (round_.begin + LEAD_IN + seconds for seconds in (plan.warmup, plan.duration))
+    inside = [one.client for one in round_.samples if one.client is not None and opened <= one.at <= closed]
+    return round(inside[-1] - inside[0], 3) if len(inside) > 1 else None
+
+
+def _lossless(answered: Sequence[Answered], outputs: Mapping[int, str]) -> dict[str, Any]:
+    """How many outputs are those of plain decoding, of the requests that both have completed."""
+    both = [one for one in answered if one.status == COMPLETED and one.index in outputs]
+    same = sum(one.text == outputs[one.index] for one in both)
+    return {"compared": len(both), "same": same, "share": round(same / len(both), 6) if both else None}
+
+
+def _notes(
+    by_status: Mapping[str, int], requests: int, figures: Mapping[str, Any], delay: Floats, plan: Plan
+) -> list[str]:
+    notes = []
+    if requests == 0:
+        notes.append("no request came after the warm-up")
+    elif by_status[COMPLETED] == 0:
+        notes.append("no request was completed")
+    elif plan.slo and figures["slo_goodput"] == 0:
+        notes.append("no request met the objectives")
+    if by_status[REFUSED]:
+        notes.append(f"the server refused {by_status[REFUSED]} of {requests} requests")
+    if by_status[FAILED]:
+        notes.append(f"{by_status[FAILED]} of {requests} requests failed")
+    if len(delay) and delay[int(0.99 * (len(delay) - 1))] > LATE:
+        notes.append("the client sent late (client_delay_p99): it has too little processor for this load")
+    return notes

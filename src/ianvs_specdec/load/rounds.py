@@ -1,0 +1,152 @@
+"""One round: a policy at a rate. What is kept of it appears whole or not at all, so that a sweep goes on behind it.
+
+A round's folder has ``round.json``, ``requests.jsonl`` (see ``generator.Answered``), ``samples.jsonl`` (what client and
+server told meanwhile), and guidellm's own ``report.json`` and ``guidellm.log``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.load.arrivals import LEAD_IN, label
+from ianvs_specdec.load.generator import Answered, configuration, generating, read_report
+from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.processes import processor_seconds
+from ianvs_specdec.load.servers import Server
+from ianvs_specdec.storage.replacing import beside, put_in_place
+
+SAMPLES = 120
+"""Looks at the server within a round's duration."""
+SHORTEST_LOOK = 0.25
+"""Seconds between two looks: each takes a server some milliseconds."""
+OVERHEAD = 300.0
+"""Seconds beyond the arrivals and the last answer's timeout that guidellm may take to start and to end."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look: Unix seconds, the processor time of the client so far (None where it is not told), what the server
+    counts (None for another server than ours)."""
+
+    at: float
+    client: float | None
+    server: dict[str, float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"at": self.at, "client": self.client, "server": self.server}
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a finished round left. ``begin`` is when guidellm's clock began (Unix seconds), ``client_seconds`` all the
+    processor time that the client took, its start included."""
+
+    policy: str
+    rate: float
+    begin: float
+    client_seconds: float
+    answered: Sequence[Answered]
+    samples: Sequence[Sample]
+
+
+def folder_of(out: Path, policy: str, rate: float) -> Path:
+    """Where a round is kept."""
+    plain = re.sub(r"[^A-Za-z0-9.]+", "-", policy).strip("-")[:40]
+    mark = hashlib.sha256(policy.encode()).hexdigest()[:6]
+    return out / "rounds" / f"{label(rate)}-{plain}-{mark}"
+
+
+def run(plan: Plan, server: Server, policy: str, rate: float, arrivals: Path, out: Path) -> None:
+    """Drive the arrivals through the server, and keep what came of it. Raises UserError and ServerDied; then nothing is
+    kept."""
+    place = folder_of(out, policy, rate)
+    with beside(place) as made, tempfile.TemporaryDirectory() as scratch:
+        report, log = made / "report.json", made / "guidellm.log"
+        own = Path(scratch)
+        config = configuration(
+            server.url,
+            server.model,
+            arrivals.resolve(),
+            report.resolve(),
+            own / "cache",
+            plan.temperature,
+            plan.timeout,
+        )
+        used = _processor_time()
+        with generating(config, own, log, server.key) as process:
+            samples = _watch(process, server, plan)
+        seconds = _processor_time() - used
+        server.check()
+        begin, answered = read_report(report, arrivals, log)
+        described = {"policy": policy, "rate": rate, "begin": begin, "client_seconds": seconds}
+        _write_lines(made / "requests.jsonl", [one.to_json() for one in answered])
+        _write_lines(made / "samples.jsonl", [one.to_json() for one in samples])
+        (made / "round.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+        put_in_place(made, place)
+
+
+def read(out: Path, policy: str, rate: float) -> Round | None:
+    """A finished round, None where it was not finished. Raises UserError for a folder that was changed since."""
+    place = folder_of(out, policy, rate)
+    if not place.is_dir():
+        return None
+    try:
+        described = json.loads((place / "round.json").read_text(encoding="utf-8"))
+        answered = [Answered(**line) for line in _read_lines(place / "requests.jsonl")]
+        samples = [Sample(**line) for line in _read_lines(place / "samples.jsonl")]
+        return Round(policy, rate, float(described["begin"]), float(described["client_seconds"]), answered, samples)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(
+            f"{place} is not as it was written ({error!r:.200}): remove it, and the round is run again"
+        ) from error
+
+
+def _watch(process: subprocess.Popen[bytes], server: Server, plan: Plan) -> list[Sample]:
+    """Look now and then until guidellm has ended. Raises ServerDied as soon as the server has."""
+    pause = max(SHORTEST_LOOK, plan.duration / SAMPLES)
+    deadline = time.monotonic() + LEAD_IN + plan.duration + plan.timeout + OVERHEAD
+    samples = [_look(server, process.pid)]
+    # Another server than ours is not asked again and again for what it does not tell.
+    told = samples[0].server is not None
+    while True:
+        try:
+            process.wait(pause)
+        except subprocess.TimeoutExpired:
+            server.check_process()
+            samples.append(_look(server, process.pid, told))
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"guidellm did not end within {plan.timeout + OVERHEAD:g} s of the last arrival"
+                ) from None
+            continue
+        return [*samples, _look(server, process.pid, told)]
+
+
+def _look(server: Server, pid: int, told: bool = True) -> Sample:
+    return Sample(time.time(), processor_seconds(pid), server.metrics() if told else None)
+
+
+def _processor_time() -> float:
+    """Of this process, which looks at the server, and of those that it has waited for."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]

@@ -1,0 +1,172 @@
+"""A sweep: every policy at every rate, in turn. Finished rounds are kept; started again, it goes on behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.load import rounds
+from ianvs_specdec.load.arrivals import arrivals_text, label, read_chats
+from ianvs_specdec.load.generator import COMPLETED, check_installed
+from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.results import Measured, result
+from ianvs_specdec.load.servers import Server, ServerDied, Started
+from ianvs_specdec.load.tables import to_csv
+from ianvs_specdec.load.traces import read_trace
+from ianvs_specdec.run import current_run
+from ianvs_specdec.storage.claim import claim
+
+ASKED, SWEEP, TABLE, FIGURE = "load.json", "sweep.json", "sweep.csv", "load.png"
+PLAIN = ("fixed:0", "0")
+"""Policies that do not speculate."""
+
+
+def order(plan: Plan) -> list[tuple[float, str]]:
+    """The rounds one after the other: at every rate all policies, in an order drawn from the seed, so that what changes
+    on the machine meets all alike."""
+    chance = random.Random(plan.seed)
+    return [(rate, policy) for rate in plan.rates for policy in chance.sample(plan.policies, len(plan.policies))]
+
+
+def reference(plan: Plan) -> str:
+    """The policy with whose outputs the others' are compared: plain decoding, else the first one."""
+    return next((policy for policy in plan.policies if policy in PLAIN), plan.policies[0])
+
+
+def run(plan: Plan, out: Path) -> list[dict[str, Any]]:
+    """Run what is left of a sweep in the folder ``out``, and write its results there after every round. Returns them.
+
+    Raises UserError; ServerDied where a server ended. What was finished before is kept.
+    """
+    check_installed()
+    texts = _arrivals(plan)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"--out {out}: there is a file; give a folder to write into") from error
+    held = claim(out, current_run()[0])
+    _check_same(plan, out)
+    write_atomically(out / ASKED, json.dumps(plan.to_json(), indent=1) + "\n")
+    (out / "rounds").mkdir(exist_ok=True)
+    files = {rate: _write_arrivals(out, rate, text) for rate, text in texts.items()}
+    left = [(rate, policy) for rate, policy in order(plan) if rounds.read(out, policy, rate) is None]
+    done = len(plan.rates) * len(plan.policies) - len(left)
+    with _servers(plan, out) as server_of:
+        for number, (rate, policy) in enumerate(left, start=done + 1):
+            print(f"round {number} of {done + len(left)}: {policy} at {rate:g}/s", file=sys.stderr)
+            rounds.run(plan, server_of(policy), policy, rate, files[rate], out)
+            results(plan, out)
+    found = results(plan, out)
+    del held
+    return found
+
+
+def results(plan: Plan, out: Path) -> list[dict[str, Any]]:
+    """What the finished rounds came to, in the order of rates and policies; written as JSON and CSV."""
+    found = []
+    for rate in plan.rates:
+        there = {policy: kept for policy in plan.policies if (kept := rounds.read(out, policy, rate))}
+        plain = there.get(reference(plan))
+        outputs = {one.index: one.text or "" for one in plain.answered if one.status == COMPLETED} if plain else None
+        measured = {policy: Measured.of(kept, plan) for policy, kept in there.items()}
+        for policy, one in measured.items():
+            compared = outputs if plan.temperature == 0 and policy != reference(plan) else None
+            found.append(
+                result(one, plan, compared, {name: other for name, other in measured.items() if name != policy})
+            )
+    write_atomically(out / SWEEP, json.dumps(found, indent=1, allow_nan=False) + "\n")
+    write_atomically(out / TABLE, to_csv(found))
+    return found
+
+
+def _arrivals(plan: Plan) -> dict[float, str]:
+    """The file of arrivals for each rate. Raises UserError with the key at fault."""
+    chats = read_chats(Path(plan.data))
+    trace = read_trace(plan.trace) if plan.trace else []
+    try:
+        return {
+            rate: arrivals_text(plan.arrivals, trace, chats, rate, plan.duration, plan.seed, plan.max_tokens)
+            for rate in plan.rates
+        }
+    except UserError as error:
+        raise UserError(f"{plan.trace}: {error}" if trace else str(error), key="rates") from error
+
+
+def _write_arrivals(out: Path, rate: float, text: str) -> Path:
+    """Written once: a sweep that goes on replays what it began with."""
+    path = out / "rounds" / f"arrivals-{label(rate)}.jsonl"
+    if not path.exists():
+        write_atomically(path, text)
+    elif path.read_text(encoding="utf-8") != text:
+        raise UserError(
+            f"{path} was changed since the sweep began: finished rounds had other arrivals; name another --out"
+        )
+    return path
+
+
+def _check_same(plan: Plan, out: Path) -> None:
+    """Raise UserError where the folder holds another sweep."""
+    asked = out / ASKED
+    if not asked.exists():
+        if (out / SWEEP).exists() or (out / "rounds").exists():
+            raise UserError(f"{out} holds a sweep without its {ASKED}: name another folder")
+        return
+    try:
+        before = json.loads(asked.read_text(encoding="utf-8"))
+        differing = [name for name, value in plan.to_json().items() if before.get(name) != value]
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{asked} cannot be read ({error}): name another folder") from error
+    if differing:
+        name = differing[0]
+        there, here = before.get(name), plan.to_json()[name]
+        raise UserError(
+            f"{out} holds a sweep with other options ({', '.join(differing)}; {name}: {there!r:.80} there, "
+            f"{here!r:.80} here): continue it with the same ones, or name another folder"
+        )
+
+
+@contextmanager
+def _servers(plan: Plan, out: Path) -> Iterator[Any]:
+    """A function from a policy to its server, which is started when it is first asked for and ended with all."""
+    started: dict[str, Server] = {}
+
+    def server_of(policy: str) -> Server:
+        if policy not in started:
+            started[policy] = _running(plan) if plan.url else Started(plan, policy, out / "servers" / _plain(policy))
+        started[policy].check()
+        return started[policy]
+
+    try:
+        yield server_of
+    finally:
+        for server in started.values():
+            server.stop()
+
+
+def _plain(policy: str) -> str:
+    return rounds.folder_of(Path(), policy, 0.0).name.removeprefix("0-")
+
+
+def _running(plan: Plan) -> Server:
+    """The server at ``plan.url``, which knows the model. Raises UserError."""
+    key = os.environ.get(plan.api_key_env, "") if plan.api_key_env else ""
+    if plan.api_key_env and not key:
+        raise UserError(f"the environment variable {plan.api_key_env} holds no key", key="api_key_env")
+    server = Server(plan.url, plan.model, key)
+    try:
+        models = server.models()
+    except ServerDied as error:
+        raise UserError(str(error), key="url") from error
+    if plan.model not in models:
+        raise UserError(
+            f"the server at {server.url} has no model {plan.model!r}: it has {', '.join(models)}", key="model"
+        )
+    return server

@@ -1,0 +1,141 @@
+"""Recorded arrivals of public traces: Azure's (LLM inference 2023, CSV) and Mooncake's (JSON lines).
+
+An Azure row has TIMESTAMP (a date and a time of day), ContextTokens and GeneratedTokens. A Mooncake line has timestamp
+(milliseconds), input_length and output_length; its other keys are passed over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.benchmarks.files import read_csv_lines, read_json_lines, with_header
+from ianvs_specdec.errors import UserError
+
+AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+MOONCAKE = ("timestamp", "input_length", "output_length")
+LARGEST_GAP = 0.5
+"""The part of a trace's time that may pass without a request: beyond, a piece is missing or a date is wrong, and
+scaling it to a rate would make one burst of it."""
+GAP_FROM = 10
+"""Requests from which on a trace is told to have such a gap: fewer have one by chance."""
+MILLISECONDS = 1000.0
+_DECIMALS = 6
+"""Of a second that Python reads; Azure writes seven."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A request of a trace: ``seconds`` since the first one, and its tokens."""
+
+    seconds: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+def read_trace(path: Path) -> list[Arrival]:
+    """The requests of a trace, first come first. The form is told by the name: ``.csv`` or ``.jsonl`` (also ``.gz``).
+
+    Raises UserError with file and line for what is not such a trace: other columns, empty cells, times that are
+    negative or go back, and a time without requests that is longer than ``LARGEST_GAP`` of all.
+    """
+    kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
+    if kind == "csv":
+        found = list(_azure(path))
+    elif kind == "jsonl":
+        found = list(_mooncake(path))
+    else:
+        raise UserError(
+            f"{path}: a trace is a .csv file in Azure's form or a .jsonl file in Mooncake's (also .gz), by its name"
+        )
+    if len(found) < 2:
+        raise UserError(f"{path}: a trace has at least two requests, this one has {len(found)}")
+    _check_order(found)
+    begin = found[0][1].seconds
+    return [Arrival(a.seconds - begin, a.prompt_tokens, a.output_tokens) for _, a in found]
+
+
+def _azure(path: Path) -> Iterator[tuple[str, Arrival]]:
+    rows = with_header(path, read_csv_lines(path))
+    for where, row in rows:
+        time, prompt, output = _columns(row, AZURE, where)
+        yield where, Arrival(_clock(time, where), _count(prompt, AZURE[1], where), _count(output, AZURE[2], where))
+
+
+def _mooncake(path: Path) -> Iterator[tuple[str, Arrival]]:
+    for number, row in read_json_lines(path):
+        where = f"{path}:{number}"
+        time, prompt, output = _columns(row, MOONCAKE, where)
+        if isinstance(time, bool) or not isinstance(time, (int, float)) or not math.isfinite(time):
+            raise UserError(f"{where}: 'timestamp' must be a number of milliseconds, not {time!r:.40}")
+        if time < 0:
+            raise UserError(f"{where}: 'timestamp' is negative ({time:g}): times count from the trace's begin")
+        counts = _count(prompt, MOONCAKE[1], where), _count(output, MOONCAKE[2], where)
+        yield where, Arrival(time / MILLISECONDS, *counts)
+
+
+def _columns(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> list[Any]:
+    for name in names:
+        if name not in row:
+            there = ", ".join(map(str, row)) or "none"
+            raise UserError(f"{where}: the column {name!r} is missing; a trace has {', '.join(names)}, here is {there}")
+        if row[name] is None or row[name] == "":
+            raise UserError(f"{where}: {name!r} is empty: a trace has no gaps; remove the line, or fill it in")
+    return [row[name] for name in names]
+
+
+def _clock(text: str, where: str) -> float:
+    """Seconds of a date and time such as ``2023-11-16 18:15:46.6805900``, or of a plain number of seconds."""
+    if (seconds := _number(text)) is not None:
+        if seconds < 0:
+            raise UserError(f"{where}: 'TIMESTAMP' is negative ({text}): times count from the trace's begin")
+        return seconds
+    whole, point, rest = text.strip().partition(".")
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    zone = rest[len(digits) :]
+    try:
+        moment = datetime.fromisoformat(
+            whole + (f".{digits[:_DECIMALS].ljust(_DECIMALS, '0')}" if point else "") + zone
+        )
+    except ValueError as error:
+        raise UserError(f"{where}: 'TIMESTAMP' is no date with a time of day: {text!r:.60}") from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _count(given: Any, name: str, where: str) -> int:
+    """A number of tokens. A prompt and an output have at least one each; a request that was given up has no output and
+    stands for one that asked for a token."""
+    number = given if isinstance(given, int) and not isinstance(given, bool) else _number(given)
+    if number is None or number != int(number):
+        raise UserError(f"{where}: {name!r} must be a whole number of tokens, not {given!r:.40}")
+    if number < 0:
+        raise UserError(f"{where}: {name!r} is negative ({given})")
+    return max(1, int(number))
+
+
+def _number(text: Any) -> float | None:
+    try:
+        number = float(text) if isinstance(text, (str, float)) else math.nan
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _check_order(found: list[tuple[str, Arrival]]) -> None:
+    span = found[-1][1].seconds - found[0][1].seconds
+    for (_, before), (where, arrival) in pairwise(found):
+        step = arrival.seconds - before.seconds
+        if step < 0:
+            raise UserError(f"{where}: the time goes back by {-step:g} s: sort the trace by its times")
+        if step > LARGEST_GAP * span and len(found) >= GAP_FROM:
+            raise UserError(
+                f"{where}: {step:g} s without a request, more than {LARGEST_GAP:.0%} of the whole trace: "
+                "a piece is missing, or a time is wrong; cut the trace to one side of the gap"
+            )
+    if span <= 0:
+        raise UserError(f"{found[0][0]}: all requests have the same time: such a trace has no rate to scale")

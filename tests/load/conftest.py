@@ -1,0 +1,5 @@
+"""What tests of a sweep begin with."""
+
+from tests.support.load_generator import data, guidellm, stub
+
+__all__ = ["data", "guidellm", "stub"]

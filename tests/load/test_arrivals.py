@@ -1,0 +1,97 @@
+"""Arrivals are the same for the same arguments, to the byte, and as dense as their rate says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.load.arrivals import LEAD_IN, arrivals_text, read_chats, scaled, times
+from ianvs_specdec.load.traces import Arrival
+
+CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(3)]
+
+
+def variation(moments: list[float]) -> float:
+    pauses = [after - before for before, after in itertools.pairwise(moments)]
+    return statistics.stdev(pauses) / statistics.mean(pauses)
+
+
+def test_patterns_have_their_rate_and_their_variation() -> None:
+    for pattern, expected in (("poisson", 1.0), ("bursty", 2.0)):
+        moments = times(pattern, 4.0, 2000.0, seed=1)
+        assert len(moments) == pytest.approx(8000, rel=0.07)
+        assert variation(moments) == pytest.approx(expected, rel=0.1)
+        assert moments == sorted(moments)
+        assert moments[-1] < 2000
+    assert times("constant", 4.0, 1.0, seed=1) == [0.0, 0.25, 0.5, 0.75]
+    assert len(times("constant", 0.1, 30.0, seed=1)) == 3
+
+
+def test_the_same_seed_gives_the_same_file_and_another_one_another() -> None:
+    def text(seed: int) -> str:
+        return arrivals_text("poisson", (), CHATS, 5.0, 4.0, seed, 32)
+
+    assert text(3) == text(3)
+    assert text(3) != text(4)
+
+
+def test_a_file_of_arrivals() -> None:
+    rows = [json.loads(line) for line in arrivals_text("constant", (), CHATS, 2.0, 3.0, 0, 32).splitlines()]
+    assert [row["relative_timestamp"] for row in rows] == [LEAD_IN + half / 2 for half in range(6)]
+    assert {row["output_tokens_count"] for row in rows} == {32}
+    asked = [row["messages"] for row in rows]
+    assert sorted(asked[:3], key=str) == CHATS
+    assert asked[:3] == asked[3:]
+
+
+def test_questions_come_in_the_same_order_at_every_rate() -> None:
+    def asked(rate: float) -> list[object]:
+        text = arrivals_text("poisson", (), CHATS, rate, 10.0, 7, 32)
+        return [json.loads(line)["messages"] for line in text.splitlines()]
+
+    slow, fast = asked(1.0), asked(3.0)
+    assert fast[: len(slow)] == slow
+
+
+def test_a_trace_keeps_its_pattern_and_gets_the_rate() -> None:
+    trace = [Arrival(second, 10, tokens) for second, tokens in ((0, 5), (1, 50), (1, 500), (4, 5), (8, 5))]
+    assert [one.seconds for one in scaled(trace, 2.0, 2.0)] == [0.0, 0.25, 0.25, 1.0]
+    rows = [json.loads(line) for line in arrivals_text("t.csv", trace, CHATS, 2.0, 2.0, 0, 64).splitlines()]
+    assert [row["output_tokens_count"] for row in rows] == [5, 50, 64, 5]
+    # By its time a request is known again.
+    assert len({row["relative_timestamp"] for row in rows}) == 4
+    assert [one.seconds for one in scaled(trace, 5.0, 1.0)] == [0.0, 0.1, 0.1, 0.4, 0.8]
+
+
+def test_what_cannot_be_made() -> None:
+    trace = [Arrival(0.0, 1, 1), Arrival(0.0, 1, 1), Arrival(9.0, 1, 1)]
+    for arguments, part in (
+        (("poisson", (), CHATS, 0.001, 1.0, 0, 8), "none comes within 1 s"),
+        (("poisson", (), CHATS, 1e6, 60.0, 0, 8), "more than 100000"),
+        (("t.csv", trace, CHATS, 4.0, 1.0, 0, 8), "the trace has 3 requests, and 4/s for 1 s are 4"),
+        (("t.csv", trace, CHATS, 1.0, 1.0, 0, 8), "the first 1 requests of the trace have the same time"),
+        (("t.csv", trace, CHATS, 0.1, 1.0, 0, 8), "none comes"),
+    ):
+        with pytest.raises(UserError) as raised:
+            arrivals_text(*arguments)
+        assert part in str(raised.value), arguments
+
+
+def test_chats_of_a_data_file(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    rows = [{"question": "one?", "answer": "A"}, {"question": {"turns": ["two?", "three?"], "system": "Be brief."}}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_chats(path) == [
+        [{"role": "user", "content": "one?"}],
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "two?"}],
+    ]
+    for text, part in (('{"prompt": "x"}\n', f"{path}:1: the key 'question' is missing"), ("", "no questions in it")):
+        path.write_text(text)
+        with pytest.raises(UserError) as raised:
+            read_chats(path)
+        assert part in str(raised.value)

@@ -1,0 +1,80 @@
+"""guidellm itself against ``specdec serve`` itself: what the stand-in of the other tests stands for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.load import sweep
+from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.rounds import folder_of
+from tests.support.models import build_model
+
+pytest.importorskip("guidellm", reason="needs the extra load: pip install 'ianvs-specdec[load]'")
+pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    file = folder / "cloud.yaml"
+    file.write_text(f"model: {build_model(folder / 'tiny')}\nbackend: PromptLookup\nthreads: 1\n")
+    return file
+
+
+def plan_of(settings: Path, data: Path, **more: object) -> Plan:
+    given = {"settings": str(settings), "data": str(data), "policies": "fixed:0,fixed:3", "rates": "4", "duration": 3}
+    return Plan.parse(given | {"max_tokens": 16, "slo": "latency=60"} | more)
+
+
+def test_two_policies(settings: Path, data: Path, tmp_path: Path) -> None:
+    plain, drafted = sweep.run(plan_of(settings, data), tmp_path / "out")
+    lines = (tmp_path / "out/rounds/arrivals-4.jsonl").read_text().splitlines()
+    for row in (plain, drafted):
+        assert (row["completed"], row["failed"], row["refused"]) == (len(lines), 0, 0)
+        assert row["latency"]["p50"] >= row["ttft"]["p50"] > 0
+        assert row["slo_goodput"] == pytest.approx(len(lines) / 3, abs=1e-6)
+        assert row["client_cpu_seconds_total"] > 0
+    assert (plain["draft_length"], plain["mean_accepted_tokens"]) == (0.0, 1.0)
+    assert 0 < drafted["draft_length"] <= 3
+    assert drafted["work_amplification"] > 1
+    assert drafted["lossless"]["compared"] == drafted["lossless"]["same"] == len(lines)
+    place = folder_of(tmp_path / "out", "fixed:3", 4.0)
+    asked = [
+        json.loads(request["request_args"])["body"]
+        for request in json.loads((place / "report.json").read_text())["benchmarks"][0]["requests"]["successful"]
+    ]
+    assert {(body["max_completion_tokens"], body["temperature"], "ignore_eos" in body) for body in asked} == {
+        (16, 0, False)
+    }
+
+
+def test_refusals_are_told_as_such(settings: Path, data: Path, tmp_path: Path) -> None:
+    plan = plan_of(settings, data, policies="fixed:0", concurrency=1, queue=0, rates="60", max_tokens=256, duration=2)
+    (row,) = sweep.run(plan, tmp_path / "out")
+    assert row["refused"] > 0
+    assert row["failed"] == 0
+    assert row["completed"] + row["refused"] == row["requests"]
+
+
+def test_a_server_that_dies_in_a_round(
+    settings: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = sweep.rounds._look
+
+    def killing(server, pid, told=True):  # type: ignore[no-untyped-def]
+        server._process.kill()
+        server._process.wait(60)
+        return look(server, pid, told)
+
+    plan = plan_of(settings, data, policies="fixed:0")
+    with monkeypatch.context() as patched:
+        patched.setattr("ianvs_specdec.load.rounds._look", killing)
+        with pytest.raises(sweep.ServerDied, match="ended by signal 9"):
+            sweep.run(plan, tmp_path / "out")
+    assert not folder_of(tmp_path / "out", "fixed:0", 4.0).exists()
+    (row,) = sweep.run(plan, tmp_path / "out")
+    assert row["completed"] == row["requests"]

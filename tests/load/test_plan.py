@@ -1,0 +1,89 @@
+"""Options are checked before anything is started, with the key at fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.load.plan import Plan
+from tests.support.paths import EXAMPLE
+
+SETTINGS = str(EXAMPLE / "testalgorithms/query-routing/cloud_settings.yaml")
+RUNNING = {"url": "http://127.0.0.1:1", "model": "m"}
+STARTED = {"settings": SETTINGS, "policies": "fixed:0"}
+
+
+def parsed(questions: Path, server: dict[str, Any] = RUNNING, **more: Any) -> Plan:
+    return Plan.parse({**server, "rates": "1,2", "data": str(questions), **more})
+
+
+def test_texts_and_yaml_say_the_same(data: Path) -> None:
+    text = parsed(data, STARTED, policies="fixed:0,4", slo="ttft=0.5")
+    plain = parsed(data, STARTED, policies=["fixed:0", 4], rates=[2, 1.0], slo={"ttft": 0.5})
+    assert text == plain
+    assert text.rates == (1.0, 2.0)
+    assert text.policies == ("fixed:0", "4")
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "part"),
+    [
+        ({"rates": "0"}, "rates", "more than 0 requests a second, not 0"),
+        ({"rates": "1,-2"}, "rates", "more than 0 requests a second, not -2"),
+        ({"rates": "1,fast"}, "rates", "must be a number, not 'fast'"),
+        ({"rates": "1,1"}, "rates", "different numbers"),
+        ({"rates": []}, "rates", "different numbers"),
+        ({"slo": "ttft=0"}, "slo", "ttft must be more than 0 seconds"),
+        ({"slo": "tppt=1"}, "slo", "unknown objective 'tppt'. Did you mean 'tpot'?"),
+        ({"slo": "ttft"}, "slo", "slo: ttft must be a number"),
+        ({"duration": 0}, "duration", "more than 0 seconds"),
+        ({"duration": "nan"}, "duration", "must be a number"),
+        ({"duration": 5, "warmup": 5}, "warmup", "leaves nothing"),
+        ({"warmup": -1}, "warmup", "0 or more seconds"),
+        ({"max_tokens": 0}, "max_tokens", "whole number from 1"),
+        ({"max_tokens": 1.5}, "max_tokens", "whole number from 1"),
+        ({"seed": True}, "seed", "must be a number"),
+        ({"temperature": -1}, "temperature", "0 (greedy) or more"),
+        ({"arrivals": "posson"}, "arrivals", "no file posson; a pattern is one of poisson"),
+        ({"data": "none.jsonl"}, "data", "there is no file none.jsonl"),
+        ({"policies": "fixed:0"}, "policies", "goes with --settings"),
+        ({"rate": 1}, "rate", "unknown option 'rate'. Did you mean 'rates'?"),
+        ({"api_key_env": "sk-1"}, None, "must be the name of an environment variable"),
+    ],
+)
+def test_wrong_options(data: Path, more: dict[str, Any], key: str | None, part: str) -> None:
+    with pytest.raises(UserError) as raised:
+        parsed(data, **more)
+    assert part in str(raised.value)
+    assert key is None or raised.value.key == key
+
+
+def test_commas_within_brackets_belong_to_a_policy(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ianvs_specdec.load.plan.create", lambda policy: None)
+    plan = parsed(data, STARTED, policies="fixed:0,table:[[1,4,5],[5,9,0]], goodput")
+    assert plan.policies == ("fixed:0", "table:[[1,4,5],[5,9,0]]", "goodput")
+
+
+def test_one_server_is_named(data: Path) -> None:
+    for server, part in (
+        ({}, "which server? Give --url"),
+        (RUNNING | STARTED, "which server? Give --url"),
+        ({"url": "http://127.0.0.1:1"}, "--model is missing"),
+        ({"settings": SETTINGS}, "--policies is missing"),
+        ({**STARTED, "policies": "fixd:0"}, "unknown speculation length 'fixd'. Did you mean 'fixed'?"),
+        ({**STARTED, "policies": "fixed:0,,"}, "different speculation lengths"),
+        ({**STARTED, "model": "m"}, "model goes with --url"),
+    ):
+        with pytest.raises(UserError) as raised:
+            parsed(data, server)
+        assert part in str(raised.value)
+
+
+def test_what_a_sweep_is_known_by_holds_what_its_files_hold(data: Path) -> None:
+    before = parsed(data, STARTED).to_json()
+    assert parsed(data, STARTED).to_json() == before
+    data.write_text(data.read_text() + data.read_text())
+    assert parsed(data, STARTED).to_json() != before

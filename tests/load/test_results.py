@@ -1,0 +1,96 @@
+"""Percentiles, windows and weights, held against figures that are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ianvs_specdec.load.arrivals import LEAD_IN
+from ianvs_specdec.load.generator import Answered
+from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.results import Measured, result
+from ianvs_specdec.load.rounds import Round, Sample
+
+
+def answered(index: int, due: float, ttft: float, pause: float, tokens: int, late: float = 0.0) -> Answered:
+    sent = LEAD_IN + due + late
+    last = sent + ttft + pause * (tokens - 1)
+    return Answered(index, LEAD_IN + due, "completed", sent, sent + ttft, last, last, 3, tokens, f"text {index}")
+
+
+def figures(requests: list[Answered], *, samples: list[Sample] | None = None, **more: Any) -> dict[str, Any]:
+    plan = Plan(**{"rates": (1.0,), "data": "d", "duration": 10.0, **more})
+    return result(Measured.of(Round("p", 1.0, 1000.0, 3.0, requests, samples or []), plan), plan, None, {})
+
+
+def test_two_policies_are_compared_request_by_request() -> None:
+    plan = Plan(rates=(1.0,), data="d", duration=10.0, slo={"latency": 5.0})
+    chance = np.random.default_rng(1).exponential(1.0, 50)
+    slow, fast = (
+        Measured.of(
+            Round("p", 1.0, 0.0, 0.0, [answered(i, 0.05 * i, float(t) * by, 0.0, 2) for i, t in enumerate(chance)], []),
+            plan,
+        )
+        for by in (1.0, 0.5)
+    )
+    found = fast.ratios(slow)
+    # Each takes half as long, in every draw.
+    assert found["latency.mean"] == {"ratio": 0.5, "interval": [0.5, 0.5]}
+    low, high = found["slo_goodput"]["interval"]
+    assert low <= found["slo_goodput"]["ratio"] <= high
+    nobody = Measured.of(Round("p", 1.0, 0.0, 0.0, [answered(i, 0.05 * i, 9.0, 0.0, 2) for i in range(50)], []), plan)
+    assert fast.ratios(nobody)["slo_goodput"] == {"ratio": None, "interval": None}
+
+
+def test_percentiles_are_numpys() -> None:
+    chance = np.random.default_rng(0)
+    times = chance.exponential(1.0, 200)
+    found = figures([answered(i, 0.01 * i, float(t), 0.1, 5) for i, t in enumerate(times)])["ttft"]
+    for name, percent in (("p50", 50), ("p90", 90), ("p95", 95), ("p99", 99)):
+        assert found[name] == pytest.approx(np.percentile(times, percent, method="inverted_cdf"), abs=1e-6)
+    assert found["mean"] == pytest.approx(times.mean(), abs=1e-6)
+
+
+def test_intervals_cover_the_mean_about_as_often_as_they_say() -> None:
+    covered = 0
+    for seed in range(20):
+        times = np.random.default_rng(seed).exponential(1.0, 60)
+        found = figures([answered(i, 0.01 * i, float(t), 0.1, 5) for i, t in enumerate(times)], seed=seed)
+        low, high = found["intervals"]["ttft"]["mean"]
+        covered += low <= 1.0 <= high
+    assert covered >= 17
+
+
+def test_a_token_weighs_in_the_latency_between_tokens_a_request_in_the_time_per_output_token() -> None:
+    found = figures([answered(0, 0.0, 0.1, 0.1, 2), answered(1, 0.0, 0.1, 0.3, 10)])
+    assert found["tpot"]["mean"] == pytest.approx(0.2)
+    assert found["itl"]["mean"] == pytest.approx((1 * 0.1 + 9 * 0.3) / 10)
+    assert found["itl"]["p50"] == pytest.approx(0.3)
+
+
+def test_one_token_has_no_time_after_the_first_and_misses_no_objective() -> None:
+    found = figures([answered(0, 1.0, 0.1, 0.0, 1)], slo={"tpot": 0.001})
+    assert found["tpot"] == dict.fromkeys(("p50", "p90", "p95", "p99", "mean"))
+    assert found["slo_goodput"] == 0.1
+
+
+def test_tokens_count_where_they_came_and_the_warm_up_is_cut() -> None:
+    # Eleven tokens from 1 s to 11 s; five from 0.5 s to 2.5 s, of which the last two come after the warm-up.
+    found = figures([answered(0, 1.0, 0.0, 1.0, 11), answered(1, 0.0, 0.5, 0.5, 5)], warmup=1.5)
+    assert found["requests"] == 0
+    assert found["output_tokens_per_second"] == pytest.approx((8.5 + 2.0) / 8.5)
+    assert found["requests_per_second"] == pytest.approx(1 / 8.5, abs=1e-6)
+    assert found["notes"] == ["no request came after the warm-up"]
+
+
+def test_the_clients_own_time_and_lateness_are_told() -> None:
+    samples = [
+        Sample(1000.0 + LEAD_IN + at, seconds, None) for at, seconds in ((-3, 1.0), (1, 5.0), (9, 5.5), (12, 9.0))
+    ]
+    found = figures([answered(0, 1.0, 0.1, 0.1, 3, late=0.3)], samples=samples)
+    assert (found["client_cpu_seconds"], found["client_cpu_seconds_total"]) == (0.5, 3.0)
+    assert found["client_delay_p99"] == pytest.approx(0.3)
+    assert found["ttft"]["p50"] == pytest.approx(0.1)
+    assert "the client sent late" in found["notes"][0]

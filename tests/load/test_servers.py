@@ -1,0 +1,66 @@
+"""``specdec serve`` with a policy is started, told apart from one that did not start, and ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.processes import processor_seconds
+from ianvs_specdec.load.servers import ServerDied, Started, command
+from tests.support.models import build_model
+
+
+def plan_of(settings: str, **more: object) -> Plan:
+    return Plan(**{"rates": (1.0,), "data": "d", "settings": settings, "policies": ("fixed:4",), **more})
+
+
+def test_how_it_is_called() -> None:
+    called = command(
+        plan_of("s.yaml", backend="PromptLookup", queue=3, set={"stop": ["a", "b"], "threads": 1}), "fixed:4"
+    )
+    assert called[:4] == [sys.executable, "-m", "ianvs_specdec", "serve"]
+    options = " ".join(called[4:])
+    assert options == (
+        "--settings s.yaml --length fixed:4 --name load --port 0 --backend PromptLookup --queue 3 --deadline 300.0 "
+        '--set stop=["a", "b"] --set threads=1'
+    )
+
+
+def test_one_that_does_not_start_says_why(tmp_path: Path) -> None:
+    settings = tmp_path / "cloud.yaml"
+    settings.write_text("model: ./not/there\n")
+    with pytest.raises(UserError, match=r"policy fixed:4 did not start: .*there is no model folder"):
+        Started(plan_of(str(settings)), "fixed:4", tmp_path / "server")
+
+
+@pytest.mark.slow
+def test_one_that_runs_answers_and_is_told_when_it_dies(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
+    settings = tmp_path / "cloud.yaml"
+    settings.write_text(f"model: {build_model(tmp_path / 'tiny')}\n")
+    server = Started(plan_of(str(settings), backend="PromptLookup"), "fixed:4", tmp_path / "server")
+    try:
+        assert server.models() == ["load"]
+        counted = server.metrics()
+        assert counted is not None
+        assert counted["engine_verified_tokens_total"] >= counted["engine_verifications_total"]
+        server.check()
+        os.kill(server._process.pid, 9)
+        server._process.wait(60)
+        with pytest.raises(ServerDied, match="the server for the policy fixed:4 ended by signal 9"):
+            server.check()
+    finally:
+        server.stop()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell processor time by process")
+def test_processor_time_of_a_process() -> None:
+    before = processor_seconds(os.getpid())
+    assert before is not None
+    assert before > 0
+    assert processor_seconds(2**22 + 1) is None

@@ -1,0 +1,202 @@
+"""A sweep from its options to its files, with a stand-in for guidellm: what is counted and kept, how it goes on."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.load import sweep
+from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.servers import Server, ServerDied
+from tests.support.load_generator import Stub
+from tests.support.paths import EXAMPLE
+
+SETTINGS = str(EXAMPLE / "testalgorithms/query-routing/cloud_settings.yaml")
+
+
+def plan_of(stub: Stub, data: Path, **more: Any) -> Plan:
+    given = {"url": stub.url, "model": "m", "data": str(data), "rates": "2,4", "duration": 5, "arrivals": "constant"}
+    return Plan.parse(given | more)
+
+
+@pytest.fixture
+def served(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """In place of ``specdec serve`` the stub, which answers by the policy. Returns the policies that were asked."""
+    asked: list[str] = []
+
+    class Policy(Server):
+        def __init__(self, plan: Plan, policy: str, folder: Path) -> None:
+            super().__init__(stub.url, "load")
+            self.policy = policy
+
+        def check(self) -> None:
+            stub.rule |= {"ttft": 0.2 if self.policy == "fixed:0" else 0.1}
+            asked.append(self.policy)
+            super().check()
+
+    monkeypatch.setattr(sweep, "Started", Policy)
+    return asked
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_figures_of_a_server(stub: Stub, data: Path, tmp_path: Path) -> None:
+    stub.rule |= {"refused": [1], "failed": [2]}
+    plan = plan_of(stub, data, max_tokens=11, warmup=1, slo="ttft=0.15,tpot=0.02,latency=0.25")
+    slow, fast = sweep.run(plan, tmp_path / "out")
+    assert (slow["policy"], slow["rate"], slow["arrivals"]) == ("as-served", 2.0, "constant")
+    # Of ten requests two come in the first second; the refused one is among them.
+    assert [slow[name] for name in ("requests", "completed", "refused", "failed")] == [8, 7, 0, 1]
+    assert slow["ttft"] == pytest.approx(dict.fromkeys(("p50", "p90", "p95", "p99", "mean"), 0.1))
+    assert slow["tpot"]["p99"] == slow["itl"]["mean"] == pytest.approx(0.01)
+    assert slow["latency"]["p50"] == pytest.approx(0.2)
+    assert slow["intervals"]["latency"]["p50"] == pytest.approx([0.2, 0.2])
+    # Seven in four seconds, each within the objectives and at its end before the window closes.
+    assert slow["slo_goodput"] == slow["requests_per_second"] == 1.75
+    assert slow["output_tokens_per_second"] == pytest.approx(7 * 11 / 4)
+    low, high = slow["intervals"]["output_tokens_per_second"]
+    assert low < slow["output_tokens_per_second"] < high
+    assert slow["client_cpu_seconds_total"] > 0
+    assert slow["client_delay_p99"] == pytest.approx(0.001)
+    assert [slow[name] for name in ("acceptance_rate", "work_amplification", "queue", "over_time", "lossless")] == [
+        None
+    ] * 5
+    assert slow["notes"] == ["1 of 8 requests failed"]
+    assert fast["completed"] == 16
+    assert json.loads((tmp_path / "out/sweep.json").read_text()) == [slow, fast]
+    rows = list(csv.DictReader((tmp_path / "out/sweep.csv").read_text().splitlines()))
+    assert [(row["Rate"], row["Completed"], row["Acceptance Rate"]) for row in rows] == [
+        ("2.0", "7", ""),
+        ("4.0", "16", ""),
+    ]
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_objectives_that_nobody_meets_are_told(stub: Stub, data: Path, tmp_path: Path) -> None:
+    (row,) = sweep.run(plan_of(stub, data, rates="2", slo="ttft=1e-9"), tmp_path / "out")
+    assert row["slo_goodput"] == 0
+    assert row["notes"] == ["no request met the objectives"]
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_a_server_that_answers_nothing(stub: Stub, data: Path, tmp_path: Path) -> None:
+    stub.rule |= {"refused": list(range(10))}
+    (row,) = sweep.run(plan_of(stub, data, rates="2", slo="ttft=1"), tmp_path / "out")
+    assert (row["completed"], row["refused"], row["ttft"]["p50"], row["output_tokens_per_second"]) == (0, 10, None, 0)
+    assert row["notes"] == ["no request was completed", "the server refused 10 of 10 requests"]
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_policies_see_the_same_arrivals_and_are_compared_with_plain_decoding(
+    stub: Stub, data: Path, tmp_path: Path, served: list[str]
+) -> None:
+    plan = plan_of(stub, data, rates="2", policies="goodput,fixed:0,fixed:4", settings=SETTINGS, url=None, model=None)
+    results = sweep.run(plan, tmp_path / "out")
+    assert [(row["rate"], row["policy"]) for row in results] == [(2.0, policy) for policy in plan.policies]
+    assert [row["lossless"] and row["lossless"]["share"] for row in results] == [1.0, None, 1.0]
+    assert results[0]["ratios"].keys() == {"fixed:0", "fixed:4"}
+    assert (
+        results[0]["ratios"]["fixed:0"]["latency.mean"]["ratio"]
+        < results[0]["ratios"]["fixed:4"]["latency.mean"]["ratio"]
+    )
+    assert [row["ttft"]["p50"] for row in results] == pytest.approx([0.1, 0.2, 0.1])
+    requests = [path.read_text() for path in sorted((tmp_path / "out/rounds").glob("2-*/requests.jsonl"))]
+    asked = [[(json.loads(line)["due"], json.loads(line)["text"]) for line in text.splitlines()] for text in requests]
+    assert asked[0] == asked[1] == asked[2]
+    # What is not the same is told.
+    changed = next((tmp_path / "out/rounds").glob("2-goodput-*/requests.jsonl"))
+    changed.write_text(changed.read_text().replace("question 1?!", "another"))
+    found = sweep.results(plan, tmp_path / "out")[0]
+    assert found["lossless"]["compared"] == 10
+    assert 0 < found["lossless"]["same"] < 10
+
+
+def test_the_order_of_the_policies_is_drawn_from_the_seed(stub: Stub, data: Path) -> None:
+    def order(seed: int) -> list[tuple[float, str]]:
+        more = {"rates": "1,2,3,4,5,6", "policies": "fixed:0,fixed:1,fixed:2", "settings": SETTINGS}
+        return sweep.order(plan_of(stub, data, url=None, model=None, seed=seed, **more))
+
+    assert order(1) == order(1) != order(2)
+    by_rate = [[policy for rate, policy in order(1) if rate == wanted] for wanted in range(1, 7)]
+    assert {tuple(sorted(policies)) for policies in by_rate} == {("fixed:0", "fixed:1", "fixed:2")}
+    assert len({tuple(policies) for policies in by_rate}) > 1
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_a_sweep_goes_on_behind_its_finished_rounds(stub: Stub, data: Path, tmp_path: Path) -> None:
+    out, plan = tmp_path / "out", plan_of(stub, data, rates="1,2,3")
+    stub.dies_after = 1
+    with pytest.raises(ServerDied, match="cannot be reached"):
+        sweep.run(plan, out)
+    assert [row["rate"] for row in json.loads((out / "sweep.json").read_text())] == [1.0]
+    assert sorted(path.name[:2] for path in (out / "rounds").iterdir() if path.is_dir()) == ["1-"]
+    stub.dies_after, stub.rounds = 1 << 30, 0
+    stub.rule |= {"ttft": 0.3}
+    results = sweep.run(plan, out)
+    assert stub.rounds == 2
+    assert [round(row["ttft"]["p50"], 3) for row in results] == [0.1, 0.3, 0.3]
+    sweep.run(plan, out)
+    assert stub.rounds == 2
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_a_folder_holds_one_sweep(stub: Stub, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sweep.run(plan_of(stub, data, rates="2"), out)
+    for more, part in (
+        ({"rates": "2,3"}, r"other options \(rates; rates: \[2.0\] there, \[2.0, 3.0\] here\)"),
+        ({"rates": "2", "seed": 5}, "other options"),
+    ):
+        with pytest.raises(UserError, match=part):
+            sweep.run(plan_of(stub, data, **more), out)
+    arrivals = out / "rounds/arrivals-2.jsonl"
+    arrivals.write_text(arrivals.read_text() + "\n")
+    with pytest.raises(UserError, match="changed since the sweep began"):
+        sweep.run(plan_of(stub, data, rates="2"), out)
+    (out / "load.json").unlink()
+    with pytest.raises(UserError, match=r"without its load.json"):
+        sweep.run(plan_of(stub, data, rates="2"), out)
+    with pytest.raises(UserError, match="give a folder to write into"):
+        sweep.run(plan_of(stub, data, rates="2"), data)
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_what_a_load_generator_says_last_is_told_where_it_leaves_no_report(
+    stub: Stub, data: Path, tmp_path: Path
+) -> None:
+    stub.rule |= {"breaks": True}
+    with pytest.raises(UserError, match=r"no report that can be read .* said last"):
+        sweep.run(plan_of(stub, data), tmp_path / "out")
+    assert not [path for path in (tmp_path / "out/rounds").iterdir() if path.is_dir()]
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_a_server_that_is_not_there_or_has_another_model(stub: Stub, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no model 'other': it has m"):
+        sweep.run(plan_of(stub, data, model="other"), tmp_path / "out")
+    with pytest.raises(UserError, match=r"cannot be reached: .*refused"):
+        sweep.run(plan_of(stub, data, url="http://127.0.0.1:9"), tmp_path / "other")
+
+
+def test_without_the_load_generator(stub: Stub, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"not installed: pip install 'ianvs-specdec\[load\]'"):
+        sweep.run(plan_of(stub, data), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_a_trace_is_replayed(stub: Stub, data: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"2023-11-16 18:15:{second}.0000000,100,{second}\n" for second in range(10, 50))
+    trace.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
+    (row,) = sweep.run(plan_of(stub, data, rates="4", arrivals=str(trace), max_tokens=20), tmp_path / "out")
+    assert (row["requests"], row["arrivals"]) == (20, str(trace))
+    arrivals = [json.loads(line) for line in (tmp_path / "out/rounds/arrivals-4.jsonl").read_text().splitlines()]
+    assert [one["output_tokens_count"] for one in arrivals] == [*range(10, 20), *[20] * 10]
+    with pytest.raises(UserError, match=r"trace.csv: the trace has 40 requests, and 40/s for 5 s are 200"):
+        sweep.run(plan_of(stub, data, rates="40", arrivals=str(trace)), tmp_path / "more")
