@@ -185,7 +185,7 @@ class Engine:
                 common = type(request.drafter), id(request.drafter.together)
                 asking.setdefault(common, []).append((request, budget))
             else:
-                _guarded(request, request.plain)
+                request.plain()
         for requests in asking.values():
             _propose(requests)
         return [request for requests in asking.values() for request, _ in requests if not request.error]

@@ -172,7 +172,7 @@ class Request:
 
     def plain(self) -> None:
         """The next step computes the last token alone."""
-        self.verify(TokenTree.chain(self.context.tokens[-1]))
+        self.piece = TokenTree.chain(self.context.tokens[-1])
 
     def draft(self, budget: int) -> None:
         """The next step computes what the drafter proposes."""

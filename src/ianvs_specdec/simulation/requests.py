@@ -65,6 +65,9 @@ def _step(drafted: int, accepted: int, emitted: int) -> Step:
     return Step(drafted, accepted, emitted, drafted + 1)
 
 
+_PLAIN = _step(0, 0, 1)
+
+
 class SimulatedTarget:
     """As far as the engine asks it. Its time is made by ``decoding.emulation``."""
 
@@ -160,16 +163,16 @@ class SimulatedRequest(Request):
             self._put_out(1)
 
     def emit(self) -> Share:
-        drafted, accepted, emitted = self._drafted, 0, 1
+        drafted, step = self._drafted, _PLAIN
         if drafted:
             right = self.coming(drafted)
             emitted = min(right + 1, self.asked.output - self.done)
-            accepted = min(right, emitted)
+            step = _step(drafted, min(right, emitted), emitted)
             self.drafted_tokens += drafted
-            self.accepted_tokens += accepted
-        self._put_out(emitted)
+            self.accepted_tokens += step.accepted
+        self._put_out(step.emitted)
         self.steps += 1
-        return Share(self.stats, self._budget, self._behind, drafted, _step(drafted, accepted, emitted), self.ended)
+        return Share(self.stats, self._budget, self._behind, drafted, step, self.ended)
 
     def coming(self, most: int) -> int:
         """How many tokens of a draft of at most ``most`` would be accepted in the next step."""
