@@ -1,5 +1,5 @@
-"""The settings ``emulate`` and ``emulate_scale``: what is wrong is told before a model is loaded, answers stay the same,
-and wherever times show, they are labelled."""
+"""The settings ``emulate`` and ``emulate_scale``: what is wrong is told before a model is loaded, answers stay the same
+and their times are labelled."""
 
 from __future__ import annotations
 
