@@ -14,7 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -101,6 +101,8 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     own = None if options.emulate and options.scale else profile(target, drafter, options.seconds)
     costs = tables.read(options.emulate) if options.emulate else own
     assert costs is not None
+    # The engine reads prompts in pieces of this target's size, whatever the table says.
+    costs = replace(costs, prompt_rows=target.prompt_rows)
     scale = 1.0
     if options.emulate:
         scale = options.scale or (scale_for(costs, own, MOST_AT_ONCE) if own is not None else 1.0)
