@@ -22,9 +22,11 @@ COMMANDS = {
     "example": "put the example, with its models and data, into a folder of yours",
     "export": "write a model in the format of another engine",
     "load": "drive arrivals through speculation policies or a running server, and compare them at every rate",
+    "profile": "measure what steps and drafts of a model cost on this machine",
     "serve": "offer a model with any back end as an OpenAI-compatible server",
     "report": "show a workspace of Ianvs as one HTML page, and write its data as JSON and CSV",
     "route": "label queries, train a router on them, evaluate routers on recorded outcomes",
+    "simulate": "simulate a server under the load of many users, from a cost table",
     "train": "train the embedded models, or a draft head for any model",
 }
 

@@ -16,6 +16,7 @@ _EXTRAS = {
     "psutil": "resources",
     "scipy": "route",
     "sentence_transformers": "sentence-transformers",
+    "simpy": "simulate",
     "sklearn": "route",
     "spacy": "privacy",
     "threadpoolctl": "route",

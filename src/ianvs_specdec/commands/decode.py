@@ -4,7 +4,7 @@ Input, one JSON object per line: ``{"prompt": [token ids] | "text"}``, optionall
 for method predicted_output) and ``"task"`` (a name, for length goodput). Output, one line per prompt: ``{"prompt":
 [ids], "output": [prompt + generated ids], "text": what was generated (null without a tokenizer), "steps": [{"drafted",
 "accepted", "emitted", "verified"}], "ttft": s, "latency": s, "finish_reason": ..., "near_ties": [[output position,
-logit gap]]}``. The prefill pass is not a step; it
+logit gap]]}``, and the prompt's ``task`` where it has one. The prefill pass is not a step; it
 yields the first generated token, ``output[len(prompt)]``; a method whose first step is rooted in the prompt (lookahead
 with start=official) has no such pass. With ``--trace`` every step also holds the verified ``tree`` (tokens, root
 first), the ``depth`` of each, and what the method notes of itself (lookahead with start=official: ``ctx``, ``window``
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
             prediction=request.prediction,
             task=request.task,
         )
-        rows.append(_row(request.prompt, result, trees, tokenizer))
+        rows.append(_row(request.prompt, result, trees, tokenizer, request.task))
         results.append(result)
     _write(options.out, rows)
     _summarise(results)
@@ -276,7 +276,9 @@ def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Targe
     return requests
 
 
-def _row(prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None, tokenizer: Any) -> dict[str, Any]:
+def _row(
+    prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None, tokenizer: Any, task: str
+) -> dict[str, Any]:
     steps = [asdict(step) for step in decoded.trace.steps]
     for step, tree in zip(steps, trees or (), strict=False):
         step.update(tree=tree.tokens, depth=tree.depths, **(tree.notes or {}))
@@ -289,6 +291,7 @@ def _row(prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None,
         "latency": decoded.trace.latency,
         "finish_reason": decoded.finish_reason,
         "near_ties": [list(tie) for tie in decoded.trace.near_ties],
+        **({"task": task} if task else {}),
     }
 
 

@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=True,
         help="cut prompts that do not fit into the model's window; without, they are refused",
     )
+    parser.add_argument("--emulate", metavar="FILE", help="cost table: answer as fast as that machine would")
     parser.add_argument("--name", metavar="NAME", help="the model's name for clients (default: the folder's)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="default 8000; 0 = any that is free")
@@ -129,6 +130,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         "--backend": options.backend,
         "--length": options.length,
         "--truncate-prompts": options.truncate_prompts,
+        "--emulate": options.emulate,
     }
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):

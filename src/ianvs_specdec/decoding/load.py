@@ -36,7 +36,7 @@ class Load:
     prompt_rows: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Share:
     """One request's part in a finished step: the budget it was given, how many tokens its drafter was ``behind``, how
     deep its tree was (scouts aside), and what came of it. ``over``: its output ended there, so that what was accepted

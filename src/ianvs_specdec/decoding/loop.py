@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from ianvs_specdec.decoding.contracts import Drafter, Prompt, Target
+from ianvs_specdec.decoding.contracts import Drafter, Target
 from ianvs_specdec.decoding.load import Finished, Length, Load, Share
-from ianvs_specdec.decoding.request import Decoded, Request, Stopwatch
+from ianvs_specdec.decoding.meter import Meter
+from ianvs_specdec.decoding.request import Decoded, Request
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import ContextWindowError, UserError
 from ianvs_specdec.types import Occupancy, Sampling, Work
@@ -50,11 +52,19 @@ class Engine:
     others by no more. A request that fails fails alone.
 
     ``length`` says before every step how far to speculate for whom. ``memory`` limits the bytes of all sequences;
-    None = no limit. Not thread-safe.
+    None = no limit. ``meter`` takes the times, or makes them. Not thread-safe.
     """
 
-    def __init__(self, target: Target, length: Length, memory: int | None = None, at_once: int = MOST_AT_ONCE) -> None:
+    def __init__(
+        self,
+        target: Target,
+        length: Length,
+        memory: int | None = None,
+        at_once: int = MOST_AT_ONCE,
+        meter: Meter | None = None,
+    ) -> None:
         self._target, self._length, self._memory, self._at_once = target, length, memory, at_once
+        self._meter = meter or Meter()
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._done = Work()
@@ -82,13 +92,15 @@ class Engine:
     def step(self) -> list[Request]:
         """One step of the target for everybody. Returns the requests that are over."""
         over = self._leave() + self._join()
-        watch = Stopwatch()
+        self._meter.begin()
         reading = self._read()
-        taking_part = reading + self._draft(sum(len(request.piece.tokens) for request in reading))
-        drafting = watch.lap()
-        if taking_part:
-            self._compute(taking_part, drafting)
-        return over + self._leave()
+        prompt_rows = sum([len(request.piece.tokens) for request in reading])
+        decoding = self._draft(prompt_rows)
+        if reading or decoding:
+            self._compute(reading, decoding, prompt_rows)
+        over += self._leave()
+        self._meter.end(self.busy)
+        return over
 
     def close(self) -> None:
         """Let go of all that is under way or waits."""
@@ -154,48 +166,63 @@ class Engine:
     def _draft(self, prompt_rows: int) -> list[Request]:
         """Who has a tree verified in the next step: all that have read their prompts."""
         decoding = [request for request in self._running if request.began]
-        if not decoding:
-            return []
-        for request in decoding:
-            _guarded(request, request.look)
-        load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows)
+        asked: list[Request] = []
+        if decoding:
+            for request in decoding:
+                _guarded(request, request.look)
+            load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows)
+            asked = self._propose(decoding, self._length.budgets(load))
+        self._meter.drafted(asked)
+        return [request for request in decoding if not request.over]
+
+    def _propose(self, decoding: list[Request], budgets: Sequence[int]) -> list[Request]:
+        """Have drafts made. Returns who was asked for one."""
         asking: dict[tuple[type[Drafter], int], list[tuple[Request, int]]] = {}
-        for request, budget in zip(decoding, self._length.budgets(load), strict=True):
-            request.ask(budget, self._length.confidence)
+        confidence = self._length.confidence
+        for request, budget in zip(decoding, budgets, strict=True):
+            request.ask(budget, confidence)
             if budget > 0:
                 common = type(request.drafter), id(request.drafter.together)
                 asking.setdefault(common, []).append((request, budget))
             else:
-                _guarded(request, request.verify, TokenTree.chain(request.context.tokens[-1]))
+                request.plain()
         for requests in asking.values():
             _propose(requests)
-        return [request for request in decoding if not request.over]
+        return [request for requests in asking.values() for request, _ in requests if not request.error]
 
-    def _compute(self, requests: list[Request], drafting: float) -> None:
-        watch = Stopwatch()
+    def _compute(self, reading: list[Request], decoding: list[Request], prompt_rows: int) -> None:
+        meter, requests = self._meter, reading + decoding
         try:
             outputs = self._target.step([(request.sequence, request.piece) for request in requests])
         except Exception as error:
             for request in requests:
                 request.error = error
             return
-        context = sum(len(request.context.tokens) for request in requests)
-        prompt_rows = sum(len(request.piece.tokens) for request in requests if isinstance(request.piece, Prompt))
+        context = sum([request.stats.context_tokens for request in decoding])
+        prompts = sum([request.stats.context_tokens for request in reading])
+        rows = sum([len(request.piece.tokens) for request in decoding])
+        meter.computed(rows, context, len(decoding), prompt_rows, prompts)
         for request, output in zip(requests, outputs, strict=True):
-            _guarded(request, request.accept, output)
-        verifying = watch.lap()
-        decided = [request for request in requests if not (isinstance(request.piece, Prompt) or request.error)]
-        shares = [share for request in decided if (share := _guarded(request, request.emit))]
-        watch.lap()  # emitting is neither drafting nor verifying
+            try:
+                request.accept(output)
+            except Exception as error:
+                request.fail(error)
+        meter.verified()
+        decided = [request for request in decoding if not request.error]
+        shares = []
+        for request in decided:
+            try:
+                shares.append(request.emit())
+            except Exception as error:
+                request.fail(error)
+        meter.emitted()
         going_on = [request for request in decided if not request.ended]
-        for request in going_on:
-            _guarded(request, request.commit)
-        verifying += watch.lap()
-        for request in going_on:
-            _guarded(request, request.observe)
-        drafting += watch.lap()
+        _each(going_on, _COMMIT)
+        meter.committed()
+        _each(going_on, _OBSERVE)
+        meter.observed()
         self._done = _added(self._done, shares)
-        self._length.learn(Finished(shares, prompt_rows, context, drafting, verifying))
+        self._length.learn(Finished(shares, prompt_rows, context + prompts, meter.draft, meter.verify))
 
 
 def _added(done: Work, shares: Sequence[Share]) -> Work:
@@ -203,10 +230,10 @@ def _added(done: Work, shares: Sequence[Share]) -> Work:
     return Work(
         done.steps + 1,
         done.verifications + len(steps),
-        done.drafted + sum(step.drafted for step in steps),
-        done.accepted + sum(step.accepted for step in steps),
-        done.emitted + sum(step.emitted for step in steps),
-        done.verified + sum(step.verified for step in steps),
+        done.drafted + sum([step.drafted for step in steps]),
+        done.accepted + sum([step.accepted for step in steps]),
+        done.emitted + sum([step.emitted for step in steps]),
+        done.verified + sum([step.verified for step in steps]),
     )
 
 
@@ -235,11 +262,22 @@ def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Excep
         return [error] * len(requests)
 
 
+_COMMIT, _OBSERVE = methodcaller("commit"), methodcaller("observe")
+
+
+def _each(requests: Sequence[Request], call: Callable[[Request], None]) -> None:
+    """``call`` for each of the requests; where it raises, only that one ends."""
+    for request in requests:
+        try:
+            call(request)
+        except Exception as error:
+            request.fail(error)
+
+
 def _guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
     """What ``function`` returns; where it raises, only ``request`` ends."""
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        # What comes behind the first error may come of it.
-        request.error = request.error or error
+        request.fail(error)
         return None

@@ -23,6 +23,7 @@ from ianvs_specdec.decoding.contracts import (
     Target,
 )
 from ianvs_specdec.decoding.load import Share, Stats
+from ianvs_specdec.decoding.meter import Stopwatch
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
@@ -115,6 +116,10 @@ class Request:
             self.error = error
         return self.error is not None
 
+    def fail(self, error: Exception) -> None:
+        """It ends with ``error``, unless it has failed before: what comes behind the first error may come of it."""
+        self.error = self.error or error
+
     def cancel(self) -> None:
         """Give it up, from any thread: it ends at the engine's next step."""
         self._given_up = lambda: True
@@ -169,6 +174,10 @@ class Request:
         self._budget, self._behind = budget, self.stats.behind
         self.context.confidence = confidence
 
+    def plain(self) -> None:
+        """The next step computes the last token alone."""
+        self.piece = TokenTree.chain(self.context.tokens[-1])
+
     def draft(self, budget: int) -> None:
         """The next step computes what the drafter proposes."""
         self.verify(self.drafter.propose(self.context, budget))
@@ -189,6 +198,11 @@ class Request:
         if reach is not None and len(tokens) + len(tree) - 1 > reach:
             tree = tree.truncated(reach - len(tokens))
         self.piece = tree
+
+    @property
+    def drafted(self) -> int:
+        """How many tokens that can be accepted the next step verifies."""
+        return len(self.piece) - 1 - len(self.piece.scouts) if isinstance(self.piece, TokenTree) else 0
 
     def accept(self, output: Output) -> None:
         """Take what the step computed for ``piece``, and decide what of it is right."""
@@ -256,16 +270,6 @@ class Request:
             if self._on_tokens is not None:
                 self._on_tokens(emitted)
         return len(emitted)
-
-
-class Stopwatch:
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
-
-    def lap(self) -> float:
-        """Seconds since the lap before."""
-        before, self._since = self._since, time.perf_counter()
-        return self._since - before
 
 
 def _token_limit(target: Target, prompt_ids: Sequence[int], sampling: Sampling) -> int:

@@ -19,6 +19,7 @@ LENGTHS = {
     "table": "ianvs_specdec.lengths.table:Table",
     "ema": "ianvs_specdec.lengths.ema:Ema",
     "bandit": "ianvs_specdec.lengths.bandit:Bandit",
+    "oracle": "ianvs_specdec.lengths.oracle:Oracle",
 }
 
 

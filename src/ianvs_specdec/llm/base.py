@@ -103,6 +103,11 @@ class LLM(ABC):
         """What the engine has to do at this moment; None where that is not known. From any thread."""
         return None
 
+    def emulation(self) -> Mapping[str, Any] | None:
+        """Which machine's speed is emulated, ``machine``, ``model``, ``method`` and ``scale``, and how many ``steps``
+        there were, of which ``overruns`` took longer than there; None: none. From any thread."""
+        return None
+
     def hardware(self) -> Mapping[str, Any]:
         """What the timings depend on. Called when the model is loaded."""
         return machine()

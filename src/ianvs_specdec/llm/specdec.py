@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,11 +16,13 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.checkpoints.layout import model_sizes, read_config
 from ianvs_specdec.errors import ContextWindowError, unknown
 from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.llm.emulated import AUTO, Emulated
 from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
 from ianvs_specdec.llm.quantization import own
 from ianvs_specdec.types import ENGINES, Hints, Occupancy, Sampling, Trace
 
 if TYPE_CHECKING:
+    from ianvs_specdec.decoding.costs import CostTable
     from ianvs_specdec.decoding.loop import Engine
 
 
@@ -29,13 +31,23 @@ class EngineLLM(LocalLLM):
 
     concurrent: ClassVar[bool] = True
 
-    def __init__(self, model: str, *, engine: str = "auto", **options: Any) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        engine: str = "auto",
+        emulate: str | None = None,
+        emulate_scale: float | str = AUTO,
+        **options: Any,
+    ) -> None:
         super().__init__(model, **options)
         if engine not in ENGINES:
             raise unknown("engine", engine, ENGINES, key="engine")
         self.engine = engine
         drafters.check(self.method, self.options)
         self._length = lengths.create(str(self.options.get("length", drafters.default_length(self.method))))
+        self._emulated = Emulated.parse(emulate, emulate_scale, drafts=self.method != "autoregressive")
+        self._emulation: Any = None
         self._target: Any = None
         self._drafter: Any = None
         self._batcher: Any = None
@@ -43,11 +55,12 @@ class EngineLLM(LocalLLM):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        return (*super().option_names(), "engine", *drafters.options(cls.method))
+        return (*super().option_names(), "engine", "emulate", "emulate_scale", *drafters.options(cls.method))
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         named = AUTOREGRESSIVE if self.method == "autoregressive" else {}
-        return {**super().identity(digests), **named, **engine_identity(self.engine, self.device_name)}
+        emulated = {} if self._emulated is None else {"emulate": self._emulated.identity(digests)}
+        return {**super().identity(digests), **named, **engine_identity(self.engine, self.device_name), **emulated}
 
     def check_files(self) -> None:
         super().check_files()
@@ -79,7 +92,20 @@ class EngineLLM(LocalLLM):
         )
         self._drafter = drafters.create(self.method, self.options)
         self._drafter.prepare(self._target)
-        self._serve(Engine(self._target, self._length, for_sequences(self._target.device)))
+        memory = for_sequences(self._target.device)
+        if self._emulated is not None:
+            self._emulation = self._emulated.start(self._target, self._drafter, memory)
+        self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
+
+    def profile(self, seconds: float) -> CostTable:
+        """What this model's steps and its method's drafts cost here, measured in at most about so many seconds, while
+        nothing else is asked."""
+        from ianvs_specdec.decoding.memory import for_sequences
+        from ianvs_specdec.decoding.profiling import profile
+
+        self.load()
+        self._set_threads()
+        return profile(self._target, self._drafter, seconds, memory=for_sequences(self._target.device))
 
     def _serve(self, engine: Engine) -> None:
         """Take requests from now on, which ``engine`` decodes."""
@@ -122,6 +148,13 @@ class EngineLLM(LocalLLM):
     def target(self) -> str | None:
         return str(self._target.kind) if self._target is not None else None
 
+    def hardware(self) -> Mapping[str, Any]:
+        emulated = {} if self._emulation is None else {"emulated": self._emulation.describe()}
+        return {**super().hardware(), **emulated}
+
+    def emulation(self) -> Mapping[str, Any] | None:
+        return None if self._emulation is None else self._emulation.progress()
+
     def occupancy(self) -> Occupancy | None:
         batcher = self._batcher
         return batcher.occupancy if batcher is not None else None
@@ -134,7 +167,9 @@ class EngineLLM(LocalLLM):
     def _release(self) -> None:
         if self._ending is not None:
             self._ending()
-        self._target = self._drafter = self._batcher = self._ending = None
+        if self._emulation is not None:
+            self._emulation.tell()
+        self._emulation = self._target = self._drafter = self._batcher = self._ending = None
 
 
 @functools.cache

@@ -68,7 +68,10 @@ def create_app(service: Service, engine: Engine, metrics: Metrics) -> Starlette:
         return JSONResponse(model)
 
     async def health(request: Request) -> Response:
-        return JSONResponse({"status": "stopping" if engine.draining else "ok"}, 503 if engine.draining else 200)
+        status = {"status": "stopping" if engine.draining else "ok"}
+        emulated = engine.emulation()
+        told = {} if emulated is None else {"emulated": dict(emulated)}
+        return JSONResponse({**status, **told}, 503 if engine.draining else 200)
 
     async def show_metrics(request: Request) -> Response:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -70,6 +70,8 @@ class Engine:
         self._seconds = 0.0
         self.draining = False
         metrics.watch(lambda: len(self._waiting), lambda: len(self._working), llm.memory(), llm.occupancy)
+        self.emulation = llm.emulation
+        metrics.watch_emulation(llm.emulation)
 
     def submit(self, chat: ChatRequest) -> Job:
         """Work on a request now or when its turn comes. Raises Refusal if the queue is full or the server is about to

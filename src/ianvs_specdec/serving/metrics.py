@@ -8,7 +8,8 @@ done so far is told as well (``specdec_engine_...``), by which one can look at i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.core import CounterMetricFamily
@@ -74,6 +75,22 @@ class Metrics:
         if memory is not None:
             text = "What weights and caches of the model hold."
             Gauge("specdec_model_memory_bytes", text, registry=self._registry).set(memory)
+
+    def watch_emulation(self, emulation: Callable[[], Mapping[str, Any] | None]) -> None:
+        """Show which machine's speed is emulated, if one is: all times are those of that machine, times the scale."""
+        told = emulation()
+        if told is None:
+            return
+        about = {name: str(told[name]) for name in ("machine", "model", "method", "scale")}
+        text = "Whose speed is emulated: all times are made, not taken."
+        Info("specdec_emulated", text, registry=self._registry).info(about)
+
+        def gauge(name: str, text: str) -> None:
+            shown = Gauge(f"specdec_emulated_{name}", text, registry=self._registry)
+            shown.set_function(lambda: (emulation() or {}).get(name, 0))
+
+        gauge("steps", "Steps whose time was emulated.")
+        gauge("overruns", "Those for which this machine needed longer than the emulated one, times the scale.")
 
     def outcome(self, name: str) -> None:
         self._requests.labels(name).inc()

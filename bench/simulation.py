@@ -1,0 +1,255 @@
+"""``python -m bench.simulation``: how far the simulator is off the real engine.
+
+The same requests come at the same times to the engine and to the simulator, at every rate and with every length. What
+the simulator knows is a cost table of this machine, measured just before (or ``--emulate FILE``: the stated table whose
+speed the engine then has), and how often drafts were right when each prompt was decoded alone. Both see the same
+prompts and the same output lengths; which draft is right is drawn anew. Rates are shares of what the machine does
+without speculation. Prints throughput and latency of both, and writes ``simulation.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.command import EXAMPLE, SETS, command
+from bench.environment import environment
+from bench.options import eos_of, load
+from bench.prompts import read_requests
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.identity import write_atomically
+
+LENGTHS = ("fixed:0", "fixed:2", "fixed:4", "fixed:8", "goodput")
+SHARES = (0.3, 0.6, 0.9, 1.2, 1.6)
+RECORDED_WITH = "fixed:8"
+"""The length with which acceptance is recorded; those that are compared are others or meet other requests beside."""
+BARS = {"throughput": 0.05, "p50": 0.05, "p99": 0.10}
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """When a request comes, in seconds, and the place of its prompt."""
+
+    time: float
+    prompt: int
+
+
+@dataclass
+class Measured:
+    """Tokens per second until the last answer, and the percentiles of latency in seconds."""
+
+    throughput: float
+    p50: float
+    p99: float
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _arguments(argv)
+    return command("bench.simulation", lambda: _run(options), options.out, _table, _write)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bench.simulation", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    add = parser.add_argument
+    models = EXAMPLE / "models"
+    add("--model", type=Path, default=models / "cloud", metavar="DIR", help="target (the embedded cloud model)")
+    add("--head", type=Path, default=models / "cloud-eagle", metavar="DIR", help="its EAGLE head")
+    add("--emulate", type=Path, metavar="FILE", help="cost table whose speed the engine is to have")
+    add("--scale", type=float, metavar="S", help="by which the table is stretched (default: as far as is needed)")
+    add("--lengths", type=lambda text: text.split(","), default=list(LENGTHS), metavar="A,B")
+    add("--shares", type=lambda text: [float(part) for part in text.split(",")], default=list(SHARES), metavar="A,B",
+        help="rates as shares of what is done without speculation (0.3,0.6,0.9,1.2,1.6)")  # fmt: skip
+    add("--requests", type=int, default=60, metavar="N", help="of each point (60)")
+    add("--limit", type=int, default=16, metavar="N", help="prompts of each file (16)")
+    add("--max-new-tokens", type=int, default=64, metavar="N")
+    add("--seconds", type=float, default=60.0, metavar="S", help="at most for the cost table (60)")
+    add("--seed", type=int, default=0)
+    add("--threads", type=int, default=1, metavar="N")
+    add("--out", type=Path, default=Path("runs") / "bench", metavar="DIR")
+    parser.set_defaults(dtype="float32", device="cpu", engine="auto")
+    return parser.parse_args(argv)
+
+
+def _run(options: argparse.Namespace) -> dict[str, Any]:
+    from ianvs_specdec.decoding import costs as tables
+    from ianvs_specdec.decoding import target_of
+    from ianvs_specdec.decoding.emulation import Emulation, scale_for
+    from ianvs_specdec.decoding.loop import MOST_AT_ONCE
+    from ianvs_specdec.decoding.profiling import profile
+    from ianvs_specdec.simulation.workload import read
+
+    model, tokenizer = load(options)
+    eos_ids = eos_of(model)
+    target = target_of(model, consume=True)
+    drafter = drafters.create("eagle", {"head": str(options.head), "tree": "chain", "depth": 16})
+    drafter.prepare(target)
+    prompts = [r.ids for path in SETS for r in read_requests(path, tokenizer, options.limit, 1024)]
+    engine = _Engine(target, drafter, prompts, eos_ids, options.max_new_tokens)
+    options.out.mkdir(parents=True, exist_ok=True)
+    traces = options.out / "simulation-traces.jsonl"
+    write_atomically(traces, "".join(json.dumps(row) + "\n" for row in engine.record()))
+    recorded = read(traces)
+    own = None if options.emulate and options.scale else profile(target, drafter, options.seconds)
+    costs = tables.read(options.emulate) if options.emulate else own
+    assert costs is not None
+    # The engine reads prompts in pieces of this target's size, whatever the table says.
+    costs = replace(costs, prompt_rows=target.prompt_rows)
+    scale = 1.0
+    if options.emulate:
+        scale = options.scale or (scale_for(costs, own, MOST_AT_ONCE) if own is not None else 1.0)
+    everything = [Arrival(0.0, number % len(prompts)) for number in range(2 * MOST_AT_ONCE)]
+    full = _simulated(costs, lengths.create("fixed:0"), everything, recorded, options.seed)
+    capacity = full.throughput / (sum(one.output for one in recorded) / len(recorded))
+    points, overruns, steps = [], 0, 0
+    for share in options.shares:
+        arrivals = _arrivals(capacity * share, options.requests, len(prompts), options.seed)
+        for length in options.lengths:
+            meter = Emulation(costs, scale) if options.emulate else None
+            real = engine.serve(lengths.create(length), [Arrival(a.time * scale, a.prompt) for a in arrivals], meter)
+            real = Measured(real.throughput * scale, real.p50 / scale, real.p99 / scale)
+            simulated = _simulated(costs, lengths.create(length), arrivals, recorded, options.seed)
+            off = {name: getattr(simulated, name) / getattr(real, name) - 1 for name in BARS}
+            points.append({
+                "length": length, "share": share, "rate": capacity * share,
+                "real": vars(real), "simulated": vars(simulated), "off": off,
+            })  # fmt: skip
+            if meter is not None:
+                overruns, steps = overruns + meter.overruns, steps + meter.steps
+    emulated = {"machine": costs.machine, "scale": scale, "steps": steps, "overruns": overruns}
+    return {
+        "environment": environment(),
+        "model": str(options.model),
+        "emulated": emulated if options.emulate else None,
+        "costs": costs.to_json(),
+        "points": points,
+        "within": {name: sum(abs(point["off"][name]) <= bar for point in points) for name, bar in BARS.items()},
+    }
+
+
+def _arrivals(rate: float, count: int, prompts: int, seed: int) -> list[Arrival]:
+    chance, now, found = Random(f"arrivals {seed}"), 0.0, []
+    for _ in range(count):
+        now += chance.expovariate(rate)
+        found.append(Arrival(now, chance.randrange(prompts)))
+    return found
+
+
+class _Engine:
+    """The real engine, and requests to it."""
+
+    def __init__(self, target: Any, drafter: Any, prompts: Sequence[list[int]], eos_ids: list[int], most: int) -> None:
+        self._target, self._drafter, self._prompts, self._eos, self._most = target, drafter, prompts, eos_ids, most
+
+    def record(self) -> Generator[dict[str, Any], None, None]:
+        """Each prompt alone, as ``specdec decode`` would write it."""
+        from ianvs_specdec.decoding import decode
+        from ianvs_specdec.types import Sampling
+
+        sampling = Sampling(max_tokens=self._most)
+        for ids in self._prompts:
+            length, drafter = lengths.create(RECORDED_WITH), self._drafter.fork()
+            decoded = decode(self._target, drafter, length, ids, sampling, eos_ids=self._eos)
+            steps = [vars(step) for step in decoded.trace.steps]
+            yield {"prompt": ids, "output": [*ids, *decoded.token_ids], "steps": steps}
+
+    def serve(self, length: Any, arrivals: Sequence[Arrival], meter: Any) -> Measured:
+        from ianvs_specdec.decoding.loop import Engine
+        from ianvs_specdec.decoding.request import Request
+        from ianvs_specdec.types import Sampling
+
+        engine, sampling = Engine(self._target, length, meter=meter), Sampling(max_tokens=self._most)
+        latencies, tokens, last = [], 0, 0.0
+        under_way: dict[Request, Arrival] = {}
+        ended: dict[int, float] = {}
+        began = time.perf_counter()
+        coming = list(reversed(arrivals))
+        while coming or engine.busy:
+            now = time.perf_counter() - began
+            if not engine.busy and coming[-1].time > now:
+                time.sleep(coming[-1].time - now)
+            while coming and coming[-1].time <= time.perf_counter() - began:
+                arrival = coming.pop()
+
+                def told(ids: list[int], key: int = len(coming)) -> None:
+                    ended[key] = time.perf_counter() - began
+
+                prompt = self._prompts[arrival.prompt]
+                request = Request(
+                    self._target, self._drafter.fork(), prompt, sampling, eos_ids=self._eos, on_tokens=told
+                )
+                under_way[request] = arrival
+                engine.add(request)
+            for request in engine.step():
+                tokens += len(request.result().token_ids)
+                under_way.pop(request)
+        for key, arrival in enumerate(reversed(arrivals)):
+            latencies.append(ended[key] - arrival.time)
+            last = max(last, ended[key])
+        return _measured(tokens, last, latencies)
+
+
+def _simulated(costs: Any, length: Any, arrivals: Sequence[Arrival], recorded: Sequence[Any], seed: int) -> Measured:
+    import simpy
+
+    from ianvs_specdec.decoding.loop import MOST_AT_ONCE
+    from ianvs_specdec.simulation.server import Server
+    from ianvs_specdec.simulation.workload import Workload
+
+    env, over, chance = simpy.Environment(), [], Random(f"requests {seed}")
+    server = Server(env, costs, length, over.append, at_once=MOST_AT_ONCE, queue=len(arrivals))
+
+    def come() -> Generator[Any, Any, None]:
+        for arrival in arrivals:
+            yield env.timeout(max(0.0, arrival.time - env.now))
+            server.ask(Workload([recorded[arrival.prompt]]).draw(chance))
+
+    env.process(come())
+    env.run()
+    latencies = [request.last - request.arrived for request in over]
+    return _measured(sum(request.done for request in over), max(request.last for request in over), latencies)
+
+
+def _measured(tokens: int, seconds: float, latencies: Sequence[float]) -> Measured:
+    import numpy as np
+
+    middle, late = np.percentile(latencies, (50, 99))
+    return Measured(tokens / seconds, float(middle), float(late))
+
+
+def _table(report: dict[str, Any]) -> str:
+    lines = []
+    if report["emulated"]:
+        told = report["emulated"]
+        lines.append(f"EMULATED: {told['machine']}, times {told['scale']:g}; {told['overruns']} of {told['steps']} "
+                     "steps took longer")  # fmt: skip
+    lines.append(f"{'length':<10}{'share':>6}{'req/s':>8}{'token/s':>10}{'off':>8}{'p50 s':>9}{'off':>8}"
+                 f"{'p99 s':>9}{'off':>8}")  # fmt: skip
+    for point in report["points"]:
+        real, off = point["real"], point["off"]
+        cells = "".join(
+            f"{real[name]:>{width}.4g}{off[name]:>+8.1%}"
+            for name, width in (("throughput", 10), ("p50", 9), ("p99", 9))
+        )
+        lines.append(f"{point['length']:<10}{point['share']:>6.2f}{point['rate']:>8.3g}{cells}")
+    count = len(report["points"])
+    told = ", ".join(f"{name} within {bar:.0%}: {report['within'][name]} of {count}" for name, bar in BARS.items())
+    return "\n".join([*lines, told])
+
+
+def _write(out: Path, report: dict[str, Any]) -> list[Path]:
+    path = out / "simulation.json"
+    write_atomically(path, json.dumps(report, indent=1) + "\n")
+    return [path]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

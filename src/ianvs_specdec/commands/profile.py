@@ -1,0 +1,57 @@
+"""``specdec profile``: what steps and drafts of a model cost on this machine, as a cost table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ianvs_specdec.commands.hyperparameters import read_hyperparameters
+from ianvs_specdec.commands.output import check_out, written
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.plugin.settings import Settings
+
+SECONDS = 60.0
+MOST_SECONDS = 3600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with a model's hyperparameters")
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format, or a name on the hub")
+    parser.add_argument("--backend", metavar="NAME", help="the back end that drafts (default autoregressive)")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="S", help=f"at the most for measuring (default {SECONDS:g})"
+    )
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="cost table to write (JSON)")
+
+
+def run(options: argparse.Namespace) -> int:
+    check_out(options.out)
+    if not 0 < options.seconds <= MOST_SECONDS:
+        raise UserError(f"--seconds must be more than 0, at most {MOST_SECONDS:g}, not {options.seconds:g}")
+    given = read_hyperparameters(
+        options.settings, options.set, "--set", {"--model": options.model, "--backend": options.backend}
+    )
+    if not given.values.get("model"):
+        raise UserError("which model? Give --model, or --settings with a file that has the key model")
+    # What is measured is this machine.
+    values = {name: value for name, value in given.values.items() if not name.startswith("emulate")}
+    settings: Settings = replace(given, values=values).check(Settings.parse)
+    llm: Any = settings.llm(settings.backend)
+    if not hasattr(llm, "profile"):
+        raise UserError(f"the back end {settings.backend} is not our engine, whose steps are measured: name another")
+    with llm:
+        costs = llm.profile(options.seconds)
+        hardware = llm.hardware()
+    machine = ", ".join(str(hardware[name]) for name in ("processor", "device") if hardware.get(name))
+    note = f"measured by specdec profile with {hardware.get('threads')} threads, engine {llm.engine}, {llm.dtype}"
+    costs = replace(costs, machine=machine, model=Path(settings.model).name, method=llm.method, note=note)
+    with written(options.out):
+        write_atomically(options.out, json.dumps(costs.to_json(), indent=1) + "\n")
+    step = costs.step_seconds(1, 0, 1)
+    print(f"{options.out}: a step of one request takes {1000 * step:.3g} ms on {machine}")
+    return 0

@@ -1,0 +1,55 @@
+"""Where the time of the engine's steps goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ianvs_specdec.decoding.request import Request
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def lap(self) -> float:
+        """Seconds since the lap before."""
+        before, self._since = self._since, time.perf_counter()
+        return self._since - before
+
+
+class Meter:
+    """Measures each step: ``draft`` and ``verify`` are its seconds so far, as ``Finished`` has them."""
+
+    draft = verify = 0.0
+
+    def begin(self) -> None:
+        """A step begins: budgets are chosen and drafts made from here."""
+        self._watch = Stopwatch()
+
+    def drafted(self, asked: Sequence[Request]) -> None:
+        """The drafts are there, those of the requests ``asked`` for any."""
+        self.draft = self._watch.lap()
+
+    def computed(self, rows: int, context: int, requests: int, prompt_rows: int, prompt_context: int) -> None:
+        """The target has computed ``rows`` tokens of trees of so many ``requests``, whose sequences hold ``context``
+        tokens, and ``prompt_rows`` of prompts of ``prompt_context`` tokens."""
+
+    def verified(self) -> None:
+        """What of the drafts is right is known, and whose prompt is read has its first token."""
+        self.verify = self._watch.lap()
+
+    def emitted(self) -> None:
+        """Tokens were put out, which is neither drafting nor verifying."""
+        self._watch.lap()
+
+    def committed(self) -> None:
+        self.verify += self._watch.lap()
+
+    def observed(self) -> None:
+        self.draft += self._watch.lap()
+
+    def end(self, busy: bool) -> None:
+        """The step is over; ``busy``: there is more to do, so that the next one follows at once."""

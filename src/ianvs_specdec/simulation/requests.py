@@ -1,0 +1,211 @@
+"""What the engine serves in a simulation: requests, drafts and a target that compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ianvs_specdec.decoding.contracts import Drafter, Piece, Prompt
+from ianvs_specdec.decoding.costs import CostTable
+from ianvs_specdec.decoding.load import Share
+from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.decoding.tree import TokenTree
+from ianvs_specdec.lengths.oracle import Replayed
+from ianvs_specdec.types import Step
+
+
+@dataclass
+class VirtualClock:
+    """Seconds that pass when somebody waits for them."""
+
+    time: float = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def until(self, moment: float) -> None:
+        self.time = moment
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as its user sends it.
+
+    ``output`` tokens are put out, of at most ``most``. ``draws`` has for each of them a number from 0 to 1: a guess at
+    it that comes at level l of a draft is right where the number is below ``survival[l - 1]``. ``found``: where there
+    is anything to draft, None = everywhere.
+    """
+
+    task: str
+    prompt: int
+    output: int
+    most: int
+    survival: Sequence[float] = ()
+    draws: Sequence[float] = ()
+    found: Sequence[bool] | None = None
+
+
+@dataclass
+class Tally:
+    """Tokens put out so far, of all requests together."""
+
+    emitted: int = 0
+
+
+@cache
+def _chain(nodes: int) -> TokenTree:
+    """A draft of so many tokens; which ones makes no difference."""
+    return TokenTree.chain(0, [0] * nodes)
+
+
+@cache
+def _step(drafted: int, accepted: int, emitted: int) -> Step:
+    return Step(drafted, accepted, emitted, drafted + 1)
+
+
+_PLAIN = _step(0, 0, 1)
+
+
+class SimulatedTarget:
+    """As far as the engine asks it. Its time is made by ``decoding.emulation``."""
+
+    def __init__(self, costs: CostTable) -> None:
+        self.costs, self.prompt_rows = costs, costs.prompt_rows
+
+    def memory(self, positions: int) -> int:
+        return 0
+
+    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[None]:
+        return [None] * len(parts)
+
+
+class SimulatedDrafter(Drafter):
+    """Drafts a chain as long as it may be. What is not drafted for is read later, where that takes time."""
+
+    together = True
+    behind: int = 0
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    @classmethod
+    def propose_all(cls, drafts: Sequence[tuple[Any, Any, int]]) -> Sequence[TokenTree | Exception]:
+        return [drafter.propose(context, budget) for drafter, context, budget in drafts]
+
+    def propose(self, context: Any, budget: int) -> TokenTree:
+        """``context`` is the simulated request."""
+        return _chain(min(budget, self.most, context.stats.remaining - 1) if context.finds else 0)
+
+
+class SimulatedRequest(Request):
+    """A request of which only the numbers are there. The engine calls what it calls of a real one."""
+
+    drafter: SimulatedDrafter
+    stats: Replayed
+    opened = began = ended = over = False
+
+    def __init__(
+        self,
+        target: SimulatedTarget,
+        asked: Asked,
+        arrived: float,
+        delay: float,
+        clock: VirtualClock,
+        tally: Tally,
+    ) -> None:
+        costs = target.costs
+        self.asked, self.arrived, self.delay = asked, arrived, delay
+        self.answered: Any = None
+        """What waits for its end, if anything does."""
+        self._target: Any = target
+        self.first = self.last = float("nan")
+        """When its first and its last token came."""
+        self.done = self.drafted_tokens = self.accepted_tokens = self.steps = 0
+        self.error = None
+        self.stats = Replayed(asked.prompt, asked.task, asked.most, coming=self.coming)
+        self._catches_up = costs.catch_up > 0
+        self.drafter = SimulatedDrafter(costs.largest_draft)
+        self._clock, self._tally = clock, tally
+        self.sequence: Any = None
+        self.context: Any = self
+
+    def warm(self) -> None:
+        """Nothing is to be compiled."""
+
+    def open(self) -> None:
+        self.opened = True
+        self.unread: Any = range(self.asked.prompt)
+        if self._catches_up:
+            self.drafter.behind = self.asked.prompt
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def ask(self, budget: int, confidence: float) -> None:
+        self._budget, self._behind = budget, self.stats.behind
+
+    def plain(self) -> None:
+        self.piece, self._drafted = _chain(0), 0
+
+    def verify(self, tree: TokenTree) -> None:
+        self.piece, self._drafted = tree, len(tree.tokens) - 1
+        self.drafter.behind = 0
+
+    @property
+    def drafted(self) -> int:
+        return self._drafted
+
+    def accept(self, output: Any) -> None:
+        if isinstance(self.piece, Prompt) and self.piece.last:
+            self.began = True
+            self._put_out(1)
+
+    def emit(self) -> Share:
+        drafted, step = self._drafted, _PLAIN
+        if drafted:
+            right = self.coming(drafted)
+            emitted = min(right + 1, self.asked.output - self.done)
+            step = _step(drafted, min(right, emitted), emitted)
+            self.drafted_tokens += drafted
+            self.accepted_tokens += step.accepted
+        self._put_out(step.emitted)
+        self.steps += 1
+        return Share(self.stats, self._budget, self._behind, drafted, step, self.ended)
+
+    def coming(self, most: int) -> int:
+        """How many tokens of a draft of at most ``most`` would be accepted in the next step."""
+        asked, position = self.asked, self.done
+        if not self.finds:
+            return 0
+        draws, survival = asked.draws, asked.survival
+        level, deepest = 0, min(most, len(survival), asked.output - position)
+        while level < deepest and draws[position + level] < survival[level]:
+            level += 1
+        return level
+
+    @property
+    def finds(self) -> bool:
+        """Whether there is anything to draft for the next step."""
+        found = self.asked.found
+        return found is None or found[self.done]
+
+    def commit(self) -> None:
+        """Nothing is kept."""
+
+    observe = commit
+
+    def _put_out(self, tokens: int) -> None:
+        stats = self.stats
+        self.last = self._clock.time
+        if not self.done:
+            self.first = self.last
+        self.done = done = self.done + tokens
+        self._tally.emitted += tokens
+        stats.context_tokens += tokens
+        stats.remaining -= tokens
+        if self._catches_up:
+            self.drafter.behind += tokens
+        if done == self.asked.output:
+            self.ended = self.over = True

@@ -1,0 +1,94 @@
+"""``specdec simulate`` and ``specdec profile``: files in and out, and one message for what is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ianvs_specdec.cli import main
+from tests.support.cost_tables import simple, written
+
+
+@pytest.fixture
+def table(tmp_path):
+    return written(tmp_path, simple())
+
+
+def simulated(table, tmp_path, *more, name="out.json", policy="fixed:2"):
+    out = tmp_path / name
+    arguments = ["--profile", str(table), "--policy", policy, "--edges", "3", "--hours", "0.01", "--out", str(out)]
+    assert main(["simulate", *arguments, *more]) == 0
+    return out
+
+
+def test_the_same_seed_writes_the_same_bytes(table, tmp_path, capsys):
+    more = ("--rate", "2", "--seed", "5", "--slo", "ttft=0.5,tpot=0.1", "--network", "0.01")
+    first, again = (simulated(table, tmp_path, *more, name=name) for name in ("one.json", "two.json"))
+    assert first.read_bytes() == again.read_bytes()
+    found = json.loads(first.read_text())
+    assert found["profile"]["emulated"]
+    assert found["requests"]["completed"] > 10
+    assert "(a stated machine)" in capsys.readouterr().out
+
+
+def test_traces_are_drawn_from(table, tmp_path):
+    steps = [{"drafted": 2, "accepted": 2, "emitted": 3, "verified": 3}] * 5
+    traces = tmp_path / "decoded.jsonl"
+    traces.write_text(json.dumps({"prompt": [1, 2], "output": [1] * 18, "steps": steps, "task": "code"}))
+    found = json.loads(simulated(table, tmp_path, "--traces", str(traces), "--rate", "1").read_text())
+    assert found["tokens_per_step"] > 2
+
+
+def test_the_oracle_is_there(table, tmp_path):
+    assert json.loads(simulated(table, tmp_path, "--rate", "1", policy="oracle").read_text())["policy"] == "oracle"
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        (["--policy", "fixd:3"], "unknown speculation length 'fixd'. Did you mean 'fixed'?"),
+        (["--profile", "none.json"], "none.json: cannot be read"),
+        (["--edges", "0"], "--edges must be from 1 to 1000000, not 0"),
+        (["--hours", "0"], "--hours must be more than 0"),
+        (["--hours", "nan"], "--hours must be more than 0"),
+        (["--rate", "-1"], "--rate must be more than 0"),
+        (["--network", "-1"], "--network must be 0 or more"),
+        (["--queue", "-1"], "--queue must be from 0"),
+        (["--at-once", "0"], "--at-once must be from 1"),
+        (["--max-tokens", "0"], "--max-tokens must be from 1"),
+        (["--arrivals", "poison"], "unknown --arrivals 'poison'. Did you mean 'poisson'?"),
+        (["--slo", "tftt=1"], "unknown objective in --slo 'tftt'. Did you mean 'ttft'?"),
+        (["--slo", "ttft"], "--slo ttft: write it as ttft=0.5,tpot=0.05"),
+        (["--acceptance", "1.5"], "--acceptance must be from 0 to 1, not 1.5"),
+        (["--acceptance", "chat=2"], "--acceptance must be from 0 to 1, not 2 for chat"),
+        (["--acceptance", "much"], "--acceptance much: write it as 0.7 or chat=0.6,code=0.8"),
+        (["--acceptance", "0.5", "--traces", "t.jsonl"], "give one of them"),
+        (["--traces", "none.jsonl"], "--traces none.jsonl: cannot be read"),
+        (["--out", "no/such/folder/out.json"], "the folder no/such/folder does not exist"),
+    ],
+)
+def test_wrong_options_are_one_message_and_nothing_is_written(table, tmp_path, capsys, more, part):
+    out = tmp_path / "out.json"
+    arguments = ["simulate", "--profile", str(table), "--policy", "fixed:2", "--out", str(out), *more]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "which model?"),
+        (["--seconds", "0"], "--seconds must be more than 0"),
+        (["--model", "./none"], "--model: there is no model folder ./none"),
+        (["--set", "threads"], "write it as --set key=value"),
+    ],
+)
+def test_what_cannot_be_profiled_is_told(tmp_path, capsys, arguments, part):
+    out = tmp_path / "costs.json"
+    assert main(["profile", "--out", str(out), *arguments]) == 2
+    assert part in capsys.readouterr().err
+    assert not out.exists()

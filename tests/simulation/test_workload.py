@@ -1,0 +1,120 @@
+"""What is drawn from recorded answers: their lengths, tasks and acceptance; and what is no recording."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.simulation.workload import Workload, read, stated
+
+
+def steps_of(chance, rate, drafted, output):
+    """A recorded answer whose drafted tokens are right with that probability."""
+    steps, done = [], 1
+    while done < output:
+        right = next((level for level in range(drafted) if chance.random() >= rate), drafted)
+        emitted = min(right + 1, output - done)
+        accepted = min(right, emitted)
+        steps.append({"drafted": drafted, "accepted": accepted, "emitted": emitted, "verified": drafted + 1})
+        done += emitted
+    return steps
+
+
+def row(chance, task, rate, prompt=7, output=60):
+    told = {"prompt": [1] * prompt, "output": [1] * (prompt + output), "steps": steps_of(chance, rate, 4, output)}
+    return told | ({"task": task} if task else {})
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    chance = Random(0)
+    path = tmp_path / "decoded.jsonl"
+    rows = [row(chance, task, rate) for task, rate in (("easy", 0.9), ("hard", 0.2)) for _ in range(30)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return path
+
+
+def test_acceptance_is_recorded_by_task_and_level(recorded):
+    found = read(recorded)
+    assert len(found) == 60
+    for task, rate in (("easy", 0.9), ("hard", 0.2)):
+        own = [one for one in found if one.task == task]
+        assert len(own) == 30
+        assert {(one.prompt, one.output, one.found) for one in own} == {(7, 60, 1.0)}
+        assert sum(one.survival[0] for one in own) / 30 == pytest.approx(rate, abs=0.05)
+    # No draft was deeper than four: the levels after them are as good as the fourth.
+    assert found[0].survival[5] == found[0].survival[200]
+
+
+def test_a_drawn_request_is_right_as_often_as_the_recorded_ones():
+    chance = Random(1)
+    asked = [Workload(stated({"": 0.6}, 5, 400)).draw(chance) for _ in range(20)]
+    right = sum(draw < one.survival[0] for one in asked for draw in one.draws)
+    assert right / (20 * 400) == pytest.approx(0.6, abs=0.02)
+
+
+def test_lengths_are_the_recorded_ones_or_those_that_are_given(recorded):
+    chance = Random(2)
+    found = read(recorded)
+    assert {(one.prompt, one.output, one.most) for one in (Workload(found).draw(chance),)} == {(7, 60, 60)}
+    own = Workload(found, prompt_tokens=100, max_tokens=20).draw(chance)
+    assert (own.prompt, own.output, own.most) == (100, 20, 20)
+
+
+def test_a_step_without_a_draft_counts_for_how_often_there_is_one(tmp_path):
+    steps = [{"drafted": 2 * (number % 2), "accepted": 0, "emitted": 1, "verified": 1} for number in range(21)]
+    path = tmp_path / "decoded.jsonl"
+    path.write_text(json.dumps({"prompt": [1], "output": [1] * 23, "steps": steps}))
+    assert read(path)[0].found == 0.5
+
+
+def journal_line(steps):
+    answer = {
+        "text": "x",
+        "token_ids": [1] * 9,
+        "prompt_tokens": 12,
+        "completion_tokens": 9,
+        "finish_reason": "stop",
+        "truncated": 0,
+        "trace": {"chunks": [[0.1, 9]], "steps": steps, "near_ties": []},
+    }
+    head = {"key": "a" * 64, "config": "b" * 16, "prompt": "c" * 16, "run": "r", "side": "cloud", "hardware": "d" * 16}
+    return json.dumps({**head, "time": 1.0, "answer": answer}, separators=(",", ":")) + "\n"
+
+
+def test_a_journal_is_read_and_answers_without_drafts_are_passed_over(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    records = {"config_id": "b" * 16, "value": {}}, {"routed": "a" * 64, "run": "r", "seconds": 0.1}
+    others = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records)
+    path.write_text(others + journal_line([[0, 0, 1, 1]] * 8) + journal_line([[3, 1, 2, 4]] * 4))
+    (found,) = read(path)
+    assert (found.prompt, found.output) == (12, 9)
+    assert found.survival[0] > found.survival[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "no answer in it has steps with drafts"),
+        (journal_line([[0, 0, 1, 1]]), "no answer in it has steps with drafts"),
+        ("{}\n", ":1: expected a line of a journal"),
+        ("[" * 100_000, ":1: expected a line of a journal"),
+        ('{"prompt": [1], "output": [1, 2], "steps": [{"drafted": -1}]}', ":1: expected a line of a journal"),
+        ('{"prompt": [1], "output": [1], "steps": []}', ":1: expected a line of a journal"),
+    ],
+)
+def test_what_is_no_recording_is_told_in_one_message(tmp_path, text, part):
+    path = tmp_path / "traces.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError) as told:
+        read(path)
+    assert str(told.value).startswith(f"--traces {path}")
+    assert part in str(told.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        read(tmp_path / "none.jsonl")
