@@ -48,7 +48,9 @@ def test_a_size_seen_once_is_not_believed_to_be_slow():
 
 def test_more_tokens_never_cost_less():
     learned = costs({1: [3.0] * 3, 2: [2.0] * 3, 3: [4.0] * 3})
-    assert at(learned, 1, 2, 3) == pytest.approx([2.0, 2.0, 4.0])
+    assert at(learned, 1, 2, 3) == pytest.approx([2.5, 2.5, 4.0])
+    learned = costs({1: [1.0] * 9, 2: [5.0] * 1, 3: [2.0] * 9})
+    assert at(learned, 2, 3) == pytest.approx([2.0, 2.0], rel=0.05)
 
 
 def test_nothing_known_costs_nothing_and_samples_are_counted():

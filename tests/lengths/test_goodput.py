@@ -68,7 +68,7 @@ def test_rows_go_to_the_requests_that_use_them(machine):
     learned = sum(run(lengths.create("goodput"), clock, Chain(), requests, at_once=16, watch=watch).values())
     assert learned <= (1.08 if machine == "cpu" else 0.95) * min(fixed.values())
     if machine == "gpu":
-        assert asked["good"] > 10 * asked["useless"]
+        assert asked["good"] > 3 * asked["useless"]
 
 
 def test_at_the_boundary_a_request_changes_at_most_once_in_twenty_steps():

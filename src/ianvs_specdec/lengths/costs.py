@@ -34,7 +34,7 @@ class StepCosts:
 
     Sizes are put into classes; of every class the lower median of the latest samples counts, so that rare slow steps do
     not. Between classes the time is interpolated, and beyond them it grows as over the last doubling. It never falls
-    with size: where classes disagree, the one seen last is right.
+    with size: classes that say otherwise are averaged.
 
     When a size has become much faster or slower, an era ends: as soon as two sizes were seen in the new one, those of
     the old one no longer count. A step that reads more context takes longer: the relative slowdown per token is the
@@ -62,8 +62,7 @@ class StepCosts:
         the factor by which all times may have changed with it, mostly 1."""
         taken = math.log(max(seconds, SHORTEST))
         index = _class_of(rows)
-        # The class seen last comes last.
-        known = self._classes[index] = self._classes.pop(index) if index in self._classes else _Class(self._era)
+        known = self._classes.setdefault(index, _Class(self._era))
         changed = 0.0
         if known.era < self._era:
             known.samples.clear()
@@ -97,20 +96,32 @@ class StepCosts:
         return result * math.exp(self.per_token * context)
 
     def _settle(self) -> tuple[Floats, Floats]:
-        fresh = [known for known in self._classes.values() if known.era == self._era]
-        counted = fresh if len(fresh) > 1 else list(self._classes.values())
-        found: dict[float, float] = {}
-        for known in reversed(counted):
-            smaller = [seconds for size, seconds in found.items() if size < known.size]
-            larger = [seconds for size, seconds in found.items() if size > known.size]
-            found[known.size] = min([max([math.exp(known.typical(self.per_token)), *smaller]), *larger])
-        sizes = sorted(found)
-        seconds = [found[size] for size in sizes]
-        few = {known.size for known in counted if len(known.samples) < FEW}
-        for place, size in enumerate(sizes):
-            if place and size in few:
-                seconds[place] = min(seconds[place], SURPRISE * _on_line(sizes[:place], seconds[:place], size))
-        return np.array(sizes), np.minimum.accumulate(seconds[::-1])[::-1]
+        ordered = sorted(self._classes.values(), key=lambda known: known.size)
+        fresh = [known for known in ordered if known.era == self._era]
+        counted = fresh if len(fresh) > 1 else ordered
+        sizes = [known.size for known in counted]
+        seconds = [math.exp(known.typical(self.per_token)) for known in counted]
+        if len(fresh) == 1 < len(counted):
+            place = counted.index(fresh[0])
+            now = seconds[place]
+            seconds = [min(one, now) if i < place else max(one, now) for i, one in enumerate(seconds)]
+            seconds[place] = now
+        for place, known in enumerate(counted):
+            if place and len(known.samples) < FEW:
+                seconds[place] = min(seconds[place], SURPRISE * _on_line(sizes[:place], seconds[:place], known.size))
+        return np.array(sizes), _rising(seconds, [len(known.samples) for known in counted])
+
+
+def _rising(values: list[float], weights: list[int]) -> Floats:
+    """The values that never fall and are nearest to these (isotonic regression: neighbours that fall are pooled)."""
+    pools: list[tuple[float, int, int]] = []
+    for value, weight in zip(values, weights, strict=True):
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (low, light, few), (high, heavy, many) = pools.pop(), pools.pop()
+            both = light + heavy
+            pools.append(((low * light + high * heavy) / both, both, few + many))
+    return np.repeat([value for value, _, _ in pools], [number for _, _, number in pools])
 
 
 def _class_of(rows: int) -> int:

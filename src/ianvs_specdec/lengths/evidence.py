@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ REQUEST, TASK, EVERYTHING = 10, 50, 100
 """Trials that each range remembers. The text at hand changes within sentences, what is asked of a server in hours."""
 
 PRIOR = 2.0
-"""Trials that what is known of a wider range counts for against those of a narrower one."""
+"""Trials that what is known of its task counts for against those of a request."""
 
 STALE = 40
 """Steps after which a third is left of what was learned before them, if nothing new is."""
@@ -25,36 +24,119 @@ STALE = 40
 _LEVEL = np.arange(LEVELS)
 
 LEFT = np.where(_LEVEL < 2, 10.0, 0.0)
-"""Trials that are left of any number in the end. Whether a task's drafts are right at all stays the best guess, until a
-few new trials outweigh it. How deep they are right is tried again."""
+"""Trials of a task that are left of any number in the end. Whether its drafts are right at all stays the best guess,
+until a few new trials outweigh it. How deep they are right is tried again."""
+
+_ALL = 0
+"""The row of everything."""
 
 
-class Counts:
-    """Trials and misses per level; of old ones, ``memory`` trials are left."""
+class Evidence:
+    """Trials and misses per level, one row of two tables for everything, each task and each running request.
 
-    def __init__(self, memory: int) -> None:
-        self._keep = 1 - 1 / memory
-        self.tried = np.zeros(LEVELS)
-        self.missed = np.zeros(LEVELS)
+    Rows are numbers that ``task`` and ``request`` give out; a request's is used again after ``keep``.
+    """
 
-    def fade(self, steps: int, left: Floats | float) -> None:
-        """So many steps have passed: old trials count less, as far as more than ``left`` are there."""
-        kept = np.maximum(math.exp(-steps / STALE), np.minimum(left / np.maximum(self.tried, 1.0), 1.0))
-        self.tried *= kept
-        self.missed *= kept
+    def __init__(self) -> None:
+        self._tried = np.zeros((16, LEVELS))
+        self._missed = np.zeros((16, LEVELS))
+        self._keep = np.full(16, 1 - 1 / REQUEST)
+        self._left = np.zeros((16, LEVELS))
+        self._seen = np.zeros(16)
+        self._free = list(range(15, 0, -1))
+        self._tasks: dict[str, int] = {}
+        self._lasting(_ALL, EVERYTHING)
+        self._now = 0
 
-    @staticmethod
-    def learn(whose: Sequence[Counts], trials: Trials) -> None:
-        """Learn from drafts; ``whose`` they are, all with the same memory, in the order of ``trials``."""
-        places = {counts: place for place, counts in enumerate(dict.fromkeys(whose))}
-        belongs = np.zeros((len(places), len(whose)))
-        belongs[[places[counts] for counts in whose], np.arange(len(whose))] = 1
-        tried = belongs @ trials.tried
-        kept = whose[0]._keep ** tried
-        tried += np.array([counts.tried for counts in places]) * kept + belongs @ trials.surplus
-        missed = np.array([counts.missed for counts in places]) * kept + belongs @ trials.missed
-        for counts, now_tried, now_missed in zip(places, tried, missed, strict=True):
-            counts.tried, counts.missed = now_tried, now_missed
+    def task(self, name: str) -> int:
+        """The row of a kind of request."""
+        if name not in self._tasks:
+            self._tasks[name] = row = self.request()
+            self._lasting(row, TASK)
+        return self._tasks[name]
+
+    def request(self) -> int:
+        """A row for a new request."""
+        if not self._free:
+            rows = len(self._seen)
+            self._tried, self._missed, self._left, self._keep, self._seen = (
+                np.concatenate([table, np.zeros_like(table)])
+                for table in (self._tried, self._missed, self._left, self._keep, self._seen)
+            )
+            self._keep[rows:] = 1 - 1 / REQUEST
+            self._free = list(range(2 * rows - 1, rows - 1, -1))
+        return self._free.pop()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the rows of requests that have ended are needed."""
+        return len(self._free) < len(self._seen) / 4
+
+    def keep(self, requests: Iterable[int]) -> None:
+        """Only these requests are still running."""
+        used = {_ALL, *self._tasks.values(), *requests}
+        gone = [row for row in range(len(self._seen)) if row not in used]
+        self._tried[gone] = self._missed[gone] = 0.0
+        self._free = gone[::-1]
+
+    def wait(self, steps: int) -> None:
+        """So many steps have passed."""
+        self._now += steps
+
+    def learn(self, rows: Sequence[tuple[int, int]], trials: Trials) -> None:
+        """What came of drafts: for each the rows of its task and its request."""
+        for places in zip(*rows, strict=True):
+            self._learn(np.array(places), trials)
+        self._learn(np.zeros(len(rows), dtype=np.intp), trials)
+
+    def _learn(self, places: NDArray[np.intp], trials: Trials) -> None:
+        rows = np.array(sorted(set(places.tolist())))
+        whose = (places == rows[:, None]).astype(np.float64)
+        more = whose @ trials.tried
+        old, missed = self._faded(rows)
+        kept = self._keep[rows, None] ** more
+        self._tried[rows] = old * kept + more + whose @ trials.surplus
+        self._missed[rows] = missed * kept + whose @ trials.missed
+        self._seen[rows] = self._now
+
+    def misses(self, rows: Sequence[tuple[int, int]], levels: int) -> Floats:
+        """How often each of so many levels misses, for requests by the rows of task and request: ``[requests,
+        levels]``.
+
+        What is known of a wider range is the guess where a narrower one has few trials. A level that nobody reached is
+        about as good as the one before it.
+        """
+        tasks, requests = (np.array(places) for places in zip(*rows, strict=True))
+        tried, missed = self._faded(np.zeros(1, dtype=np.intp), levels)
+        common = np.array(_common(tried[0].tolist(), missed[0].tolist()))
+        tried, missed = self._faded(tasks, levels)
+        by_task = (missed + common) / (tried + 1)
+        tried, missed = self._faded(requests, levels)
+        result: Floats = (missed + PRIOR * by_task) / (tried + PRIOR)
+        return result
+
+    def _faded(self, rows: NDArray[np.intp], levels: int = LEVELS) -> tuple[Floats, Floats]:
+        """What is left of trials and misses by now."""
+        tried, missed = self._tried[rows, :levels], self._missed[rows, :levels]
+        kept = np.exp((self._seen[rows, None] - self._now) / STALE)
+        left = self._left[rows, :levels]
+        if left.any():
+            kept = np.maximum(kept, np.minimum(left / np.maximum(tried, 1.0), 1.0))
+        return tried * kept, missed * kept
+
+    def _lasting(self, row: int, memory: int) -> None:
+        self._keep[row], self._left[row] = 1 - 1 / memory, LEFT
+
+
+def _common(tried: list[float], missed: list[float]) -> list[float]:
+    pooled = (sum(missed[1:]) + 1) / (sum(tried[1:]) + 2)
+    rates, before = list[float](), 0.5
+    for level, (trials, misses) in enumerate(zip(tried, missed, strict=True)):
+        prior = before if level < 2 else (before + pooled) / 2
+        rate = (misses + PRIOR * prior) / (trials + PRIOR)
+        rates.append(rate)
+        before = rate if level else 0.5
+    return rates
 
 
 class Trials:
@@ -70,36 +152,3 @@ class Trials:
         self.tried = ((level > _LEVEL) | fails).astype(np.float64)
         self.missed = fails * np.array(weight)[:, None]
         self.surplus = self.missed - fails
-
-
-class Everything:
-    """All requests, and what is known of each task, which leans on it."""
-
-    def __init__(self) -> None:
-        self.counts = Counts(EVERYTHING)
-        self.tasks: dict[str, Counts] = {}
-        self.common = np.full(LEVELS, 0.5)
-
-    def task(self, name: str) -> Counts:
-        return self.tasks.setdefault(name, Counts(TASK))
-
-    def settle(self, steps: int) -> None:
-        """Work out anew how often each level misses, so many steps after the last time. One that nobody reached is
-        about as good as the one before it."""
-        for counts in (self.counts, *self.tasks.values()):
-            counts.fade(steps, LEFT)
-        tried, missed = self.counts.tried, self.counts.missed
-        pooled = (missed[1:].sum() + 1) / (tried[1:].sum() + 2)
-        before = 0.5
-        for level in range(LEVELS):
-            prior = before if level < 2 else (before + pooled) / 2
-            self.common[level] = rate = (missed[level] + PRIOR * prior) / (tried[level] + PRIOR)
-            before = rate if level else 0.5
-
-    def misses(self, requests: Sequence[tuple[Counts, Counts]]) -> Floats:
-        """How often each level misses for each request, given its task's counts and its own: ``[requests, LEVELS]``."""
-        tried, missed = (np.array([getattr(task, name) for task, _ in requests]) for name in ("tried", "missed"))
-        by_task = (missed + self.common) / (tried + 1)
-        tried, missed = (np.array([getattr(own, name) for _, own in requests]) for name in ("tried", "missed"))
-        result: Floats = (missed + PRIOR * by_task) / (tried + PRIOR)
-        return result

@@ -7,13 +7,13 @@ each request gets its own share of the rows that a step verifies.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ianvs_specdec.lengths.costs import DraftCosts, Floats, StepCosts
-from ianvs_specdec.lengths.evidence import LEVELS, REQUEST, Counts, Everything, Trials
+from ianvs_specdec.lengths.evidence import LEVELS, Evidence, Trials
 from ianvs_specdec.lengths.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 
 WARM = 3
 """Steps before the first draft: the first of all also warms up."""
-PLAN = 4
+PLAN = 8
 """Steps for which a plan holds if nobody comes or leaves: making one takes a part of a small model's step."""
+PLANS = 4
+"""Plans for which what is known of the sizes of drafts is not worked out anew, unless larger ones are possible."""
 PROMPTS = 8
 """Steps over which what the rows of prompts take is averaged."""
-REST = 40
-"""Steps between two moments at which a request begins to speculate; it may stop at any time. So it changes no more than
-once in 20 steps on average: at the boundary, noise would have it change with every step."""
+REST, CLEAR = 40, 1.5
+"""Steps between two moments at which a request begins to speculate, unless drafts bring so many times what they are
+thought to. At the boundary, noise would have it change with every step: so it does once in 20 steps on average."""
+JOINED = 0.25
+"""A plan no longer holds when the number of requests has changed by more than that share."""
 PROBE = 0.007
 """The share of the time that may be lost on asking drafters again that did not pay."""
 LITTLE = 1e-3
@@ -36,25 +40,26 @@ TOO_SHORT = 8
 """Tokens: with fewer to come, what such a trial teaches is of no use to this request."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Running:
-    """One request: what is known from its steps alone, its budget, and the steps since it last began to speculate."""
+    """One request: the rows of evidence of its task and its own, its budget, and the steps since it last began to
+    speculate."""
 
-    task: Counts
-    counts: Counts = field(default_factory=lambda: Counts(REQUEST))
-    budget: int | None = None
+    rows: tuple[int, int]
+    budget: int = 0
     since: int = REST
+    planned: bool = False
 
     @property
     def resting(self) -> bool:
-        """Whether it may not speculate."""
+        """Whether it should not begin to speculate."""
         return self.budget == 0 and self.since < REST
 
     def settle(self, budget: int) -> None:
         """The next steps verify so many draft tokens."""
-        if self.budget is None or (budget and not self.budget):
+        if (budget and not self.budget) or not self.planned:
             self.since = 0
-        self.budget = budget
+        self.budget, self.planned = budget, True
 
 
 class Goodput:
@@ -70,13 +75,14 @@ class Goodput:
     def __init__(self) -> None:
         self._verify, self._draft = StepCosts(), DraftCosts()
         self._prompt_row = 0.0
-        self._everything, self._shapes = Everything(), Shapes()
+        self._evidence, self._shapes = Evidence(), Shapes()
         self._options = _Options.of(self._shapes)
-        self._until_plan = 0
+        self._until_plan = self._until_options = 0
         self._planned = self._passed = 0
         self._looked = REST
         self._fund = 0.0
-        self._learned: list[tuple[_Running, int, bool, float]] = []
+        self._latest: dict[int, int] = {}
+        self._learned: list[tuple[tuple[int, int], int, bool, float]] = []
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -88,10 +94,15 @@ class Goodput:
         running = [self._known(stats) for stats in load.running]
         if self._verify.samples < WARM:
             return [0] * len(running)
-        if self._until_plan == 0 or len(running) != self._planned or any(request.budget is None for request in running):
+        new = [request for request in running if not request.planned]
+        changed = abs(len(running) - self._planned) > JOINED * self._planned
+        if self._until_plan <= 0 or changed or any(request.rows[0] not in self._latest for request in new):
             self._settle(running)
             probes = self._plan(load, running)
             self._until_plan, self._planned = 1 if probes else PLAN, len(running)
+        else:
+            for request in new:
+                request.settle(self._latest[request.rows[0]])
         self._until_plan -= 1
         self._passed += 1
         self._looked += 1
@@ -101,7 +112,10 @@ class Goodput:
             # When times have changed, a step without drafts tells what drafts are worth.
             self._looked = self._until_plan = 0
             return [0] * len(running)
-        return [request.budget or 0 for request in running]
+        # Where one token is to come, the step itself brings it.
+        return [
+            request.budget if stats.remaining > 1 else 0 for request, stats in zip(running, load.running, strict=True)
+        ]
 
     def learn(self, finished: Finished) -> None:
         rows = finished.rows
@@ -124,43 +138,44 @@ class Goodput:
                 self._learn(share)
 
     def _learn(self, share: Share) -> None:
-        step, shapes = share.step, self._shapes
-        shapes.add(share)
+        step = share.step
+        ended, width = self._shapes.add(share)
         passed = step.accepted + 1 if step.drafted else 0
-        failed = step.accepted < share.depth or shapes.ended(share)
-        self._learned.append((share.stats.kept, passed, failed, shapes.width(step.drafted)))
+        self._learned.append((share.stats.kept.rows, passed, step.accepted < share.depth or ended, width))
 
     def _settle(self, running: Sequence[_Running]) -> None:
         """Work out anew what is known, from what was learned since the last time."""
-        if self._learned:
-            running, *told = zip(*self._learned, strict=True)
-            trials = Trials(*told)
-            Counts.learn([request.counts for request in running], trials)
-            Counts.learn([request.task for request in running], trials)
-            Counts.learn([self._everything.counts] * len(running), trials)
-            self._learned.clear()
-        self._everything.settle(self._passed)
-        for request in running:
-            request.counts.fade(self._passed, 0.0)
+        self._evidence.wait(self._passed)
         self._passed = 0
-        self._options = _Options.of(self._shapes)
+        if self._learned:
+            rows, *told = zip(*self._learned, strict=True)
+            self._evidence.learn(rows, Trials(*told))
+            self._learned.clear()
+        if self._evidence.crowded:
+            self._evidence.keep(request.rows[1] for request in running)
+        self._until_options -= 1
+        if self._until_options <= 0 or len(self._shapes.budgets()) > len(self._options.budgets):
+            self._options, self._until_options = _Options.of(self._shapes), PLANS
 
     def _known(self, stats: Stats) -> _Running:
         if stats.kept is None:
-            stats.kept = _Running(self._everything.task(stats.task))
+            stats.kept = _Running((self._evidence.task(stats.task), self._evidence.request()))
         request: _Running = stats.kept
         return request
 
     def _plan(self, load: Load, running: Sequence[_Running]) -> bool:
         """Settle each request's budget. Returns whether one is only probing."""
         options, number = self._options, len(running)
-        misses = self._everything.misses([(request.task, request.counts) for request in running])
+        misses = self._evidence.misses([request.rows for request in running], options.levels)
         left = np.array([stats.remaining - 1.0 for stats in load.running])
         gains, found = options.gains(misses, left), 1 - misses[:, 0]
-        more, more_rows = np.diff(gains, axis=1, prepend=0.0), options.more_rows * found[:, None]
+        # Of drafts that should rest, only a clear gain counts.
+        gains = gains / np.array([[CLEAR if request.resting else 1.0] for request in running])
+        more, more_rows = gains.copy(), options.more_rows * found[:, None]
+        more[:, 1:] -= gains[:, :-1]
         # A larger budget is not taken before a smaller one: where gains grow faster later on, they are spread.
         worth = np.minimum.accumulate(more / more_rows, axis=1)
-        worth[(left < 1) | np.array([request.resting for request in running])] = 0.0
+        worth[left < 1] = 0.0
         order = np.argsort(-worth, axis=None, kind="stable")[: np.count_nonzero(worth > 0)]
         who, place = np.divmod(order, len(options.budgets))
         # What a drafter has to catch up with serves all steps to come.
@@ -178,12 +193,14 @@ class Goodput:
         probes = self._probe(running, load, plan)
         for request, budget in zip(running, plan, strict=True):
             request.settle(budget)
+            self._latest[request.rows[0]] = budget
         return probes
 
     def _probe(self, running: Sequence[_Running], load: Load, plan: list[int]) -> bool:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise."""
         for index, (request, stats) in enumerate(zip(running, load.running, strict=True)):
-            if not (plan[index] or request.budget or request.resting) and stats.remaining > TOO_SHORT:
+            resting = request.planned and (request.budget > 0 or request.since < REST)
+            if not (plan[index] or resting) and stats.remaining > TOO_SHORT:
                 price = self._price(load, stats)
                 if self._fund < price:
                     return False
@@ -222,6 +239,11 @@ class _Options:
     more_rows: Floats
     scouts: float
 
+    @property
+    def levels(self) -> int:
+        """Of evidence that tells about them."""
+        return min(int(np.ceil(self.depths.max())) + 1, LEVELS)
+
     @classmethod
     def of(cls, shapes: Shapes) -> _Options:
         budgets = np.array(shapes.budgets(), dtype=np.float64)
@@ -233,11 +255,10 @@ class _Options:
     def gains(self, misses: Floats, left: Floats) -> Floats:
         """Tokens that each request may expect to be accepted of each budget, ``[requests, budgets]``, if no more than
         ``left`` are of use."""
-        deepest = min(int(np.ceil(self.depths.max())), LEVELS - 1)
-        miss = misses[:, None, 1 : deepest + 1]
+        miss = misses[:, None, 1:]
         right = (1 - miss) * self.widths[:, None]
         reach = np.cumprod(right / (right + miss), axis=2)
         depths = np.clip(self.depths, 0.0, left[:, None])
-        counted = np.clip(depths[:, :, None] - np.arange(deepest), 0.0, 1.0)
+        counted = np.clip(depths[:, :, None] - np.arange(miss.shape[2]), 0.0, 1.0)
         result: Floats = (1 - misses[:, :1]) * (reach * counted).sum(2)
         return result

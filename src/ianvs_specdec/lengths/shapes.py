@@ -30,21 +30,23 @@ class Shapes:
         """Rows on average that a draft has verified beside its nodes."""
         return self._scouts
 
-    def add(self, share: Share) -> None:
-        """What came of asking for a draft."""
-        step, shape = share.step, self._known.setdefault(share.budget, _Shape())
-        self._scouts += (step.verified - 1 - step.drafted - self._scouts) / RECENT
-        self._branching |= share.depth < step.drafted
-        if step.drafted:
-            shape.drafts += 1
-            shape.nodes += (step.drafted - shape.nodes) / min(shape.drafts, RECENT)
-            shape.depth = max(shape.depth, share.depth)
-
-    def ended(self, share: Share) -> bool:
-        """Whether the drafter ended this draft by itself, short of its budget: it missed the level after."""
-        step = share.step
-        asked = min(share.budget, share.stats.remaining + step.emitted - 1)
-        return step.drafted == 0 or (step.drafted < asked and share.depth < self._known[share.budget].depth)
+    def add(self, share: Share) -> tuple[bool, float]:
+        """What came of asking for a draft. Returns whether the drafter ended it by itself, short of its budget, which
+        misses the level after; and how much rarer a miss is in its tree than in a chain."""
+        step, budget, depth = share.step, share.budget, share.depth
+        drafted = step.drafted
+        shape = self._known.get(budget)
+        if shape is None:
+            shape = self._known[budget] = _Shape()
+        self._scouts += (step.verified - 1 - drafted - self._scouts) / RECENT
+        self._branching = self._branching or depth < drafted
+        if not drafted:
+            return True, 1.0
+        shape.drafts += 1
+        shape.nodes += (drafted - shape.nodes) / min(shape.drafts, RECENT)
+        shape.depth = max(shape.depth, depth)
+        asked = min(budget, share.stats.remaining + step.emitted - 1)
+        return drafted < asked and depth < shape.depth, self.width(drafted)
 
     def width(self, nodes: float) -> float:
         """How much rarer a miss is in a branching tree of that size than in a chain."""
