@@ -48,7 +48,7 @@ def test_a_size_seen_once_is_not_believed_to_be_slow():
 
 def test_more_tokens_never_cost_less():
     learned = costs({1: [3.0] * 3, 2: [2.0] * 3, 3: [4.0] * 3})
-    assert at(learned, 1, 2, 3) == pytest.approx([2.5, 2.5, 4.0])
+    assert at(learned, 1, 2, 3) == pytest.approx([2.0, 2.0, 4.0])
     learned = costs({1: [1.0] * 9, 2: [5.0] * 1, 3: [2.0] * 9})
     assert at(learned, 2, 3) == pytest.approx([2.0, 2.0], rel=0.05)
 
@@ -76,7 +76,7 @@ def test_steps_slow_down_with_the_context_that_they_read():
 def test_when_times_change_two_sizes_tell_the_others(factor):
     learned = costs({1: [1.0] * 30, 8: [2.0] * 30, 16: [3.0] * 30, 32: [9.0] * 30})
     assert not learned.outdated(1)
-    for _ in range(3):
+    for _ in range(4):
         learned.add(8, 2.0 * factor, 0)
     assert learned.outdated(1)
     assert not learned.outdated(8)
@@ -85,6 +85,20 @@ def test_when_times_change_two_sizes_tell_the_others(factor):
     for _ in range(3):
         learned.add(1, 1.0 * factor, 0)
     assert at(learned, 1, 8, 15) == pytest.approx([factor, 2 * factor, 3 * factor], rel=0.05)
+
+
+def test_a_size_whose_first_step_was_late_does_not_end_an_era():
+    learned = costs({1: [1.0] * 9, 8: [20.0, 2.0, 2.0]})
+    assert not learned.outdated(1)
+    assert at(learned, 1, 8) == pytest.approx([1.0, 2.0])
+
+
+def test_smaller_sizes_of_the_old_era_are_still_the_best_guess():
+    learned = costs({1: [1.0] * 9, 8: [2.0] * 9, 16: [3.0] * 9})
+    for rows in (8, 16):
+        for _ in range(4):
+            learned.add(rows, rows / 2, 0)
+    assert at(learned, 1, 8, 16) == pytest.approx([1.0, 4.0, 8.0])
 
 
 def test_a_few_slow_steps_among_others_change_nothing():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
+from itertools import islice
 from operator import mul
 
 import numpy as np
@@ -34,11 +35,11 @@ class StepCosts:
 
     Sizes are put into classes; of every class the lower median of the latest samples counts, so that rare slow steps do
     not. Between classes the time is interpolated, and beyond them it grows as over the last doubling. It never falls
-    with size: classes that say otherwise are averaged.
+    with size: late steps are slow, never fast, so what a larger size takes is enough.
 
-    When a size has become much faster or slower, an era ends: as soon as two sizes were seen in the new one, those of
-    the old one no longer count. A step that reads more context takes longer: the relative slowdown per token is the
-    common slope of log time over context length within the classes.
+    When a size has become much faster or slower, an era ends: as soon as two sizes were seen in the new one, larger
+    ones of the old one no longer count. A step that reads more context takes longer: the relative slowdown per token is
+    the common slope of log time over context length within the classes.
     """
 
     def __init__(self) -> None:
@@ -96,32 +97,21 @@ class StepCosts:
         return result * math.exp(self.per_token * context)
 
     def _settle(self) -> tuple[Floats, Floats]:
-        ordered = sorted(self._classes.values(), key=lambda known: known.size)
-        fresh = [known for known in ordered if known.era == self._era]
-        counted = fresh if len(fresh) > 1 else ordered
+        counted = sorted(self._classes.values(), key=lambda known: known.size)
+        fresh = [known for known in counted if known.era == self._era]
+        if len(fresh) > 1:
+            counted = [known for known in counted if known.era == self._era or known.size < fresh[0].size]
         sizes = [known.size for known in counted]
         seconds = [math.exp(known.typical(self.per_token)) for known in counted]
-        if len(fresh) == 1 < len(counted):
+        if len(fresh) < len(counted):
+            # What is old is no slower than a larger size now, and no faster than a smaller one.
             place = counted.index(fresh[0])
             now = seconds[place]
             seconds = [min(one, now) if i < place else max(one, now) for i, one in enumerate(seconds)]
-            seconds[place] = now
         for place, known in enumerate(counted):
             if place and len(known.samples) < FEW:
                 seconds[place] = min(seconds[place], SURPRISE * _on_line(sizes[:place], seconds[:place], known.size))
-        return np.array(sizes), _rising(seconds, [len(known.samples) for known in counted])
-
-
-def _rising(values: list[float], weights: list[int]) -> Floats:
-    """The values that never fall and are nearest to these (isotonic regression: neighbours that fall are pooled)."""
-    pools: list[tuple[float, int, int]] = []
-    for value, weight in zip(values, weights, strict=True):
-        pools.append((value, weight, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (low, light, few), (high, heavy, many) = pools.pop(), pools.pop()
-            both = light + heavy
-            pools.append(((low * light + high * heavy) / both, both, few + many))
-    return np.repeat([value for value, _, _ in pools], [number for _, _, number in pools])
+        return np.array(sizes), np.minimum.accumulate(seconds[::-1])[::-1]
 
 
 def _class_of(rows: int) -> int:
@@ -161,15 +151,16 @@ class _Class:
 
     def changed(self, settled: float, per_token: float) -> float:
         """By how many log seconds the size has become slower for good, given one more step of so many log seconds
-        without context: one that is much faster shows it, or the second slow one in a row. Drops what no longer
+        without context: one that is much faster shows it, or the third slow one in a row. Drops what no longer
         counts."""
-        typical, (before, context) = self.typical(per_token), self.samples[-1]
-        slower = min(settled, before - per_token * context) - typical
+        typical, known = self.typical(per_token), len(self.samples) >= FEW
+        latest = [seconds - per_token * context for seconds, context in islice(reversed(self.samples), FEW - 1)]
+        slower = min(settled, *latest) - typical
         if settled < typical - OUTLIER:
             self.samples.clear()
-            return settled - typical
-        if slower > OUTLIER:
-            while len(self.samples) > 1:
+            return settled - typical if known else 0.0
+        if known and slower > OUTLIER:
+            while len(self.samples) >= FEW:
                 self.samples.popleft()
             return slower
         return 0.0

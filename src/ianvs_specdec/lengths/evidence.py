@@ -23,7 +23,7 @@ STALE = 40
 
 _LEVEL = np.arange(LEVELS)
 
-LEFT = np.where(_LEVEL < 2, 10.0, 0.0)
+LEFT = np.where(_LEVEL < 2, 20.0, 0.0)
 """Trials of a task that are left of any number in the end. Whether its drafts are right at all stays the best guess,
 until a few new trials outweigh it. How deep they are right is tried again."""
 
