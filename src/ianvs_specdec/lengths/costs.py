@@ -26,6 +26,8 @@ FEW, SURPRISE = 3, 2.0
 slow step would keep it from ever being tried again."""
 OUTLIER = 0.3
 """In log seconds: what a single step may say at the most. Slow steps are a third slower and more."""
+LITTLE = 0.01
+"""In log seconds: a difference for which nothing is reckoned anew."""
 SHORTEST = 1e-9
 """Seconds: what a clock that did not move is taken for."""
 
@@ -66,7 +68,7 @@ class StepCosts:
         known = self._classes.setdefault(index, _Class(self._era))
         changed = 0.0
         if known.era < self._era:
-            known.samples.clear()
+            known.clear()
         elif known.samples:
             changed = known.changed(taken - self.per_token * context, self.per_token)
         self._era += changed != 0
@@ -135,10 +137,13 @@ class _Class:
         self.samples: deque[tuple[float, int]] = deque(maxlen=KEPT)
         self._count = 0
         self._seconds = self._context = 0.0
+        self._typical: tuple[float, float] | None = None
+        """The slowdown per token that it was reckoned with, and the median."""
 
     def add(self, size: int, log_seconds: float, context: int) -> tuple[float, float]:
         """Returns how far context and log time were from their averages so far."""
         self.samples.append((log_seconds, context))
+        self._typical = None
         if self._count == 0:
             self._seconds, self._context = log_seconds, context
         self._count = min(self._count + 1, MEMORY // 2)
@@ -149,6 +154,11 @@ class _Class:
         self._seconds += off / self._count
         return away, off
 
+    def clear(self) -> None:
+        """What was seen no longer counts."""
+        self.samples.clear()
+        self._typical = None
+
     def changed(self, settled: float, per_token: float) -> float:
         """By how many log seconds the size has become slower for good, given one more step of so many log seconds
         without context: one that is much faster shows it, or the third slow one in a row. Drops what no longer
@@ -157,18 +167,21 @@ class _Class:
         latest = [seconds - per_token * context for seconds, context in islice(reversed(self.samples), FEW - 1)]
         slower = min(settled, *latest) - typical
         if settled < typical - OUTLIER:
-            self.samples.clear()
+            self.clear()
             return settled - typical if known else 0.0
         if known and slower > OUTLIER:
             while len(self.samples) >= FEW:
                 self.samples.popleft()
+            self._typical = None
             return slower
         return 0.0
 
     def typical(self, per_token: float) -> float:
         """Log seconds without context: the lower median."""
-        settled = sorted(log_seconds - per_token * context for log_seconds, context in self.samples)
-        return settled[(len(settled) - 1) // 2]
+        if self._typical is None or abs(per_token - self._typical[0]) * self._context > LITTLE:
+            settled = sorted([seconds - per_token * context for seconds, context in self.samples])
+            self._typical = per_token, settled[(len(settled) - 1) // 2]
+        return self._typical[1]
 
 
 class DraftCosts:

@@ -106,22 +106,18 @@ class Evidence:
         What is known of a wider range is the guess where a narrower one has few trials. A level that nobody reached is
         about as good as the one before it.
         """
-        tasks, requests = (np.array(places) for places in zip(*rows, strict=True))
-        tried, missed = self._faded(np.zeros(1, dtype=np.intp), levels)
+        number = len(rows)
+        tried, missed = self._faded(np.array([_ALL, *(task for task, _ in rows), *(own for _, own in rows)]), levels)
         common = np.array(_common(tried[0].tolist(), missed[0].tolist()))
-        tried, missed = self._faded(tasks, levels)
-        by_task = (missed + common) / (tried + 1)
-        tried, missed = self._faded(requests, levels)
-        result: Floats = (missed + PRIOR * by_task) / (tried + PRIOR)
+        by_task = (missed[1 : number + 1] + common) / (tried[1 : number + 1] + 1)
+        result: Floats = (missed[number + 1 :] + PRIOR * by_task) / (tried[number + 1 :] + PRIOR)
         return result
 
     def _faded(self, rows: NDArray[np.intp], levels: int = LEVELS) -> tuple[Floats, Floats]:
         """What is left of trials and misses by now."""
         tried, missed = self._tried[rows, :levels], self._missed[rows, :levels]
         kept = np.exp((self._seen[rows, None] - self._now) / STALE)
-        left = self._left[rows, :levels]
-        if left.any():
-            kept = np.maximum(kept, np.minimum(left / np.maximum(tried, 1.0), 1.0))
+        kept = np.maximum(kept, np.minimum(self._left[rows, :levels] / np.maximum(tried, 1.0), 1.0))
         return tried * kept, missed * kept
 
     def _lasting(self, row: int, memory: int) -> None:

@@ -258,7 +258,7 @@ class _Options:
         miss = misses[:, None, 1:]
         right = (1 - miss) * self.widths[:, None]
         reach = np.cumprod(right / (right + miss), axis=2)
-        depths = np.clip(self.depths, 0.0, left[:, None])
-        counted = np.clip(depths[:, :, None] - np.arange(miss.shape[2]), 0.0, 1.0)
+        depths = np.minimum(self.depths, np.maximum(left, 0.0)[:, None])
+        counted = np.minimum(np.maximum(depths[:, :, None] - np.arange(miss.shape[2]), 0.0), 1.0)
         result: Floats = (1 - misses[:, :1]) * (reach * counted).sum(2)
         return result
