@@ -41,7 +41,8 @@ def test_within_five_percent_of_hindsight_and_never_three_percent_slower_than_no
     requests = mix(MIXES[kinds], hits=hits, seed=1)
     quiet = replace(clock, noise=0.0, outliers=0.0)
     fixed = {tokens: run(Fixed(tokens), quiet, drafts, requests) for tokens in GRID}
-    learned = run(lengths.create("goodput"), clock, drafts, requests, seed=7)
+    runs = [run(lengths.create("goodput"), clock, drafts, requests, seed=seed) for seed in (5, 6, 7)]
+    learned = {kind: sum(spent[kind] for spent in runs) / len(runs) for kind in runs[0]}
     best = sum(min(spent[kind] for spent in fixed.values()) for kind in learned)
     assert sum(learned.values()) <= 1.05 * best
     for kind, spent in learned.items():

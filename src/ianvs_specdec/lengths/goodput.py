@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 WARM = 3
 """Steps before the first draft: the first of all also warms up."""
 PLAN, LONGEST = 8, 16
-"""Steps for which a plan holds if hardly anybody comes or leaves: making one takes a part of a small model's step. While
-nobody drafts, the next plan holds twice as long, up to the second number."""
+"""Steps for which a plan holds if hardly anybody comes or leaves: making one takes a part of a small model's step.
+While nobody drafts, the next plan holds twice as long, up to the second number."""
 PLANS = 4
 """Plans for which what is known of the sizes of drafts is not worked out anew, unless larger ones are possible."""
 PROMPTS = 8
