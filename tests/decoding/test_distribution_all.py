@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from ianvs_specdec.decoding import decode
+from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.types import Sampling
 from tests.support.budgets import Budgets
 from tests.support.drafters import CASES, DEEP, DRAWING, Workshop, noisy
 from tests.support.few import few
+from tests.support.requests import request_of, results
 from tests.support.tiny import tiny_model
 from tests.support.torch_path import torch_target
 
@@ -60,9 +62,11 @@ def exact_pairs(model):
 def assert_follows_the_target(made, drafter, length, draws):
     target, _, exact = made
     counts, trees = torch.zeros_like(exact), []
-    for seed in range(draws):
-        sampling = Sampling(max_tokens=4, temperature=TEMPERATURE, seed=seed)
-        result = decode(target, drafter, length, PROMPT, sampling, eos_ids=[], trace_trees=trees)
+    samplings = [Sampling(max_tokens=4, temperature=TEMPERATURE, seed=seed) for seed in range(draws)]
+    drafter.prepare(target)
+    settings = {"rule": "rejection", "trace_trees": trees}
+    requests = [request_of(target, PROMPT, sampling, drafter.fork(), **settings) for sampling in samplings]
+    for result in results(Engine(target, length), *requests):
         counts[result.token_ids[1], result.token_ids[2]] += 1
     p_value = chi_square_p_value(counts, exact * draws)
     assert p_value > 0.001, f"emitted tokens do not follow the target: chi-square p = {p_value:.2g}"

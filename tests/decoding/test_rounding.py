@@ -6,31 +6,35 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import repeat
 
 import pytest
 import torch
 
-from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import decode
+from ianvs_specdec import drafters
 from ianvs_specdec.types import Sampling
+from tests.support.requests import engine_of, request_of, results
 from tests.support.tiny import Guesser, tiny_model
 from tests.support.torch_path import torch_target
 
-ALONE, NO_DRAFTS = drafters.create("autoregressive"), lengths.create("fixed:0")
-DRAFTS = lengths.create("fixed:7")
+ALONE = drafters.create("autoregressive")
 
 
 def differing(target, prompts, sampling, rule="rejection"):
     """For each prompt whose output changes with drafts: the first position that differs, and the near ties told."""
+
+    def outputs(length, drafts):
+        requests = [request_of(target, *each, rule=rule) for each in zip(prompts, repeat(sampling), drafts)]
+        return results(engine_of(target, length), *requests)
+
+    plain = outputs("fixed:0", repeat(ALONE))
+    drafted = outputs("fixed:7", [Guesser(result.token_ids) for result in plain])
     found = []
-    for prompt in prompts:
-        settings = {"eos_ids": (), "rule": rule}
-        plain = decode(target, ALONE, NO_DRAFTS, prompt, sampling, **settings)
-        drafted = decode(target, Guesser(plain.token_ids), DRAFTS, prompt, sampling, **settings)
-        pairs = enumerate(zip(plain.token_ids, drafted.token_ids, strict=True))
-        first = next((position for position, (ours, theirs) in pairs if ours != theirs), None)
+    for ours, theirs in zip(plain, drafted, strict=True):
+        pairs = enumerate(zip(ours.token_ids, theirs.token_ids, strict=True))
+        first = next((position for position, (one, other) in pairs if one != other), None)
         if first is not None:
-            found.append((first, {position for position, _ in (*plain.trace.near_ties, *drafted.trace.near_ties)}))
+            found.append((first, {position for position, _ in (*ours.trace.near_ties, *theirs.trace.near_ties)}))
     return found
 
 
@@ -107,22 +111,31 @@ import torch
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny import tiny_model
 from tests.support.torch_path import torch_target
-target = torch_target(tiny_model().to(torch.{dtype}))
-sequence = OneSequence(target)
-sequence.prefill([3] * 20)
-for tokens in (33, 34):
-    if tokens == 34:
-        target.warm(tokens)
+for dtype in (torch.float32, torch.bfloat16):
+    target = torch_target(tiny_model().to(dtype))
+    sequence = OneSequence(target)
+    sequence.prefill([3] * 20)
+    for tokens in (33, 34):
+        if tokens == 34:
+            target.warm(tokens)
+        print("MARK", flush=True)
+        sequence.prefill([3] * tokens)
     print("MARK", flush=True)
-    sequence.prefill([3] * tokens)
 """
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """For each dtype what is compiled for a prompt of 33 tokens, and for one of 34 that was announced."""
+    output = in_a_process(COMPILED, ONEDNN_VERBOSE="2").split("MARK")
+    misses = [[line for line in part.splitlines() if "cache_miss" in line] for part in output]
+    return {"float32": misses[1:3], "bfloat16": misses[4:6]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_is_compiled_for_a_new_length_of_prompt_is_compiled_before_the_clock_runs(dtype):
-    output = in_a_process(COMPILED.format(dtype=dtype), ONEDNN_VERBOSE="2")
-    _, cold, warm = ([line for line in part.splitlines() if "cache_miss" in line] for part in output.split("MARK"))
+def test_what_is_compiled_for_a_new_length_of_prompt_is_compiled_before_the_clock_runs(dtype, compiled):
+    cold, warm = compiled[dtype]
     if not any("mb33" in line for line in cold):
         pytest.skip("this processor has nothing to compile")
     assert not any("mb34" in line for line in warm)

@@ -6,11 +6,13 @@ import json
 
 import pytest
 
-from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import decode
+from ianvs_specdec import drafters
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
+from tests.support.requests import engine_of, request_of, results
 from tests.support.torch_path import torch_target
+
+TOKENS = 128
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +20,15 @@ def target(reference_model):
     return torch_target(reference_model)
 
 
-def run(target, prompt, tokens=128, **settings):
-    trees = []
-    drafter = drafters.create("lookahead", settings)
-    sampling = Sampling(max_tokens=tokens)
-    result = decode(target, drafter, lengths.create("full"), prompt, sampling, eos_ids=[], trace_trees=trees)
-    return result, trees
+def decoded(target, prompts, **settings):
+    """For each prompt, all at once: the result, and the trees that were verified."""
+    drafter, trees = drafters.create("lookahead", settings), [[] for _ in prompts]
+    drafter.prepare(target)
+    requests = [
+        request_of(target, prompt, Sampling(max_tokens=TOKENS), drafter.fork(), trace_trees=own)
+        for prompt, own in zip(prompts, trees, strict=True)
+    ]
+    return zip(results(engine_of(target, "full"), *requests), trees, strict=True)
 
 
 def traces(shared, level, window, guess):
@@ -36,10 +41,11 @@ def traces(shared, level, window, guess):
     few([(5, 7, 7, 2), (7, 20, 20, 1), (5, 7, 7, None), (7, 20, 20, None)], lambda case: case[3] is not None),
 )
 def test_every_step_is_the_official_one(target, shared, level, window, guess, requests):
-    for recorded in traces(shared, level, window, guess)[:requests]:
-        settings = {"level": level, "window": window, "guess": guess, "start": "official"}
-        result, trees = run(target, recorded["prompt"], **settings)
-        assert recorded["output"][len(recorded["prompt"]) :][:128] == result.token_ids
+    rows = traces(shared, level, window, guess)[:requests]
+    settings = {"level": level, "window": window, "guess": guess, "start": "official"}
+    found = decoded(target, [recorded["prompt"] for recorded in rows], **settings)
+    for recorded, (result, trees) in zip(rows, found, strict=True):
+        assert recorded["output"][len(recorded["prompt"]) :][:TOKENS] == result.token_ids
         emitted = [step.emitted for step in result.trace.steps]
         assert emitted[:-1] == recorded["emitted"][: len(emitted) - 1]
         for tree, step in zip(trees, recorded["steps"], strict=False):
@@ -51,9 +57,9 @@ def test_every_step_is_the_official_one(target, shared, level, window, guess, re
 def test_our_start_accepts_more_with_the_same_window(target, shared):
     recorded = traces(shared, 7, 20, 20)
     steps = tokens = 0
-    for row in recorded:
-        result, _ = run(target, row["prompt"], level=7, window=20, guess=20, start="prompt")
-        assert result.token_ids == row["output"][len(row["prompt"]) :][:128]
+    found = decoded(target, [row["prompt"] for row in recorded], level=7, window=20, guess=20, start="prompt")
+    for row, (result, _) in zip(recorded, found, strict=True):
+        assert result.token_ids == row["output"][len(row["prompt"]) :][:TOKENS]
         steps, tokens = steps + len(result.trace.steps), tokens + len(result.token_ids)
     official = sum(sum(row["emitted"]) for row in recorded) / sum(len(row["emitted"]) for row in recorded)
     assert tokens / steps >= max(3.4, official)

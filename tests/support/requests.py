@@ -54,3 +54,9 @@ def run(engine, *requests):
     while engine.busy:
         over += engine.step()
     return over
+
+
+def results(engine, *requests):
+    """What came of each, in the order in which they were given."""
+    run(engine, *requests)
+    return [request.result() for request in requests]
