@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 WARM = 3
 """Steps before the first draft: the first of all also warms up."""
-PLAN, LONGEST = 8, 16
-"""Steps for which a plan holds if hardly anybody comes or leaves: making one takes a part of a small model's step.
-While nobody drafts, the next plan holds twice as long, up to the second number."""
+PLAN = 8
+"""Steps for which a plan holds if hardly anybody comes or leaves: making one takes a part of a small model's step."""
 PLANS = 4
 """Plans for which what is known of the sizes of drafts is not worked out anew, unless larger ones are possible."""
 PROMPTS = 8
@@ -80,7 +79,7 @@ class Goodput:
         self._options = _Options.of(self._shapes)
         self._until_plan = self._until_options = 0
         self._planned = self._passed = 0
-        self._looked, self._holds = REST, PLAN
+        self._looked = REST
         self._fund = 0.0
         self._latest: dict[int, int] = {}
         self._learned: list[tuple[tuple[int, int], int, bool, float]] = []
@@ -99,11 +98,8 @@ class Goodput:
         changed = abs(len(running) - self._planned) > JOINED * self._planned
         if self._until_plan <= 0 or changed or any(request.rows[0] not in self._latest for request in new):
             self._settle(running)
-            before = [request.budget for request in running]
             probes = self._plan(load, running)
-            idle = not any(before) and not any(request.budget for request in running)
-            self._holds = min(2 * self._holds, LONGEST) if idle else PLAN
-            self._until_plan, self._planned = 1 if probes else self._holds, len(running)
+            self._until_plan, self._planned = 1 if probes else PLAN, len(running)
         else:
             for request in new:
                 request.settle(self._latest[request.rows[0]])
