@@ -32,7 +32,7 @@ REST, CLEAR = 40, 1.5
 thought to. At the boundary, noise would have it change with every step: so it does once in 20 steps on average."""
 JOINED = 0.25
 """A plan no longer holds when the number of requests has changed by more than that share."""
-PROBE = 0.007
+PROBE = 0.006
 """The share of the time that may be lost on asking drafters again that did not pay."""
 LITTLE = 1e-3
 """Rows: what a budget that brings no more nodes than the one before counts as."""
