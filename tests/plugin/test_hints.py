@@ -58,12 +58,17 @@ def test_answers_with_a_prediction_are_compared_with_the_baseline_of_the_same_ro
 
 
 def test_the_group_of_a_query_is_the_task_of_its_requests(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ianvs_specdec.lengths.fixed import Fixed
+    from ianvs_specdec.lengths.uniform import Uniform
     from ianvs_specdec.llm import AutoregressiveLLM
     from ianvs_specdec.types import Sampling
 
     tasks = []
-    monkeypatch.setattr(Fixed, "budget", lambda self, stats: tasks.append(stats.task) or 0)
+
+    def budgets(self, load):
+        tasks.extend(stats.task for stats in load.running)
+        return [0] * len(load.running)
+
+    monkeypatch.setattr(Uniform, "budgets", budgets)
     query = query_of({"turns": TURNS, "group": "physics"})
     with AutoregressiveLLM(str(tiny_model), dtype="float32") as llm:
         llm.load()

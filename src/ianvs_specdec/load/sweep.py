@@ -46,8 +46,8 @@ def run(plan: Plan, out: Path) -> list[dict[str, Any]]:
 
     Raises UserError; ServerDied where a server ended. What was finished before is kept.
     """
-    check_installed()
     texts = _arrivals(plan)
+    check_installed()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
