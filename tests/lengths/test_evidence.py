@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ianvs_specdec.lengths.evidence import LEVELS, STALE, Evidence, Trials
+from ianvs_specdec.lengths.evidence import LEVELS, STALE, TASKS, Evidence, Trials
 
 
 def learn(known, rows, passed, failed, times=1, weight=1.0):
@@ -78,6 +78,14 @@ def test_what_is_old_gives_way_to_little_that_is_new_and_depths_are_tried_again(
     assert after[1] < 0.1
     learn(known, (rows[0], known.request()), 1, True, times=6)
     assert known.misses([rows], 2)[0, 1] > 0.2
+
+
+def test_the_number_of_tasks_is_bounded():
+    known = Evidence()
+    rows = [known.task(str(number)) for number in range(3 * TASKS)]
+    assert len(set(rows)) == TASKS + 1
+    assert rows[-1] == rows[TASKS] == known.task("one more")
+    assert known.task("0") == rows[0]
 
 
 @pytest.mark.parametrize("number", [5, 100])

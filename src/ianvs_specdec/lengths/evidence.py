@@ -18,6 +18,9 @@ REQUEST, TASK, EVERYTHING = 10, 50, 100
 PRIOR = 2.0
 """Trials that what is known of its task counts for against those of a request."""
 
+TASKS, FURTHER = 256, "\0"
+"""Kinds of requests that are told apart: their names come from users, so their number is bounded."""
+
 STALE = 40
 """Steps after which a third is left of what was learned before them, if nothing new is."""
 
@@ -49,7 +52,9 @@ class Evidence:
         self._now = 0
 
     def task(self, name: str) -> int:
-        """The row of a kind of request."""
+        """The row of a kind of request; from ``TASKS`` kinds on, all further ones are one."""
+        if name not in self._tasks and len(self._tasks) >= TASKS:
+            name = FURTHER
         if name not in self._tasks:
             self._tasks[name] = row = self.request()
             self._lasting(row, TASK)
