@@ -182,14 +182,18 @@ class Goodput:
         # What a drafter has to catch up with serves all steps to come.
         behind = np.array([stats.behind for stats in load.running]) / np.maximum(left / (1 + gains[:, 0]), 1.0)
         begins = place == 0
-        asked, nodes = _sums(begins), _sums(more_rows[who, place])
-        depth = np.concatenate([[0.0], np.maximum.accumulate(options.depths[place] * found[who])])
-        drafting = self._draft.at(asked, depth, nodes, _sums(begins * behind[who]))
+        # The deepest draft has its time for itself: with each budget as the largest one, a line of its own.
+        within = place <= np.arange(len(options.budgets))[:, None]
+        asked, nodes = _sums(within * begins), _sums(within * more_rows[who, place])
+        depth = np.maximum.accumulate(_from_none(within * options.depths[place] * found[who]), axis=1)
+        drafting = self._draft.at(asked, depth, nodes, _sums(within * begins * behind[who]))
         verifying = self._verify.at(number + nodes + asked * options.scouts, _context(load))
-        rate = (number + _sums(more[who, place])) / (drafting + verifying + load.prompt_rows * self._prompt_row)
-        best = int(np.argmax(rate))
+        tokens = number + _sums(within * more[who, place])
+        rate = tokens / (drafting + verifying + load.prompt_rows * self._prompt_row)
+        line, best = np.unravel_index(np.argmax(rate), rate.shape)
+        taken = np.flatnonzero(within[line, :best])
         chosen = np.full(number, -1)
-        np.maximum.at(chosen, who[:best], place[:best])
+        np.maximum.at(chosen, who[taken], place[taken])
         plan: list[int] = np.where(chosen < 0, 0, options.budgets[chosen]).astype(int).tolist()
         probes = self._probe(running, load, plan)
         for request, budget in zip(running, plan, strict=True):
@@ -219,10 +223,14 @@ class Goodput:
         return float(verify[1] - verify[0] + draft[0] - self._draft.weights[0])
 
 
+def _from_none(values: Floats) -> Floats:
+    """``[lines, values]``, each line with a 0 before it."""
+    return np.concatenate([np.zeros((len(values), 1)), values], axis=1)
+
+
 def _sums(values: Floats) -> Floats:
-    """Those of the first none, one, two, ... values."""
-    result: Floats = np.concatenate([[0.0], np.cumsum(values)])
-    return result
+    """For each line, the sums of the first none, one, two, ... values."""
+    return _from_none(np.cumsum(values, axis=1))
 
 
 def _context(load: Load) -> int:
