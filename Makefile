@@ -18,7 +18,7 @@ VLLM := runs/vllm
 LLAMACPP := runs/llamacpp
 DIST := dist
 
-.PHONY: demo test test-all test-vllm test-official test-llamacpp check dist bench bench-many bench-gpu bench-official setup
+.PHONY: demo test test-slow test-all test-vllm test-official test-llamacpp check dist bench bench-many bench-gpu bench-official setup
 
 setup: $(VENV)/installed
 
@@ -39,6 +39,10 @@ $(VENV)/tests: $(VENV)/installed requirements-test.txt
 # One process for each core, all fast tests of a file in one of them. MORE: further options of pytest.
 test: $(VENV)/tests
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(MORE)
+
+# Without coverage, which takes a third more.
+test-slow: $(VENV)/tests
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow $(MORE)
 
 test-all: $(VENV)/tests
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term:skip-covered $(MORE)
