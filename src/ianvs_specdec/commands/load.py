@@ -12,10 +12,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from ianvs_specdec.arrivals import PATTERNS, POISSON
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.load import plan as plans
-from ianvs_specdec.load.arrivals import PATTERNS, POISSON
 from ianvs_specdec.load.plan import Plan
 
 OPTIONS = (

@@ -12,17 +12,13 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from ianvs_specdec.arrivals import CONSTANT, pause
 from ianvs_specdec.benchmarks.files import read_json_lines
 from ianvs_specdec.benchmarks.rows import parsed
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.load.traces import Arrival
 from ianvs_specdec.types import Message, messages_of
 
-POISSON, BURSTY, CONSTANT = "poisson", "bursty", "constant"
-PATTERNS = (POISSON, BURSTY, CONSTANT)
-BURST_SHAPE = 0.25
-"""Shape of the gamma distribution of pauses where arrivals are bursty: their standard deviation is twice their mean,
-against once for Poisson arrivals (shape 1). Measured services lie between."""
 MOST = 100_000
 """Requests of one rate: more than one process can send, or anybody wait for."""
 LEAD_IN = 2.0
@@ -56,12 +52,11 @@ def times(pattern: str, rate: float, duration: float, seed: int) -> list[float]:
         return [index / rate for index in range(int(duration * rate + TICK))]
     # A text as seed gives the same numbers in every version and on every machine.
     chance = random.Random(f"{pattern} {rate!r} {seed}")
-    shape = BURST_SHAPE if pattern == BURSTY else 1.0
     found: list[float] = []
-    now = chance.gammavariate(shape, 1.0 / (shape * rate))
+    now = pause(pattern, rate, chance)
     while now < duration:
         found.append(now)
-        now += chance.gammavariate(shape, 1.0 / (shape * rate))
+        now += pause(pattern, rate, chance)
     return found
 
 

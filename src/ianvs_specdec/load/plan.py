@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.arrivals import PATTERNS, POISSON
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.lengths import create
 from ianvs_specdec.llm.api.secrets import check_no_secrets
-from ianvs_specdec.load.arrivals import PATTERNS, POISSON
 from ianvs_specdec.types import HOTTEST, LARGEST_COUNT
 
 SLO = ("ttft", "tpot", "latency")

@@ -10,6 +10,7 @@ from typing import Any
 
 import simpy
 
+from ianvs_specdec import arrivals
 from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.load import Length, Load
 from ianvs_specdec.decoding.loop import MOST_AT_ONCE
@@ -18,11 +19,8 @@ from ianvs_specdec.simulation.requests import Asked, SimulatedRequest
 from ianvs_specdec.simulation.server import Server
 from ianvs_specdec.simulation.workload import Workload
 
-POISSON, BURSTY, CONSTANT, CLOSED = "poisson", "bursty", "constant", "closed"
-PATTERNS = (POISSON, BURSTY, CONSTANT, CLOSED)
-BURST_SHAPE = 0.25
-"""Shape of the gamma distribution of pauses where arrivals are bursty: their standard deviation is twice their mean,
-against once for Poisson arrivals (shape 1)."""
+CLOSED = "closed"
+PATTERNS = (*arrivals.PATTERNS, CLOSED)
 PER_EDGE = 1 / 60
 """Requests a second of one edge, unless told otherwise: one a minute."""
 DISTANCES = 0.5
@@ -44,7 +42,7 @@ class Plan:
     hours: float
     seed: int = 0
     rate: float | None = None
-    arrivals: str = POISSON
+    arrivals: str = arrivals.POISSON
     network: float = 0.0
     at_once: int = MOST_AT_ONCE
     queue: int = QUEUE
@@ -150,16 +148,10 @@ class _Users:
         else:
             self._env.process(self._arrivals(server))
 
-    def _pause(self, chance: Random) -> float:
-        if self._plan.arrivals == CONSTANT:
-            return 1 / self._plan.per_second
-        shape = BURST_SHAPE if self._plan.arrivals == BURSTY else 1.0
-        return chance.gammavariate(shape, 1 / (shape * self._plan.per_second))
-
     def _arrivals(self, server: Server) -> Generator[simpy.Event, Any, None]:
         when, what = Random(f"arrivals {self._plan.seed}"), Random(f"requests {self._plan.seed}")
         while True:
-            yield self._env.timeout(self._pause(when))
+            yield self._env.timeout(arrivals.pause(self._plan.arrivals, self._plan.per_second, when))
             delay = self._delays[what.randrange(self._plan.edges)]
             asked = self._workload.draw(what)
             self.sent += 1
