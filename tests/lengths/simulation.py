@@ -36,7 +36,8 @@ def interpolated(table: dict[int, float]) -> Callable[[int], float]:
 @dataclass(frozen=True)
 class Machine:
     """``verify`` maps tokens to time, ``call`` and ``level`` are a draft's cost, in all and per level; ``drift`` is how
-    much a step slows down per token of context."""
+    much a step slows down per token of context. ``slow`` times as long as it says all takes in every other phase of
+    ``PHASE`` steps, as on a machine that is shared: a length sees it, what it is judged by leaves it out."""
 
     verify: Callable[[int], float]
     call: float = 0.0
@@ -44,6 +45,11 @@ class Machine:
     drift: float = 0.0
     noise: float = 0.03
     outliers: float = 0.01
+    slow: float = 1.0
+
+
+PHASE = 60
+"""Steps on average."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ def run(
 ) -> dict[str, float]:
     """Milliseconds per kind of request, of which ``at_once`` are under way and share their steps: each has an equal
     part of a step's time. ``watch`` is told of every step: requests, budgets, milliseconds, tokens."""
-    rng = random.Random(seed)
+    rng = Luck(seed)
     spent: dict[str, float] = {}
     waiting, running = deque(requests), list[Running]()
     while waiting or running:
@@ -171,13 +177,24 @@ def run(
     return spent
 
 
+class Luck(random.Random):
+    """Of the times of steps; ``slow`` while the machine is in a slow phase."""
+
+    slow = False
+
+    def factor(self, machine: Machine) -> float:
+        """How much longer a length sees the next step take than it is judged by."""
+        self.slow ^= machine.slow > 1 and self.random() < 1 / PHASE
+        return (10 if self.random() < machine.outliers else 1) * (machine.slow if self.slow else 1)
+
+
 class Running:
     def __init__(self, asked: Request) -> None:
         self.asked, self.done = asked, 1
         self.stats = Stats(asked.prompt + 1, asked.task, asked.tokens - 1)
 
 
-def step(length, machine: Machine, drafter, running: list[Running], rng: random.Random) -> tuple[float, list[int], int]:
+def step(length, machine: Machine, drafter, running: list[Running], rng: Luck) -> tuple[float, list[int], int]:
     """Milliseconds, budgets and emitted tokens of a step that all share."""
     budgets = list(length.budgets(Load([one.stats for one in running])))
     context = sum(one.stats.context_tokens for one in running)
@@ -199,6 +216,6 @@ def step(length, machine: Machine, drafter, running: list[Running], rng: random.
     draft += machine.level * deepest
     verify = machine.verify(sum(share.step.verified for share in shares)) * (1 + machine.drift * context)
     verify *= rng.lognormvariate(0, machine.noise)
-    late = 10 if rng.random() < machine.outliers else 1
+    late = rng.factor(machine)
     length.learn(Finished(shares, 0, context, late * draft / 1000, late * verify / 1000))
     return draft + verify, budgets, sum(share.step.emitted for share in shares)

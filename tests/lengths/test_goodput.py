@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.lengths.fixed import Fixed
 from tests.support.few import few
 
-from .simulation import GRID, Chain, Machine, Running, Tree, interpolated, mix, request, run, step
+from .simulation import GRID, Chain, Luck, Machine, Running, Tree, interpolated, mix, request, run, step
 
 MACHINES = {
     "cpu": Machine(interpolated({1: 2.5, 8: 3.0, 16: 3.5, 60: 7.0}), call=0.1, level=0.25, drift=2e-4),
@@ -102,7 +101,7 @@ CHANGES = {
 def test_fifty_steps_after_a_change_it_is_at_its_best_again(change, at_once):
     def tokens_per_second(length):
         """What its budgets lead to expect: luck is left out."""
-        rng, numbers, tokens, spent = random.Random(3), itertools.count(), 0.0, 0.0
+        rng, numbers, tokens, spent = Luck(3), itertools.count(), 0.0, 0.0
         for regime in CHANGES[change]:
             machine, right = regime
             running: list[Running] = []

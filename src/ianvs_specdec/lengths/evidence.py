@@ -1,155 +1,210 @@
-"""How often guesses are right, learned by depth and at three ranges: the running request, its task, everything."""
+"""How often guesses are right: by depth, and more or less easily for each task and each running request.
+
+The log odds of a miss are a sum: what is common to all, the task, the request, the depth. Each term is known with a
+mean and a variance, which trials sharpen and time blurs: a Kalman filter for yes and no, one term at a time (as rating
+systems have it: Glickman 1999, Applied Statistics 48).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-LEVELS = 65
-"""Level 0 is whether there is a draft at all, level i whether its i-th token is accepted after those before it."""
-
-REQUEST, TASK, EVERYTHING = 10, 50, 100
-"""Trials that each range remembers. The text at hand changes within sentences, what is asked of a server in hours."""
-
-PRIOR = 2.0
-"""Trials that what is known of its task counts for against those of a request."""
+LEVELS = 64
+"""Depths that are told apart; deeper ones are like the deepest."""
 
 TASKS, FURTHER = 256, "\0"
 """Kinds of requests that are told apart: their names come from users, so their number is bounded."""
 
-STALE = 40
-"""Steps after which a third is left of what was learned before them, if nothing new is."""
+EASIEST, HARDEST, PER_UNIT = -8, 4, 4
+"""Difficulties are reckoned with from so many log odds of a miss to so many, with so many steps for each: drafts may be
+copies of hundreds of tokens, and what is right once in fifty times is useless already."""
+DIFFICULTIES = np.arange(EASIEST * PER_UNIT, HARDEST * PER_UNIT + 1) / PER_UNIT
 
-_LEVEL = np.arange(LEVELS)
+CERTAIN = 0.02
+"""A probability of a miss below which a hit is not worth learning from."""
 
-LEFT = np.where(_LEVEL < 2, 20.0, 0.0)
-"""Trials of a task that are left of any number in the end. Whether its drafts are right at all stays the best guess,
-until a few new trials outweigh it. How deep they are right is tried again."""
+SETTLED = 32
+"""Steps for which the rates by depth hold before they are worked out anew."""
 
-_ALL = 0
-"""The row of everything."""
+
+@dataclass(frozen=True)
+class Term:
+    """``spread`` is the standard deviation, in log odds, of what nothing is known of yet; after ``memory`` steps
+    without trials, as little is known again."""
+
+    spread: float
+    memory: int
+
+    @property
+    def variance(self) -> float:
+        return self.spread**2
+
+    @property
+    def blur(self) -> float:
+        """By how much the variance grows with each step."""
+        return self.variance / self.memory
+
+
+EVERYTHING, DEPTH = Term(1.0, 2000), Term(0.7, 1000)
+TASK, REQUEST = Term(0.5, 2000), Term(0.5, 40)
+"""What is asked of a server changes within hours, the text at hand within sentences."""
+
+FIRST_GUESS = -0.85
+"""Log odds of a miss before anything is known: three of ten."""
+
+
+class Belief:
+    """One term of the log odds, and what was heard of it since it was last settled."""
+
+    __slots__ = ("_heard", "_news", "_settled", "_term", "mean", "variance")
+
+    def __init__(self, term: Term, mean: float = 0.0) -> None:
+        self._term, self.mean, self.variance = term, mean, term.variance
+        self._heard = self._news = 0.0
+        self._settled = 0
+
+    def hear(self, surprise: float, informed: float, others: float) -> None:
+        """Trials missed by so much more than was expected, and tell so much. The less certain the ``others`` are, the
+        terms that they depend on as well, the less they say about this one."""
+        share = 1 / (1 + informed * others)
+        self._heard += informed * share
+        self._news += surprise * share
+
+    def settle(self, now: int) -> None:
+        """Work out what is known at step ``now``."""
+        variance = min(self.variance + (now - self._settled) * self._term.blur, self._term.variance)
+        self._settled = now
+        self.variance = variance / (1 + variance * self._heard)
+        self.mean += self.variance * self._news
+        self._heard = self._news = 0.0
+
+
+class Known:
+    """What is known of everything, a task or a request: whether there is a draft at all, and whether a guess of it is
+    wrong."""
+
+    __slots__ = ("none", "wrong")
+
+    def __init__(self, term: Term, mean: float = 0.0) -> None:
+        self.none, self.wrong = Belief(term, mean), Belief(term, mean)
+
+    def settle(self, now: int) -> None:
+        self.none.settle(now)
+        self.wrong.settle(now)
+
+
+@dataclass(eq=False, slots=True)
+class Subject:
+    """What is known of one request."""
+
+    task: Known
+    own: Known = field(default_factory=lambda: Known(REQUEST))
 
 
 class Evidence:
-    """Trials and misses per level, one row of two tables for everything, each task and each running request.
-
-    Rows are numbers that ``task`` and ``request`` give out; a request's is used again after ``keep``.
-    """
+    """What came of drafts, and what is therefore to be expected of the next ones."""
 
     def __init__(self) -> None:
-        self._tried = np.zeros((16, LEVELS))
-        self._missed = np.zeros((16, LEVELS))
-        self._keep = np.full(16, 1 - 1 / REQUEST)
-        self._left = np.zeros((16, LEVELS))
-        self._seen = np.zeros(16)
-        self._free = list(range(15, 0, -1))
-        self._tasks: dict[str, int] = {}
-        self._lasting(_ALL, EVERYTHING)
-        self._now = 0
-
-    def task(self, name: str) -> int:
-        """The row of a kind of request; from ``TASKS`` kinds on, all further ones are one."""
-        if name not in self._tasks and len(self._tasks) >= TASKS:
-            name = FURTHER
-        if name not in self._tasks:
-            self._tasks[name] = row = self.request()
-            self._lasting(row, TASK)
-        return self._tasks[name]
-
-    def request(self) -> int:
-        """A row for a new request."""
-        if not self._free:
-            rows = len(self._seen)
-            self._tried, self._missed, self._left, self._keep, self._seen = (
-                np.concatenate([table, np.zeros_like(table)])
-                for table in (self._tried, self._missed, self._left, self._keep, self._seen)
-            )
-            self._keep[rows:] = 1 - 1 / REQUEST
-            self._free = list(range(2 * rows - 1, rows - 1, -1))
-        return self._free.pop()
+        self._all = Known(EVERYTHING, FIRST_GUESS)
+        self._tasks: dict[str, Known] = {}
+        self._depth, self._depth_variance = np.zeros(LEVELS), np.full(LEVELS, DEPTH.variance)
+        self._trials: list[tuple[int, int, bool, float]] = []
+        self._now = self._settled = 0
+        self._tabulate(1)
 
     @property
-    def crowded(self) -> bool:
-        """Whether the rows of requests that have ended are needed."""
-        return len(self._free) < len(self._seen) / 4
+    def misses(self) -> Floats:
+        """How often the i-th guess of a draft is wrong if those before it are right, ``[difficulties, levels]``."""
+        return self._misses
 
-    def keep(self, requests: Iterable[int]) -> None:
-        """Only these requests are still running."""
-        used = {_ALL, *self._tasks.values(), *requests}
-        gone = [row for row in range(len(self._seen)) if row not in used]
-        self._tried[gone] = self._missed[gone] = 0.0
-        self._free = gone[::-1]
+    def request(self, task: str) -> Subject:
+        """A new request; from ``TASKS`` kinds on, all further ones are one."""
+        if task not in self._tasks and len(self._tasks) >= TASKS:
+            task = FURTHER
+        if task not in self._tasks:
+            self._tasks[task] = Known(TASK)
+        return Subject(self._tasks[task])
 
-    def wait(self, steps: int) -> None:
-        """So many steps have passed."""
-        self._now += steps
+    def difficulty(self, subject: Subject) -> int:
+        """The index into ``DIFFICULTIES`` of the request's guesses."""
+        return _place(self._all.wrong.mean + subject.task.wrong.mean + subject.own.wrong.mean)
 
-    def learn(self, rows: Sequence[tuple[int, int]], trials: Trials) -> None:
-        """What came of drafts: for each the rows of its task and its request."""
-        for places in zip(*rows, strict=True):
-            self._learn(np.array(places), trials)
-        self._learn(np.zeros(len(rows), dtype=np.intp), trials)
+    def found(self, subject: Subject) -> float:
+        """How likely its drafter has any guess."""
+        return 1 - _share(self._all.none.mean + subject.task.none.mean + subject.own.none.mean)
 
-    def _learn(self, places: NDArray[np.intp], trials: Trials) -> None:
-        rows = np.array(sorted(set(places.tolist())))
-        whose = (places == rows[:, None]).astype(np.float64)
-        more = whose @ trials.tried
-        old, missed = self._faded(rows)
-        kept = self._keep[rows, None] ** more
-        self._tried[rows] = old * kept + more + whose @ trials.surplus
-        self._missed[rows] = missed * kept + whose @ trials.missed
-        self._seen[rows] = self._now
+    def step(self) -> None:
+        """One more step has passed."""
+        self._now += 1
 
-    def misses(self, rows: Sequence[tuple[int, int]], levels: int) -> Floats:
-        """How often each of so many levels misses, for requests by the rows of task and request: ``[requests,
-        levels]``.
+    def learn(self, subject: Subject, drafted: bool, accepted: int, failed: bool, width: float) -> None:
+        """Of a draft of the request, if there was one, so many tokens were accepted; ``failed``: the next one was
+        wrong. In a tree a miss is so many times rarer than in a chain as it is wide."""
+        beliefs = self._all.none, subject.task.none, subject.own.none
+        miss = _share(sum([belief.mean for belief in beliefs]))
+        if miss > CERTAIN or not drafted:
+            self._hear(beliefs, (not drafted) - miss, miss * (1 - miss))
+        if drafted and (tried := min(accepted + failed, LEVELS)):
+            if tried > len(self._expected[0]):
+                self._tabulate(tried)
+            beliefs = self._all.wrong, subject.task.wrong, subject.own.wrong
+            place = _place(sum([belief.mean for belief in beliefs]) - math.log(width))
+            self._trials.append((place, tried, failed, sum([belief.variance for belief in beliefs])))
+            self._hear(beliefs, failed - self._expected[place][tried - 1], self._informed[place][tried - 1])
 
-        What is known of a wider range is the guess where a narrower one has few trials. A level that nobody reached is
-        about as good as the one before it.
-        """
-        number = len(rows)
-        tried, missed = self._faded(np.array([_ALL, *(task for task, _ in rows), *(own for _, own in rows)]), levels)
-        common = np.array(_common(tried[0].tolist(), missed[0].tolist()))
-        by_task = (missed[1 : number + 1] + common) / (tried[1 : number + 1] + 1)
-        result: Floats = (missed[number + 1 :] + PRIOR * by_task) / (tried[number + 1 :] + PRIOR)
-        return result
+    def settle(self) -> None:
+        """Work out anew what is known of everything, of tasks and of depths; of requests it is after every draft."""
+        self._all.settle(self._now)
+        for task in self._tasks.values():
+            task.settle(self._now)
+        if self._trials and self._now - self._settled >= min(SETTLED, self._settled + 1):
+            self._learn_depths()
+            self._tabulate(len(self._expected[0]))
 
-    def _faded(self, rows: NDArray[np.intp], levels: int = LEVELS) -> tuple[Floats, Floats]:
-        """What is left of trials and misses by now."""
-        tried, missed = self._tried[rows, :levels], self._missed[rows, :levels]
-        kept = np.exp((self._seen[rows, None] - self._now) / STALE)
-        kept = np.maximum(kept, np.minimum(self._left[rows, :levels] / np.maximum(tried, 1.0), 1.0))
-        return tried * kept, missed * kept
+    def _hear(self, beliefs: tuple[Belief, ...], surprise: float, informed: float) -> None:
+        if surprise > 0 and sum([belief.mean for belief in beliefs]) > HARDEST:
+            return
+        total = sum([belief.variance for belief in beliefs])
+        for belief in beliefs:
+            belief.hear(surprise, informed, total - belief.variance)
+        beliefs[-1].settle(self._now)
 
-    def _lasting(self, row: int, memory: int) -> None:
-        self._keep[row], self._left[row] = 1 - 1 / memory, LEFT
+    def _learn_depths(self) -> None:
+        place, tried, failed, others = (np.array(column) for column in zip(*self._trials, strict=True))
+        self._trials.clear()
+        levels = self._misses.shape[1]
+        miss, level = self._misses[place], np.arange(levels)
+        made = level < tried[:, None]
+        missed = (level == tried[:, None] - 1) & failed[:, None]
+        informed = made * miss * (1 - miss)
+        share = 1 / (1 + informed * others[:, None])
+        self._depth_variance = np.minimum(
+            self._depth_variance + (self._now - self._settled) * DEPTH.blur, DEPTH.variance
+        )
+        self._settled = self._now
+        self._depth_variance[:levels] /= 1 + self._depth_variance[:levels] * (informed * share).sum(0)
+        self._depth[:levels] += self._depth_variance[:levels] * ((missed - made * miss) * share).sum(0)
+
+    def _tabulate(self, levels: int) -> None:
+        self._misses = _shares(DIFFICULTIES[:, None] + self._depth[:levels])
+        self._expected: list[list[float]] = np.cumsum(self._misses, axis=1).tolist()
+        self._informed: list[list[float]] = np.cumsum(self._misses * (1 - self._misses), axis=1).tolist()
 
 
-def _common(tried: list[float], missed: list[float]) -> list[float]:
-    pooled = (sum(missed[1:]) + 1) / (sum(tried[1:]) + 2)
-    rates, before = list[float](), 0.5
-    for level, (trials, misses) in enumerate(zip(tried, missed, strict=True)):
-        prior = before if level < 2 else (before + pooled) / 2
-        rate = (misses + PRIOR * prior) / (trials + PRIOR)
-        rates.append(rate)
-        before = rate if level else 0.5
-    return rates
+def _place(log_odds: float) -> int:
+    return round((min(max(log_odds, EASIEST), HARDEST) - EASIEST) * PER_UNIT)
 
 
-class Trials:
-    """What drafts tell, one row for each and a column for each level: where it was tried and where it missed.
+def _share(log_odds: float) -> float:
+    return 1 / (1 + math.exp(-log_odds))
 
-    The levels below ``passed`` held. Where ``failed``, the next one did not; that miss counts for ``weight`` trials,
-    ``surplus`` of them beyond the one.
-    """
 
-    def __init__(self, passed: Sequence[int], failed: Sequence[bool], weight: Sequence[float]) -> None:
-        level = np.array(passed)[:, None]
-        fails = (level == _LEVEL) & np.array(failed)[:, None]
-        self.tried = ((level > _LEVEL) | fails).astype(np.float64)
-        self.missed = fails * np.array(weight)[:, None]
-        self.surplus = self.missed - fails
+def _shares(log_odds: Floats) -> Floats:
+    result: Floats = 1 / (1 + np.exp(-log_odds))
+    return result

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ianvs_specdec.lengths.costs import DraftCosts, Floats, StepCosts
-from ianvs_specdec.lengths.evidence import LEVELS, Evidence, Trials
+from ianvs_specdec.lengths.costs import DraftCosts, StepCosts
+from ianvs_specdec.lengths.evidence import Evidence, Floats, Subject
+from ianvs_specdec.lengths.plans import Options, Place, Plan, Steps
 from ianvs_specdec.lengths.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -24,31 +25,33 @@ WARM = 3
 PLAN = 8
 """Steps for which a plan holds if hardly anybody comes or leaves: making one takes a part of a small model's step."""
 PLANS = 4
-"""Plans for which what is known of the sizes of drafts is not worked out anew, unless larger ones are possible."""
-PROMPTS = 8
-"""Steps over which what the rows of prompts take is averaged."""
+"""Plans for which the sizes of drafts hold, unless larger ones are possible."""
+JOINED = 0.25
+"""A plan no longer holds when the number of requests has changed by more than that share."""
 REST, CLEAR = 40, 1.5
 """Steps between two moments at which a request begins to speculate, unless drafts bring so many times what they are
 thought to. At the boundary, noise would have it change with every step: so it does once in 20 steps on average."""
-JOINED = 0.25
-"""A plan no longer holds when the number of requests has changed by more than that share."""
+TRIAL = 2
+"""Steps of a trial: a single one would not be believed."""
+CHANCES = 3
+"""Trials that a change of times is worth; otherwise there is one in ``REST`` steps."""
 PROBE = 0.006
-"""The share of the time that may be lost on asking drafters again that did not pay."""
-LITTLE = 1e-3
-"""Rows: what a budget that brings no more nodes than the one before counts as."""
+"""The share of the time that may be lost on trials, and on asking drafters again that did not pay."""
 TOO_SHORT = 8
-"""Tokens: with fewer to come, what such a trial teaches is of no use to this request."""
+"""Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
 
 @dataclass(eq=False, slots=True)
 class _Running:
-    """One request: the rows of evidence of its task and its own, its budget, and the steps since it last began to
-    speculate."""
+    """One request: what is known of it, its budget, the steps since it last began to speculate, and what asking it
+    again in the latest step was thought to cost. ``tried``: it speculated in a trial only."""
 
-    rows: tuple[int, int]
+    subject: Subject
     budget: int = 0
     since: int = REST
-    planned: bool = False
+    chosen: bool = False
+    probed: float = 0.0
+    tried: bool = False
 
     @property
     def resting(self) -> bool:
@@ -56,33 +59,32 @@ class _Running:
         return self.budget == 0 and self.since < REST
 
     def settle(self, budget: int) -> None:
-        """The next steps verify so many draft tokens."""
-        if (budget and not self.budget) or not self.planned:
+        """The next step verifies so many draft tokens."""
+        if (budget and not self.budget) or self.tried or not self.chosen:
             self.since = 0
-        self.budget, self.planned = budget, True
+        self.budget, self.chosen, self.tried = budget, True, False
 
 
 class Goodput:
     """Each step's rows go to the requests in which they are likeliest to be accepted, as long as that pays.
 
-    A budget's gain is the number of tokens that it lets a request expect, by the evidence of the request, its task and
-    everything. Steps of all requests (from nobody drafting to everybody drafting at length) are lined up by gain per
-    row, and the point with the most tokens per second is taken.
+    A budget's gain is the number of tokens that it lets a request expect. Once in a while a plan is made for all: steps
+    from nobody drafting to everybody drafting at length are lined up by gain per row, and the point with the most
+    tokens per second is taken. What a token is worth there, and what a row and a level cost, then decides for each
+    request at every step, by what came of its latest draft.
     """
 
     confidence = 0.0
 
     def __init__(self) -> None:
         self._verify, self._draft = StepCosts(), DraftCosts()
-        self._prompt_row = 0.0
         self._evidence, self._shapes = Evidence(), Shapes()
-        self._options = _Options.of(self._shapes)
-        self._until_plan = self._until_options = 0
-        self._planned = self._passed = 0
-        self._looked = REST
+        self._plan, self._until_plan, self._planned = Plan(), 0, 0
+        self._options, self._until_options = Options.of(self._shapes), 0
+        self._misses = self._evidence.misses
+        self._by_difficulty = self._options.gains(self._misses)
         self._fund = 0.0
-        self._latest: dict[int, int] = {}
-        self._learned: list[tuple[tuple[int, int], int, bool, float]] = []
+        self._since_trial, self._chances = REST, 0
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -92,182 +94,159 @@ class Goodput:
 
     def budgets(self, load: Load) -> Sequence[int]:
         running = [self._known(stats) for stats in load.running]
+        self._evidence.step()
         if self._verify.samples < WARM:
             return [0] * len(running)
-        new = [request for request in running if not request.planned]
-        changed = abs(len(running) - self._planned) > JOINED * self._planned
-        if self._until_plan <= 0 or changed or any(request.rows[0] not in self._latest for request in new):
-            self._settle(running)
-            probes = self._plan(load, running)
-            self._until_plan, self._planned = 1 if probes else PLAN, len(running)
-        else:
-            for request in new:
-                request.settle(self._latest[request.rows[0]])
+        probing = None
+        if self._until_plan <= 0 or abs(len(running) - self._planned) > JOINED * self._planned:
+            self._until_plan, self._planned = PLAN, len(running)
+            self._plan = self._planned_for(load, running)
+            probing = self._probe(running, load)
         self._until_plan -= 1
-        self._passed += 1
-        self._looked += 1
-        for request in running:
+        self._since_trial += 1
+        budgets = [self._chosen(request, stats) for request, stats in zip(running, load.running, strict=True)]
+        for request, budget in zip(running, budgets, strict=True):
             request.since += 1
-        if self._looked >= REST and self._verify.outdated(len(running)):
-            # When times have changed, a step without drafts tells what drafts are worth.
-            self._looked = self._until_plan = 0
-            return [0] * len(running)
-        # Where one token is to come, the step itself brings it.
-        return [
-            request.budget if stats.remaining > 1 else 0 for request, stats in zip(running, load.running, strict=True)
-        ]
+            if self._plan.trial:
+                request.tried = request.tried or budget > request.budget == 0
+            else:
+                request.settle(budget)
+        if probing is not None and not budgets[probing]:
+            budgets[probing] = int(self._options.budgets[0])
+        return budgets
 
     def learn(self, finished: Finished) -> None:
         rows = finished.rows
         self._fund += PROBE * (finished.draft_seconds + finished.verify_seconds)
         if not rows:
             return
-        if finished.prompt_rows:
-            own = float(self._verify.at(np.array([rows]), finished.context)[0])
-            taken = max(finished.verify_seconds - own, 0.0) / finished.prompt_rows
-            self._prompt_row += (taken - self._prompt_row) / PROMPTS
-        else:
-            changed = self._verify.add(rows, finished.verify_seconds, finished.context)
-            if changed != 1:
-                self._draft.scale(changed)
+        # Where every step has rows of prompts, such steps tell the most there is to know.
+        if not finished.prompt_rows or self._verify.samples < WARM:
+            self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
         asked = [share for share in finished.shares if share.budget]
         if asked or self._until_plan == 0:
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
-            self._draft.add(len(asked), depth, nodes, sum(share.behind for share in asked), finished.draft_seconds)
+            behind = sum(share.behind for share in asked)
+            self._draft.add(len(asked), depth, nodes, behind, finished.draft_seconds / self._verify.speed)
         for share in asked:
             if not share.over:
                 self._learn(share)
 
     def _learn(self, share: Share) -> None:
-        step = share.step
+        step, request = share.step, share.stats.kept
         ended, width = self._shapes.add(share)
-        passed = step.accepted + 1 if step.drafted else 0
-        self._learned.append((share.stats.kept.rows, passed, step.accepted < share.depth or ended, width))
-
-    def _settle(self, running: Sequence[_Running]) -> None:
-        """Work out anew what is known, from what was learned since the last time."""
-        self._evidence.wait(self._passed)
-        self._passed = 0
-        if self._learned:
-            rows, *told = zip(*self._learned, strict=True)
-            self._evidence.learn(rows, Trials(*told))
-            self._learned.clear()
-        if self._evidence.crowded:
-            self._evidence.keep(request.rows[1] for request in running)
-        self._until_options -= 1
-        if self._until_options <= 0 or len(self._shapes.budgets()) > len(self._options.budgets):
-            self._options, self._until_options = _Options.of(self._shapes), PLANS
+        if request.probed and step.accepted:
+            # What paid has cost nothing, and may pay for others.
+            self._fund += request.probed
+            self._until_plan = 0
+        request.probed = 0.0
+        failed = step.accepted < share.depth or ended
+        self._evidence.learn(request.subject, step.drafted > 0, step.accepted, failed, width)
+        if len(self._options.budgets) < len(self._shapes.budgets()):
+            self._until_plan = self._until_options = 0
 
     def _known(self, stats: Stats) -> _Running:
         if stats.kept is None:
-            stats.kept = _Running((self._evidence.task(stats.task), self._evidence.request()))
+            stats.kept = _Running(self._evidence.request(stats.task))
         request: _Running = stats.kept
         return request
 
-    def _plan(self, load: Load, running: Sequence[_Running]) -> bool:
-        """Settle each request's budget. Returns whether one is only probing."""
-        options, number = self._options, len(running)
-        misses = self._evidence.misses([request.rows for request in running], options.levels)
-        left = np.array([stats.remaining - 1.0 for stats in load.running])
-        gains, found = options.gains(misses, left), 1 - misses[:, 0]
-        # Of drafts that should rest, only a clear gain counts.
-        gains = gains / np.array([[CLEAR if request.resting else 1.0] for request in running])
-        more, more_rows = gains.copy(), options.more_rows * found[:, None]
-        more[:, 1:] -= gains[:, :-1]
-        # A larger budget is not taken before a smaller one: where gains grow faster later on, they are spread.
-        worth = np.minimum.accumulate(more / more_rows, axis=1)
-        worth[left < 1] = 0.0
-        order = np.argsort(-worth, axis=None, kind="stable")[: np.count_nonzero(worth > 0)]
-        who, place = np.divmod(order, len(options.budgets))
+    def _chosen(self, request: _Running, stats: Stats) -> int:
+        """The request's budget by the plan."""
+        # Where one token is to come, the step itself brings it.
+        if stats.remaining < 2:
+            return 0
+        plan, difficulty = self._plan, self._evidence.difficulty(request.subject)
+        budget, saved, tokens = plan.rest[difficulty] if request.resting else plan.choices[difficulty]
+        if not budget:
+            return 0
         # What a drafter has to catch up with serves all steps to come.
-        behind = np.array([stats.behind for stats in load.running]) / np.maximum(left / (1 + gains[:, 0]), 1.0)
-        begins = place == 0
-        # The deepest draft has its time for itself: with each budget as the largest one, a line of its own.
-        within = place <= np.arange(len(options.budgets))[:, None]
-        asked, nodes = _sums(within * begins), _sums(within * more_rows[who, place])
-        depth = np.maximum.accumulate(_from_none(within * options.depths[place] * found[who]), axis=1)
-        drafting = self._draft.at(asked, depth, nodes, _sums(within * begins * behind[who]))
-        verifying = self._verify.at(number + nodes + asked * options.scouts, _context(load))
-        tokens = number + _sums(within * more[who, place])
-        rate = tokens / (drafting + verifying + load.prompt_rows * self._prompt_row)
-        line, best = np.unravel_index(np.argmax(rate), rate.shape)
-        taken = np.flatnonzero(within[line, :best])
-        chosen = np.full(number, -1)
-        np.maximum.at(chosen, who[taken], place[taken])
-        plan: list[int] = np.where(chosen < 0, 0, options.budgets[chosen]).astype(int).tolist()
-        probes = self._probe(running, load, plan)
-        for request, budget in zip(running, plan, strict=True):
-            request.settle(budget)
-            self._latest[request.rows[0]] = budget
-        return probes
+        late = plan.late * stats.behind / max(stats.remaining / tokens, 1.0) if stats.behind else 0.0
+        return budget if self._evidence.found(request.subject) * saved > plan.call + late else 0
 
-    def _probe(self, running: Sequence[_Running], load: Load, plan: list[int]) -> bool:
-        """Once in a while, ask the drafter of a request for the least that is not asked otherwise."""
+    def _planned_for(self, load: Load, running: Sequence[_Running]) -> Plan:
+        by_difficulty = self._gains()
+        subjects = [request.subject for request in running]
+        found = np.array([self._evidence.found(subject) for subject in subjects])
+        gains = by_difficulty[[self._evidence.difficulty(subject) for subject in subjects]] * found[:, None]
+        # Of drafts that should rest, only a clear gain counts.
+        gains /= np.array([[CLEAR if request.resting else 1.0] for request in running])
+        left = np.array([stats.remaining - 1.0 for stats in load.running])
+        gains[left < 1] = 0.0
+        behind = np.array([stats.behind for stats in load.running]) / np.maximum(left / (1 + gains[:, 0]), 1.0)
+        steps, context = Steps.lined_up(self._options, gains, found, behind), _context(load)
+        # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
+        drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
+        taken, hoped = (drafting + self._verify.at(steps.rows, context, hoped) for hoped in (False, True))
+        if self._since_trial >= REST and self._verify.changed:
+            # When times have changed, what a step without drafts takes is to be known, and trials are worth more.
+            self._verify.changed, self._chances = False, CHANCES
+            self._fund += float(taken[0, 0])
+            self._since_trial, self._until_plan = 0, TRIAL
+            return Plan(trial=True)
+        best, tried = steps.fastest(taken), steps.fastest(hoped)
+        lost = float(taken[tried] - steps.tokens[tried] * taken[best] / steps.tokens[best])
+        if not 0 < lost <= self._fund or (self._since_trial < REST and not self._chances):
+            return self._priced(by_difficulty, steps, best, taken, context, trial=False)
+        # What is not known for sure is worth a trial.
+        self._fund -= lost
+        self._chances = max(self._chances - 1, 0)
+        self._since_trial, self._until_plan = 0, TRIAL
+        return self._priced(by_difficulty, steps, tried, hoped, context, trial=True)
+
+    def _gains(self) -> Floats:
+        """Those of ``Options.gains``, for what is known by now."""
+        self._evidence.settle()
+        self._until_options -= 1
+        if self._until_options < 0:
+            self._options, self._until_options = Options.of(self._shapes), PLANS
+        elif self._misses is self._evidence.misses:
+            return self._by_difficulty
+        self._misses = self._evidence.misses
+        self._by_difficulty = self._options.gains(self._misses)
+        return self._by_difficulty
+
+    def _priced(
+        self,
+        gains: Floats,
+        steps: Steps,
+        best: Place,
+        taken: Floats,
+        context: int,
+        trial: bool,
+    ) -> Plan:
+        """What decides for each request where the steps take so long, and the one at ``best`` is taken."""
+        options, number = self._options, steps.number
+        # For one request, others are what is left of that step without one of its size.
+        others = number - 1 + (steps.rows[best] - number) * (number - 1) / number
+        deepest = steps.depth[best] if number > 1 else 0.0
+        seconds = self._verify.at(others + 1 + np.append(0.0, options.nodes + options.scouts), context, trial)
+        _, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
+        dearer = seconds[1:] - seconds[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
+        saved = gains * float(taken[best] / steps.tokens[best])
+        choices, rest = (options.best(gains, saved / clear - dearer) for clear in (1.0, CLEAR))
+        return Plan(choices, rest, call, late, trial)
+
+    def _probe(self, running: Sequence[_Running], load: Load) -> int | None:
+        """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""
         for index, (request, stats) in enumerate(zip(running, load.running, strict=True)):
-            resting = request.planned and (request.budget > 0 or request.since < REST)
-            if not (plan[index] or resting) and stats.remaining > TOO_SHORT:
+            if not request.budget and request.since > REST and stats.remaining > TOO_SHORT:
                 price = self._price(load, stats)
                 if self._fund < price:
-                    return False
+                    return None
                 self._fund -= price
-                plan[index] = int(self._options.budgets[0])
-                return True
-        return False
+                request.probed, request.since = price, 0
+                return index
+        return None
 
     def _price(self, load: Load, stats: Stats) -> float:
         """Seconds that one more request with the smallest budget costs, if nothing of it is accepted."""
-        options, none = self._options, np.zeros(1)
-        rows = len(load.running) + np.array([0.0, options.more_rows[0] + options.scouts])
+        options = self._options
+        rows = len(load.running) + np.array([0.0, options.nodes[0] + options.scouts])
         verify = self._verify.at(rows, _context(load))
-        draft = self._draft.at(none + 1, options.depths[:1], options.more_rows[:1], none + stats.behind)
-        return float(verify[1] - verify[0] + draft[0] - self._draft.weights[0])
-
-
-def _from_none(values: Floats) -> Floats:
-    """``[lines, values]``, each line with a 0 before it."""
-    return np.concatenate([np.zeros((len(values), 1)), values], axis=1)
-
-
-def _sums(values: Floats) -> Floats:
-    """For each line, the sums of the first none, one, two, ... values."""
-    return _from_none(np.cumsum(values, axis=1))
+        draft = self._draft.at(1.0, options.depths[0], options.nodes[0], stats.behind) - self._draft.weights[0]
+        return float(verify[1] - verify[0] + draft * self._verify.speed)
 
 
 def _context(load: Load) -> int:
-    return sum(stats.context_tokens for stats in load.running)
-
-
-@dataclass(frozen=True)
-class _Options:
-    """The budgets to choose among, smallest first, their depths and widths, and what each has more rows than the one
-    before; ``scouts`` are further rows of every draft."""
-
-    budgets: Floats
-    depths: Floats
-    widths: Floats
-    more_rows: Floats
-    scouts: float
-
-    @property
-    def levels(self) -> int:
-        """Of evidence that tells about them."""
-        return min(int(np.ceil(self.depths.max())) + 1, LEVELS)
-
-    @classmethod
-    def of(cls, shapes: Shapes) -> _Options:
-        budgets = np.array(shapes.budgets(), dtype=np.float64)
-        nodes, depths = np.array([shapes.of(int(budget)) for budget in budgets]).T
-        more_rows = np.diff(np.maximum.accumulate(nodes), prepend=0.0)
-        widths = np.array([shapes.width(size) for size in nodes])
-        return cls(budgets, depths, widths, np.maximum(more_rows, LITTLE), shapes.scouts)
-
-    def gains(self, misses: Floats, left: Floats) -> Floats:
-        """Tokens that each request may expect to be accepted of each budget, ``[requests, budgets]``, if no more than
-        ``left`` are of use."""
-        miss = misses[:, None, 1:]
-        right = (1 - miss) * self.widths[:, None]
-        reach = np.cumprod(right / (right + miss), axis=2)
-        depths = np.minimum(self.depths, np.maximum(left, 0.0)[:, None])
-        counted = np.minimum(np.maximum(depths[:, :, None] - np.arange(miss.shape[2]), 0.0), 1.0)
-        result: Floats = (1 - misses[:, :1]) * (reach * counted).sum(2)
-        return result
+    return sum([stats.context_tokens for stats in load.running])

@@ -1,0 +1,136 @@
+"""What a step may be for all requests, and what decides for each of them where the best one is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ianvs_specdec.lengths.evidence import DIFFICULTIES, Floats
+from ianvs_specdec.lengths.shapes import Shapes
+
+LITTLE = 1e-3
+"""Rows: what a budget that brings no more nodes than the one before counts as."""
+
+Place = tuple[int, int]
+"""A line, and a step of it."""
+
+Choice = tuple[int, float, float]
+"""A budget, the seconds that it saves if there is a draft, and the tokens of such a step."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The budgets to choose among, smallest first, their nodes, depths and widths; ``scouts`` are further rows of every
+    draft."""
+
+    budgets: Floats
+    nodes: Floats
+    depths: Floats
+    widths: Floats
+    scouts: float
+
+    @classmethod
+    def of(cls, shapes: Shapes) -> Options:
+        budgets = np.array(shapes.budgets(), dtype=np.float64)
+        nodes, depths = np.array([shapes.of(int(budget)) for budget in budgets]).T
+        widths = np.array([shapes.width(size) for size in nodes])
+        return cls(budgets, np.maximum.accumulate(nodes), depths, widths, shapes.scouts)
+
+    @property
+    def more_rows(self) -> Floats:
+        """What each has more rows than the one before."""
+        return np.maximum(np.diff(self.nodes, prepend=0.0), LITTLE)
+
+    def gains(self, misses: Floats) -> Floats:
+        """Tokens that may be expected to be accepted of each budget if there is a draft, ``[difficulties, budgets]``,
+        for guesses that miss so often by difficulty and level."""
+        deepest = max(int(np.ceil(self.depths.max())), 1)
+        miss = misses[:, np.minimum(np.arange(deepest), misses.shape[1] - 1)][:, None]
+        right = (1 - miss) * self.widths[:, None]
+        reach = np.cumprod(right / (right + miss), axis=2)
+        counted = np.clip(self.depths[:, None] - np.arange(deepest), 0.0, 1.0)
+        result: Floats = (reach * counted).sum(2)
+        return result
+
+    def best(self, gains: Floats, saved: Floats) -> list[Choice]:
+        """For each difficulty the budget that saves the most seconds, 0 where none does."""
+        places, each = np.argmax(saved, axis=1), np.arange(len(saved))
+        most = saved[each, places]
+        budgets = np.where(most > 0, self.budgets[places], 0).astype(int).tolist()
+        return list(zip(budgets, most.tolist(), (1 + gains[each, places]).tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps for ``number`` requests, in lines: what they have of rows, of requests asked for drafts, of nodes and
+    levels of these, of tokens to catch up with, and how many tokens may be expected of them.
+
+    A line begins with nobody drafting, and draft tokens join by how likely they are to be accepted. The deepest draft
+    has its time for itself: so each budget as the largest one has a line of its own.
+    """
+
+    number: int
+    rows: Floats
+    asked: Floats
+    nodes: Floats
+    depth: Floats
+    behind: Floats
+    tokens: Floats
+
+    @classmethod
+    def lined_up(cls, options: Options, gains: Floats, found: Floats, behind: Floats) -> Steps:
+        """``gains`` are ``[requests, budgets]``; of a request, ``found`` is how likely it has a draft, and ``behind``
+        how much a step has of what its drafter must catch up with."""
+        more, more_rows = np.diff(gains, prepend=0.0), options.more_rows * found[:, None]
+        # A larger budget is not taken before a smaller one: where gains grow faster later on, they are spread.
+        worth = np.minimum.accumulate(more / more_rows, axis=1)
+        order = np.argsort(-worth, axis=None, kind="stable")[: np.count_nonzero(worth > 0)]
+        who, place = np.divmod(order, len(options.budgets))
+        within = place <= np.arange(len(options.budgets))[:, None]
+        begins = within * (place == 0)
+        asked, nodes = _sums(begins), _sums(within * more_rows[who, place])
+        depth = np.maximum.accumulate(_from_none(within * options.depths[place] * found[who]), axis=1)
+        number = len(found)
+        return cls(
+            number,
+            number + nodes + asked * options.scouts,
+            asked,
+            nodes,
+            depth,
+            _sums(begins * behind[who]),
+            number + _sums(within * more[who, place]),
+        )
+
+    def fastest(self, seconds: Floats) -> Place:
+        """The place of the step with the most tokens per second."""
+        line, step = np.unravel_index(np.argmax(self.tokens / seconds), seconds.shape)
+        return int(line), int(step)
+
+
+def _from_none(values: Floats) -> Floats:
+    """``[lines, values]``, each line with a 0 before it."""
+    return np.concatenate([np.zeros((len(values), 1)), values], axis=1)
+
+
+def _sums(values: Floats) -> Floats:
+    """For each line, the sums of the first none, one, two, ... values."""
+    return _from_none(np.cumsum(values, axis=1))
+
+
+NOBODY: Sequence[Choice] = ((0, 0.0, 1.0),) * len(DIFFICULTIES)
+"""The choices where nobody drafts."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What each request is to draft, by the difficulty of its guesses: ``choices``, and those of requests that had
+    better ``rest``. Asking a drafter takes ``call`` seconds, and ``late`` for each token that it is behind. A ``trial``
+    is for the sake of what it teaches."""
+
+    choices: Sequence[Choice] = NOBODY
+    rest: Sequence[Choice] = NOBODY
+    call: float = 0.0
+    late: float = 0.0
+    trial: bool = False
