@@ -88,9 +88,14 @@ class Engine:
         held = sum(self._target.memory(request.positions) for request in running)
         return Occupancy(len(running), len(self._waiting), held, self._done)
 
-    @torch.inference_mode()
     def step(self) -> list[Request]:
         """One step of the target for everybody. Returns the requests that are over."""
+        if torch.is_inference_mode_enabled():
+            return self._step()
+        with torch.inference_mode():
+            return self._step()
+
+    def _step(self) -> list[Request]:
         over = self._leave() + self._join()
         self._meter.begin()
         reading = self._read()
@@ -168,8 +173,7 @@ class Engine:
         decoding = [request for request in self._running if request.began]
         asked: list[Request] = []
         if decoding:
-            for request in decoding:
-                _guarded(request, request.look)
+            _each(decoding, _LOOK)
             load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows)
             asked = self._propose(decoding, self._length.budgets(load))
         self._meter.drafted(asked)
@@ -182,8 +186,8 @@ class Engine:
         for request, budget in zip(decoding, budgets, strict=True):
             request.ask(budget, confidence)
             if budget > 0:
-                common = type(request.drafter), id(request.drafter.together)
-                asking.setdefault(common, []).append((request, budget))
+                drafter = request.drafter
+                asking.setdefault((type(drafter), id(drafter.together)), []).append((request, budget))
             else:
                 request.plain()
         for requests in asking.values():
@@ -226,25 +230,26 @@ class Engine:
 
 
 def _added(done: Work, shares: Sequence[Share]) -> Work:
-    steps = [share.step for share in shares]
-    return Work(
-        done.steps + 1,
-        done.verifications + len(steps),
-        done.drafted + sum([step.drafted for step in steps]),
-        done.accepted + sum([step.accepted for step in steps]),
-        done.emitted + sum([step.emitted for step in steps]),
-        done.verified + sum([step.verified for step in steps]),
-    )
+    drafted, accepted, emitted, verified = done.drafted, done.accepted, done.emitted, done.verified
+    for share in shares:
+        step = share.step
+        drafted += step.drafted
+        accepted += step.accepted
+        emitted += step.emitted
+        verified += step.verified
+    return Work(done.steps + 1, done.verifications + len(shares), drafted, accepted, emitted, verified)
 
 
 def _propose(requests: list[tuple[Request, int]]) -> None:
     """Ask for drafts of requests whose drafters have the same in common."""
     if len(requests) > 1 and requests[0][0].drafter.together:
         for (request, _), tree in zip(requests, _proposed(requests), strict=True):
-            if isinstance(tree, Exception):
-                request.error = tree
-            else:
-                _guarded(request, request.verify, tree)
+            try:
+                if isinstance(tree, Exception):
+                    raise tree
+                request.verify(tree)
+            except Exception as error:
+                request.fail(error)
         return
     for request, budget in requests:
         _guarded(request, request.draft, budget)
@@ -262,7 +267,7 @@ def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Excep
         return [error] * len(requests)
 
 
-_COMMIT, _OBSERVE = methodcaller("commit"), methodcaller("observe")
+_LOOK, _COMMIT, _OBSERVE = methodcaller("look"), methodcaller("commit"), methodcaller("observe")
 
 
 def _each(requests: Sequence[Request], call: Callable[[Request], None]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ianvs_specdec.decoding.contracts import Drafter, Piece, Prompt
+from ianvs_specdec.decoding.contracts import Drafter, Piece
 from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.load import Share
 from ianvs_specdec.decoding.request import Request
@@ -65,7 +65,7 @@ def _step(drafted: int, accepted: int, emitted: int) -> Step:
     return Step(drafted, accepted, emitted, drafted + 1)
 
 
-_PLAIN = _step(0, 0, 1)
+_PLAIN, _ROOT = _step(0, 0, 1), _chain(0)
 
 
 class SimulatedTarget:
@@ -90,13 +90,21 @@ class SimulatedDrafter(Drafter):
     def __init__(self, most: int) -> None:
         self.most = most
 
-    @classmethod
-    def propose_all(cls, drafts: Sequence[tuple[Any, Any, int]]) -> Sequence[TokenTree | Exception]:
-        return [drafter.propose(context, budget) for drafter, context, budget in drafts]
-
     def propose(self, context: Any, budget: int) -> TokenTree:
         """``context`` is the simulated request."""
-        return _chain(min(budget, self.most, context.stats.remaining - 1) if context.finds else 0)
+        return self.propose_all([(self, context, budget)])[0]
+
+    @classmethod
+    def propose_all(cls, drafts: Sequence[tuple[Any, Any, int]]) -> Sequence[TokenTree]:
+        trees = []
+        for drafter, request, budget in drafts:
+            nodes = 0
+            if request.finds:
+                nodes, remaining = budget if budget < drafter.most else drafter.most, request.stats.remaining
+                if nodes >= remaining:
+                    nodes = remaining - 1
+            trees.append(_chain(nodes))
+        return trees
 
 
 class SimulatedRequest(Request):
@@ -104,7 +112,11 @@ class SimulatedRequest(Request):
 
     drafter: SimulatedDrafter
     stats: Replayed
+    piece: Any
     opened = began = ended = over = False
+    drafted = 0
+    finds = True
+    """Whether there is anything to draft for the next step."""
 
     def __init__(
         self,
@@ -147,27 +159,22 @@ class SimulatedRequest(Request):
         self._budget, self._behind = budget, self.stats.behind
 
     def plain(self) -> None:
-        self.piece, self._drafted = _chain(0), 0
+        self.piece, self.drafted = _ROOT, 0
 
     def verify(self, tree: TokenTree) -> None:
-        self.piece, self._drafted = tree, len(tree.tokens) - 1
+        self.piece, self.drafted = tree, len(tree.tokens) - 1
         self.drafter.behind = 0
 
-    @property
-    def drafted(self) -> int:
-        return self._drafted
-
     def accept(self, output: Any) -> None:
-        if isinstance(self.piece, Prompt) and self.piece.last:
+        if not self.began and self.piece.last:
             self.began = True
             self._put_out(1)
 
     def emit(self) -> Share:
-        drafted, step = self._drafted, _PLAIN
+        drafted, step = self.drafted, _PLAIN
         if drafted:
-            right = self.coming(drafted)
-            emitted = min(right + 1, self.asked.output - self.done)
-            step = _step(drafted, min(right, emitted), emitted)
+            right, left = self.coming(drafted), self.asked.output - self.done
+            step = _step(drafted, right, right + 1) if right < left else _step(drafted, left, left)
             self.drafted_tokens += drafted
             self.accepted_tokens += step.accepted
         self._put_out(step.emitted)
@@ -176,20 +183,16 @@ class SimulatedRequest(Request):
 
     def coming(self, most: int) -> int:
         """How many tokens of a draft of at most ``most`` would be accepted in the next step."""
-        asked, position = self.asked, self.done
         if not self.finds:
             return 0
-        draws, survival = asked.draws, asked.survival
-        level, deepest = 0, min(most, len(survival), asked.output - position)
-        while level < deepest and draws[position + level] < survival[level]:
+        asked, position = self.asked, self.done
+        level = 0
+        # One number for each token of the output: there are no more of them than can be put out.
+        for drawn, survival in zip(asked.draws[position : position + most], asked.survival, strict=False):
+            if drawn >= survival:
+                break
             level += 1
         return level
-
-    @property
-    def finds(self) -> bool:
-        """Whether there is anything to draft for the next step."""
-        found = self.asked.found
-        return found is None or found[self.done]
 
     def commit(self) -> None:
         """Nothing is kept."""
@@ -207,5 +210,8 @@ class SimulatedRequest(Request):
         stats.remaining -= tokens
         if self._catches_up:
             self.drafter.behind += tokens
-        if done == self.asked.output:
+        asked = self.asked
+        if done == asked.output:
             self.ended = self.over = True
+        elif asked.found is not None:
+            self.finds = asked.found[done]
