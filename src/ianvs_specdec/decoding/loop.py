@@ -206,6 +206,13 @@ class Engine:
         prompts = sum([request.stats.context_tokens for request in reading])
         rows = sum([len(request.piece.tokens) for request in decoding])
         meter.computed(rows, context, len(decoding), prompt_rows, prompts)
+        shares = self._settle(requests, decoding, outputs)
+        self._done = _added(self._done, shares)
+        self._length.learn(Finished(shares, prompt_rows, context + prompts, meter.draft, meter.verify))
+
+    def _settle(self, requests: list[Request], decoding: list[Request], outputs: Sequence[Any]) -> list[Share]:
+        """Put out what the step brought the ``requests``, of which some are ``decoding``: what came of it for those."""
+        meter = self._meter
         for request, output in zip(requests, outputs, strict=True):
             try:
                 request.accept(output)
@@ -225,8 +232,7 @@ class Engine:
         meter.committed()
         _each(going_on, _OBSERVE)
         meter.observed()
-        self._done = _added(self._done, shares)
-        self._length.learn(Finished(shares, prompt_rows, context + prompts, meter.draft, meter.verify))
+        return shares
 
 
 def _added(done: Work, shares: Sequence[Share]) -> Work:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from ianvs_specdec.decoding.contracts import Drafter, Piece
+from ianvs_specdec.decoding.contracts import Piece
 from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.load import Share
 from ianvs_specdec.decoding.request import Request
@@ -47,6 +47,21 @@ class Asked:
     found: Sequence[bool] | None = None
 
 
+class Answer(NamedTuple):
+    """What came of one request: when it ``arrived``, from ``delay`` seconds away, when its ``first`` and ``last`` token
+    came, and how many ``tokens`` it has; of its ``steps`` how much they drafted and accepted."""
+
+    task: str
+    arrived: float
+    delay: float
+    first: float
+    last: float
+    tokens: int
+    drafted: int
+    accepted: int
+    steps: int
+
+
 @dataclass
 class Tally:
     """Tokens put out so far, of all requests together."""
@@ -81,36 +96,9 @@ class SimulatedTarget:
         return [None] * len(parts)
 
 
-class SimulatedDrafter(Drafter):
-    """Drafts a chain as long as it may be. What is not drafted for is read later, where that takes time."""
-
-    together = True
-    behind: int = 0
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-
-    def propose(self, context: Any, budget: int) -> TokenTree:
-        """``context`` is the simulated request."""
-        return self.propose_all([(self, context, budget)])[0]
-
-    @classmethod
-    def propose_all(cls, drafts: Sequence[tuple[Any, Any, int]]) -> Sequence[TokenTree]:
-        trees = []
-        for drafter, request, budget in drafts:
-            nodes = 0
-            if request.finds:
-                nodes, remaining = budget if budget < drafter.most else drafter.most, request.stats.remaining
-                if nodes >= remaining:
-                    nodes = remaining - 1
-            trees.append(_chain(nodes))
-        return trees
-
-
 class SimulatedRequest(Request):
-    """A request of which only the numbers are there. The engine calls what it calls of a real one."""
+    """A request of which only the numbers are there. It drafts a chain as long as it may be."""
 
-    drafter: SimulatedDrafter
     stats: Replayed
     piece: Any
     opened = began = ended = over = False
@@ -138,10 +126,14 @@ class SimulatedRequest(Request):
         self.error = None
         self.stats = Replayed(asked.prompt, asked.task, asked.most, coming=self.coming)
         self._catches_up = costs.catch_up > 0
-        self.drafter = SimulatedDrafter(costs.largest_draft)
+        self._most = costs.largest_draft
         self._clock, self._tally = clock, tally
         self.sequence: Any = None
-        self.context: Any = self
+
+    def answer(self) -> Answer:
+        """Without its luck, which is long."""
+        times = self.arrived, self.delay, self.first, self.last
+        return Answer(self.asked.task, *times, self.done, self.drafted_tokens, self.accepted_tokens, self.steps)
 
     def warm(self) -> None:
         """Nothing is to be compiled."""
@@ -150,28 +142,31 @@ class SimulatedRequest(Request):
         self.opened = True
         self.unread: Any = range(self.asked.prompt)
         if self._catches_up:
-            self.drafter.behind = self.asked.prompt
+            self.stats.behind = self.asked.prompt
 
     def close(self) -> None:
         """Nothing is held."""
 
+    def look(self) -> None:
+        """What is to be read before a draft is counted as it comes."""
+
     def ask(self, budget: int, confidence: float) -> None:
-        self._budget, self._behind = budget, self.stats.behind
-
-    def plain(self) -> None:
-        self.piece, self.drafted = _ROOT, 0
-
-    def verify(self, tree: TokenTree) -> None:
-        self.piece, self.drafted = tree, len(tree.tokens) - 1
-        self.drafter.behind = 0
+        stats = self.stats
+        self._budget, self._behind = budget, stats.behind
+        nodes = min(budget, self._most, stats.remaining - 1) if budget > 0 and self.finds else 0
+        self.piece, self.drafted = _chain(nodes) if nodes else _ROOT, nodes
 
     def accept(self, output: Any) -> None:
-        if not self.began and self.piece.last:
+        """A piece of its prompt is read."""
+        if self.piece.last:
             self.began = True
             self._put_out(1)
 
     def emit(self) -> Share:
         drafted, step = self.drafted, _PLAIN
+        if self._budget > 0:
+            # It was read for the draft.
+            self.stats.behind = 0
         if drafted:
             right, left = self.coming(drafted), self.asked.output - self.done
             step = _step(drafted, right, right + 1) if right < left else _step(drafted, left, left)
@@ -194,11 +189,6 @@ class SimulatedRequest(Request):
             level += 1
         return level
 
-    def commit(self) -> None:
-        """Nothing is kept."""
-
-    observe = commit
-
     def _put_out(self, tokens: int) -> None:
         stats = self.stats
         self.last = self._clock.time
@@ -209,7 +199,7 @@ class SimulatedRequest(Request):
         stats.context_tokens += tokens
         stats.remaining -= tokens
         if self._catches_up:
-            self.drafter.behind += tokens
+            stats.behind += tokens
         asked = self.asked
         if done == asked.output:
             self.ended = self.over = True

@@ -16,7 +16,7 @@ from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.load import Length, Load
 from ianvs_specdec.decoding.loop import MOST_AT_ONCE
 from ianvs_specdec.simulation.outcome import Span, outcome
-from ianvs_specdec.simulation.requests import Asked, SimulatedRequest
+from ianvs_specdec.simulation.requests import Answer, Asked, SimulatedRequest
 from ianvs_specdec.simulation.server import Server
 from ianvs_specdec.simulation.workload import Workload
 
@@ -62,10 +62,10 @@ def simulate(plan: Plan, costs: CostTable, length: Length, workload: Workload) -
     """What ``length`` makes of the plan: JSON, the same for the same arguments."""
     env = simpy.Environment()
     watched = _Watched(length, costs.largest_draft)
-    finished: list[SimulatedRequest] = []
+    finished: list[Answer] = []
 
     def told(request: SimulatedRequest) -> None:
-        finished.append(request)
+        finished.append(request.answer())
         if request.answered is not None:
             request.answered.succeed()
 
