@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ianvs_specdec.arrivals import Arrival, scaled
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.load.arrivals import LEAD_IN, arrivals_text, read_chats, scaled, times
-from ianvs_specdec.load.traces import Arrival
+from ianvs_specdec.load.arrivals import LEAD_IN, arrivals_text, read_chats, times
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(3)]
 

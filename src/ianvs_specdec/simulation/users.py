@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -12,6 +12,7 @@ import simpy
 import torch
 
 from ianvs_specdec import arrivals
+from ianvs_specdec.arrivals import Arrival
 from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.load import Length, Load
 from ianvs_specdec.decoding.loop import MOST_AT_ONCE
@@ -35,8 +36,8 @@ QUEUE = 256
 @dataclass(frozen=True)
 class Plan:
     """``edges`` ask for ``hours``, ``rate`` requests a second together. ``arrivals``: one of ``PATTERNS``; closed means
-    that each edge asks again only after its answer. ``network`` is the median of the edges' delays, one way, in
-    seconds. ``slo`` has objectives in seconds: ttft, tpot, latency."""
+    that each edge asks again only after its answer. Or the name of a trace, whose requests are ``coming``. ``network``
+    is the median of the edges' delays, one way, in seconds. ``slo`` has objectives in seconds: ttft, tpot, latency."""
 
     policy: str
     edges: int
@@ -48,6 +49,7 @@ class Plan:
     at_once: int = MOST_AT_ONCE
     queue: int = QUEUE
     slo: Mapping[str, float] = field(default_factory=dict)
+    coming: Sequence[Arrival] = ()
 
     @property
     def seconds(self) -> float:
@@ -151,15 +153,24 @@ class _Users:
 
     def _arrivals(self, server: Server) -> Generator[simpy.Event, Any, None]:
         when, what = Random(f"arrivals {self._plan.seed}"), Random(f"requests {self._plan.seed}")
-        while True:
-            yield self._env.timeout(arrivals.pause(self._plan.arrivals, self._plan.per_second, when))
+        for pause, coming in self._pauses(when):
+            yield self._env.timeout(pause)
             delay = self._delays[what.randrange(self._plan.edges)]
-            asked = self._workload.draw(what)
+            asked = self._workload.draw(what, coming)
             self.sent += 1
             if delay:
                 self._env.process(self._under_way(server, asked, delay))
             else:
                 self._ask(server, asked, delay)
+
+    def _pauses(self, chance: Random) -> Iterator[tuple[float, Arrival | None]]:
+        """Seconds until the next request, and which one of a trace it is."""
+        plan, before = self._plan, 0.0
+        for arrival in plan.coming:
+            yield arrival.seconds - before, arrival
+            before = arrival.seconds
+        while not plan.coming:
+            yield arrivals.pause(plan.arrivals, plan.per_second, chance), None
 
     def _under_way(self, server: Server, asked: Asked, delay: float) -> Generator[simpy.Event, Any, None]:
         yield self._env.timeout(delay)

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from ianvs_specdec.answers.lines import answer_in, head_of
+from ianvs_specdec.arrivals import Arrival
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.simulation.requests import Asked
 from ianvs_specdec.types import Step
@@ -71,13 +72,15 @@ class Workload:
         self._most = max_tokens or max(one.output for one in recorded)
         self.tasks = sorted({one.task for one in recorded})
 
-    def draw(self, chance: Random) -> Asked:
+    def draw(self, chance: Random, coming: Arrival | None = None) -> Asked:
+        """``coming``: the request of a trace that it is, whose lengths count."""
         number = chance.random
         one = self._recorded[int(number() * len(self._recorded))]
-        output = min(one.output, self._most)
+        prompt, output = (one.prompt, one.output) if coming is None else (coming.prompt_tokens, coming.output_tokens)
+        output = min(output, self._most)
         draws = [number() for _ in range(output)]
         found = [number() < one.found for _ in range(output)] if one.found < 1.0 else None
-        return Asked(one.task, self._prompt or one.prompt, output, self._most, one.survival, draws, found)
+        return Asked(one.task, self._prompt or prompt, output, self._most, one.survival, draws, found)
 
 
 def stated(acceptance: Mapping[str, float], prompt_tokens: int, max_tokens: int) -> list[Recorded]:
