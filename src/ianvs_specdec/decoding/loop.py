@@ -51,8 +51,8 @@ class Engine:
     first step after its end. Of the prompts, one piece is computed in each step, in turn, so that a long one delays the
     others by no more. A request that fails fails alone.
 
-    ``length`` says before every step how far to speculate for whom. ``memory`` limits the bytes of all sequences;
-    None = no limit. ``meter`` takes the times, or makes them. Not thread-safe.
+    ``length`` says before every step how far to speculate for whom. ``memory`` limits the bytes of all sequences
+    and of what their drafters hold; None = no limit. ``meter`` takes the times, or makes them. Not thread-safe.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Engine:
     def occupancy(self) -> Occupancy:
         """What is under way and what waits; from any thread."""
         running = list(self._running)
-        held = sum(self._target.memory(request.positions) for request in running)
+        held = sum(request.memory for request in running)
         return Occupancy(len(running), len(self._waiting), held, self._done)
 
     def step(self) -> list[Request]:
@@ -140,15 +140,15 @@ class Engine:
     def _fits(self, request: Request) -> bool:
         if self._memory is None:
             return True
-        needed = self._target.memory(request.positions)
+        needed = request.memory
         if needed > self._memory:
             request.error = ContextWindowError(
-                f"keys and values of {request.positions} tokens, prompt and max_tokens together, take "
-                f"{needed / 1e6:.3g} MB, and {self._memory / 1e6:.3g} MB are there for all requests: shorten the "
+                f"keys and values of {request.positions} tokens, prompt and max_tokens together, and what drafts need "
+                f"take {needed / 1e6:.3g} MB, and {self._memory / 1e6:.3g} MB are there for all requests: shorten the "
                 "prompt, or lower max_tokens"
             )
             return True
-        return needed + sum(self._target.memory(other.positions) for other in self._running) <= self._memory
+        return needed + sum(other.memory for other in self._running) <= self._memory
 
     def _read(self) -> list[Request]:
         """Who has a piece of a prompt computed in the next step: as many as make one piece of the target's size, and at
