@@ -2,9 +2,9 @@
 
 The same requests come at the same times to the engine and to the simulator, at every rate and with every length. What
 the simulator knows is a cost table of this machine, measured just before (or ``--emulate FILE``: the stated table whose
-speed the engine then has), and how often drafts were right when each prompt was decoded alone. Both see the same
-prompts and the same output lengths; which draft is right is drawn anew. Rates are shares of what the machine does
-without speculation. Prints throughput and latency of both, and writes ``simulation.json``.
+speed the engine then has), and which drafts were right when each prompt was decoded alone. Both see the same prompts
+and the same output lengths; which draft is right is as recorded, and drawn where that does not tell. Rates are shares
+of what the machine does without speculation. Prints throughput and latency of both, and writes ``simulation.json``.
 """
 
 from __future__ import annotations
