@@ -21,9 +21,10 @@ from typing import Any
 
 from bench.command import EXAMPLE, SETS, command
 from bench.environment import environment
+from bench.opened import Opened
 from bench.options import eos_of, load
 from bench.prompts import read_requests
-from ianvs_specdec import drafters, lengths
+from ianvs_specdec import lengths
 from ianvs_specdec.identity import write_atomically
 
 LENGTHS = ("fixed:0", "fixed:2", "fixed:4", "fixed:8", "goodput")
@@ -91,17 +92,16 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     from ianvs_specdec.simulation.workload import read
 
     model, tokenizer = load(options)
-    eos_ids = eos_of(model)
     target = target_of(model, consume=True)
-    drafter = drafters.create("eagle", {"head": str(options.head), "tree": "chain", "depth": 16})
-    drafter.prepare(target)
+    settings = {"head": str(options.head), "tree": "chain", "depth": 16}
+    opened = Opened.of(target, "eagle", settings, eos_of(model), options.max_new_tokens)
     prompts = [r.ids for path in SETS for r in read_requests(path, tokenizer, options.limit, 1024)]
-    engine = _Engine(target, drafter, prompts, eos_ids, options.max_new_tokens)
+    engine = _Engine(opened, prompts)
     options.out.mkdir(parents=True, exist_ok=True)
     traces = options.out / "simulation-traces.jsonl"
     write_atomically(traces, "".join(json.dumps(row) + "\n" for row in engine.record()))
     recorded = read(traces)
-    own = None if options.emulate and options.scale else profile(target, drafter, options.seconds)
+    own = None if options.emulate and options.scale else profile(target, opened.drafter, options.seconds)
     costs = tables.read(options.emulate) if options.emulate else own
     assert costs is not None
     # The engine reads prompts in pieces of this target's size, whatever the table says.
@@ -149,29 +149,27 @@ def _arrivals(rate: float, count: int, prompts: int, seed: int) -> list[Arrival]
 class _Engine:
     """The real engine, and requests to it."""
 
-    def __init__(self, target: Any, drafter: Any, prompts: Sequence[list[int]], eos_ids: list[int], most: int) -> None:
-        self._target, self._drafter, self._prompts, self._eos, self._most = target, drafter, prompts, eos_ids, most
+    def __init__(self, opened: Opened, prompts: Sequence[list[int]]) -> None:
+        self._opened, self._prompts = opened, prompts
 
     def record(self) -> Generator[dict[str, Any], None, None]:
         """Each prompt alone, as ``specdec decode`` would write it."""
-        from ianvs_specdec.decoding import decode
-        from ianvs_specdec.types import Sampling
+        from ianvs_specdec.decoding.loop import Engine
 
-        sampling = Sampling(max_tokens=self._most)
         for ids in self._prompts:
-            length, drafter = lengths.create(RECORDED_WITH), self._drafter.fork()
-            decoded = decode(self._target, drafter, length, ids, sampling, eos_ids=self._eos)
+            engine, request = Engine(self._opened.target, lengths.create(RECORDED_WITH)), self._opened.request(ids)
+            engine.add(request)
+            while engine.busy:
+                engine.step()
+            decoded = request.result()
             steps = [vars(step) for step in decoded.trace.steps]
             yield {"prompt": ids, "output": [*ids, *decoded.token_ids], "steps": steps}
 
     def serve(self, length: Any, arrivals: Sequence[Arrival], meter: Any) -> Measured:
         from ianvs_specdec.decoding.loop import Engine
-        from ianvs_specdec.decoding.request import Request
-        from ianvs_specdec.types import Sampling
 
-        engine, sampling = Engine(self._target, length, meter=meter), Sampling(max_tokens=self._most)
+        engine = Engine(self._opened.target, length, meter=meter)
         latencies, tokens, last = [], 0, 0.0
-        under_way: dict[Request, Arrival] = {}
         ended: dict[int, float] = {}
         began = time.perf_counter()
         coming = list(reversed(arrivals))
@@ -185,15 +183,9 @@ class _Engine:
                 def told(ids: list[int], key: int = len(coming)) -> None:
                     ended[key] = time.perf_counter() - began
 
-                prompt = self._prompts[arrival.prompt]
-                request = Request(
-                    self._target, self._drafter.fork(), prompt, sampling, eos_ids=self._eos, on_tokens=told
-                )
-                under_way[request] = arrival
-                engine.add(request)
+                engine.add(self._opened.request(self._prompts[arrival.prompt], on_tokens=told))
             for request in engine.step():
                 tokens += len(request.result().token_ids)
-                under_way.pop(request)
         for key, arrival in enumerate(reversed(arrivals)):
             latencies.append(ended[key] - arrival.time)
             last = max(last, ended[key])
