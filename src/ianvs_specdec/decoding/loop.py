@@ -143,8 +143,8 @@ class Engine:
         needed = request.memory
         if needed > self._memory:
             request.error = ContextWindowError(
-                f"keys and values of {request.positions} tokens, prompt and max_tokens together, and what drafts need "
-                f"take {needed / 1e6:.3g} MB, and {self._memory / 1e6:.3g} MB are there for all requests: shorten the "
+                f"keys and values of {request.positions} tokens, prompt and max_tokens together, take "
+                f"{needed / 1e6:.3g} MB with what drafting for them holds, and {self._memory / 1e6:.3g} MB are there for all requests: shorten the "
                 "prompt, or lower max_tokens"
             )
             return True
