@@ -144,8 +144,8 @@ class Engine:
         if needed > self._memory:
             request.error = ContextWindowError(
                 f"keys and values of {request.positions} tokens, prompt and max_tokens together, take "
-                f"{needed / 1e6:.3g} MB with what drafting for them holds, and {self._memory / 1e6:.3g} MB are there for all requests: shorten the "
-                "prompt, or lower max_tokens"
+                f"{needed / 1e6:.3g} MB with what drafting for them holds, and {self._memory / 1e6:.3g} MB are there "
+                "for all requests: shorten the prompt, or lower max_tokens"
             )
             return True
         return needed + sum(other.memory for other in self._running) <= self._memory
