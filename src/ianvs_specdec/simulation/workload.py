@@ -26,15 +26,15 @@ LARGEST_LINE = 64 << 20
 @dataclass(frozen=True)
 class Recorded:
     """One answer. ``survival``: how often a draft's token of each level was right where those before it were;
-    ``found``: in what share of the steps there was a draft. ``seen``: at places of the output, the level at which a
-    draft had a token there (from 0), and whether that was right."""
+    ``found``: in what share of the steps there was a draft. ``seen``: at places of the output, whether a draft was
+    right there."""
 
     task: str
     prompt: int
     output: int
     survival: tuple[float, ...]
     found: float = 1.0
-    seen: Mapping[int, tuple[int, bool]] = field(default_factory=dict)
+    seen: Mapping[int, bool] = field(default_factory=dict)
 
 
 @dataclass
@@ -63,8 +63,8 @@ class _Counts:
 
 class Workload:
     """Draws what is asked: one of the ``recorded`` answers, each as likely, with luck of its own where nothing was
-    seen. A token that was right at one level is right at every level that is no less likely, and one that was wrong is
-    wrong wherever it is no likelier. So a recorded draft comes out as it did, and others as far as that says.
+    seen. Whether a drafter finds a token lies with the token more than with the level at which it comes: one that was
+    right is right again, wherever a draft begins, and one that was wrong is wrong.
 
     ``prompt_tokens`` and ``max_tokens`` take the place of the recorded lengths, the latter as a limit.
     """
@@ -83,10 +83,9 @@ class Workload:
         prompt, output = (one.prompt, one.output) if coming is None else (coming.prompt_tokens, coming.output_tokens)
         output = min(output, self._most)
         draws = [number() for _ in range(output)]
-        for place, (level, right) in one.seen.items():
+        for place, right in one.seen.items():
             if place < output:
-                rate = one.survival[level]
-                draws[place] = draws[place] * rate if right else rate + draws[place] * (1.0 - rate)
+                draws[place] = 0.0 if right else 1.0
         found = [number() < one.found for _ in range(output)] if one.found < 1.0 else None
         return Asked(one.task, self._prompt or prompt, output, self._most, one.survival, draws, found)
 
@@ -132,14 +131,14 @@ def read(path: Path) -> list[Recorded]:
     ]
 
 
-def _seen(output: int, steps: Sequence[Step], deepest: int) -> dict[int, tuple[int, bool]]:
+def _seen(output: int, steps: Sequence[Step], deepest: int) -> dict[int, bool]:
     """``Recorded.seen`` of an answer. The first token may have come of the prompt, before the first step."""
-    place, found = output - sum(step.emitted for step in steps), dict[int, tuple[int, bool]]()
+    place, found = output - sum(step.emitted for step in steps), dict[int, bool]()
     for step in steps:
-        found |= {place + level: (level, True) for level in range(min(step.accepted, MOST_LEVELS))}
+        found |= dict.fromkeys(range(place, place + step.accepted), True)
         # Where the output ends within the draft, nothing is known of what came behind.
-        if step.accepted < min(step.drafted, step.emitted, deepest, MOST_LEVELS):
-            found[place + step.accepted] = step.accepted, False
+        if step.accepted < min(step.drafted, step.emitted, deepest):
+            found[place + step.accepted] = False
         place += step.emitted
     return found
 
