@@ -4,6 +4,7 @@
 # make test-vllm  the back end vllm, in runs/vllm (2.3 GB)          make test-llamacpp  llama.cpp, compiled into runs/llamacpp
 # make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
 # make test-official  the packages eagle-llm and lade, in runs/official (2.2 GB)
+# make test-load  guidellm itself for specdec load, in runs/load    make load   the example's sweep of policies and rates
 # make dist   wheels and source distributions, in dist
 PYTHON ?= python3
 VENV := .venv
@@ -16,9 +17,10 @@ NATIVE := $(wildcard src/ianvs_specdec/decoding/native/build.py src/ianvs_specde
 OFFICIAL := runs/official
 VLLM := runs/vllm
 LLAMACPP := runs/llamacpp
+LOAD := runs/load
 DIST := dist
 
-.PHONY: demo test test-slow test-all test-vllm test-official test-llamacpp check dist bench bench-many bench-gpu bench-official setup
+.PHONY: demo test test-slow test-all test-vllm test-official test-llamacpp test-load load check dist bench bench-many bench-gpu bench-official setup
 
 setup: $(VENV)/installed
 
@@ -78,6 +80,21 @@ $(LLAMACPP)/installed: requirements.txt requirements-llamacpp.txt requirements-t
 
 test-llamacpp: $(LLAMACPP)/installed
 	$(subst $(VENV),$(LLAMACPP),$(BIN))/python -m pytest tests/export tests/llm/llamacpp
+
+# guidellm wants an older click than the others have.
+$(LOAD)/installed: requirements.txt requirements-load.txt requirements-test.txt pyproject.toml host/pyproject.toml setup.py $(NATIVE)
+	$(PYTHON) -m venv $(LOAD)
+	$(subst $(VENV),$(LOAD),$(BIN))/python -m pip install --quiet -r requirements.txt
+	$(subst $(VENV),$(LOAD),$(BIN))/python -m pip install --quiet -r requirements-test.txt
+	$(subst $(VENV),$(LOAD),$(BIN))/python -m pip install --quiet --no-deps -r requirements-load.txt
+	$(subst $(VENV),$(LOAD),$(BIN))/python -m pip install --quiet --no-deps --no-build-isolation -e . -e host
+	@touch $@
+
+test-load: $(LOAD)/installed
+	$(subst $(VENV),$(LOAD),$(BIN))/python -m pytest tests/load tests/commands/test_load_command.py
+
+load: $(LOAD)/installed
+	$(subst $(VENV),$(LOAD),$(BIN))/specdec load -f $(EXAMPLE)/load.yaml
 
 check: setup
 	$(BIN)/ruff check .

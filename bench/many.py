@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.command import command, interleaved, numbers, parsed
 from bench.environment import environment
+from bench.opened import Opened
 from bench.options import eos_of, load, requests_of, shared, with_defaults
 from bench.statistics import Estimate, middle
 from ianvs_specdec.identity import write_atomically
@@ -135,22 +136,15 @@ def _ours(
     """One of our methods on the engine that serves many, once for each number at once."""
     from ianvs_specdec import drafters, lengths
     from ianvs_specdec.decoding.loop import Engine
-    from ianvs_specdec.decoding.request import Request as Asked
-    from ianvs_specdec.types import Sampling
 
     method = name.partition(" ")[0]
-    drafter = drafters.create(method, settings)
-    drafter.prepare(target)
+    opened = Opened.of(target, method, settings, eos_ids, options.max_new_tokens)
     length = lengths.create(str(settings.get("length", drafters.default_length(method))))
-    sampling = Sampling(max_tokens=options.max_new_tokens)
 
     def serve(at_once: int, batch: Sequence[Request]) -> Round:
         started = time.perf_counter()
         engine = Engine(target, length, at_once=at_once)
-        asked = [
-            Asked(target, drafter.fork(), request.ids, sampling, eos_ids=eos_ids, task=request.task)
-            for request in batch
-        ]
+        asked = [opened.request(request.ids, task=request.task) for request in batch]
         for request in asked:
             engine.add(request)
         while engine.busy:

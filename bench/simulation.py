@@ -2,9 +2,9 @@
 
 The same requests come at the same times to the engine and to the simulator, at every rate and with every length. What
 the simulator knows is a cost table of this machine, measured just before (or ``--emulate FILE``: the stated table whose
-speed the engine then has), and how often drafts were right when each prompt was decoded alone. Both see the same
-prompts and the same output lengths; which draft is right is drawn anew. Rates are shares of what the machine does
-without speculation. Prints throughput and latency of both, and writes ``simulation.json``.
+speed the engine then has), and which drafts were right when each prompt was decoded alone. Both see the same prompts
+and the same output lengths; which draft is right is as recorded, and drawn where that does not tell. Rates are shares
+of what the machine does without speculation. Prints throughput and latency of both, and writes ``simulation.json``.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from typing import Any
 
 from bench.command import EXAMPLE, SETS, command
 from bench.environment import environment
+from bench.opened import Opened
 from bench.options import eos_of, load
 from bench.prompts import read_requests
-from ianvs_specdec import drafters, lengths
+from ianvs_specdec import lengths
 from ianvs_specdec.identity import write_atomically
 
 LENGTHS = ("fixed:0", "fixed:2", "fixed:4", "fixed:8", "goodput")
 SHARES = (0.3, 0.6, 0.9, 1.2, 1.6)
 RECORDED_WITH = "fixed:8"
 """The length with which acceptance is recorded; those that are compared are others or meet other requests beside."""
+LUCKS = 10
+"""Simulations of a point. The engine's answers are the same in every run, so that it has one outcome; what the
+simulator draws for 60 of them varies by several percent."""
 BARS = {"throughput": 0.05, "p50": 0.05, "p99": 0.10}
 
 
@@ -88,17 +92,16 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     from ianvs_specdec.simulation.workload import read
 
     model, tokenizer = load(options)
-    eos_ids = eos_of(model)
     target = target_of(model, consume=True)
-    drafter = drafters.create("eagle", {"head": str(options.head), "tree": "chain", "depth": 16})
-    drafter.prepare(target)
+    settings = {"head": str(options.head), "tree": "chain", "depth": 16}
+    opened = Opened.of(target, "eagle", settings, eos_of(model), options.max_new_tokens)
     prompts = [r.ids for path in SETS for r in read_requests(path, tokenizer, options.limit, 1024)]
-    engine = _Engine(target, drafter, prompts, eos_ids, options.max_new_tokens)
+    engine = _Engine(opened, prompts)
     options.out.mkdir(parents=True, exist_ok=True)
     traces = options.out / "simulation-traces.jsonl"
     write_atomically(traces, "".join(json.dumps(row) + "\n" for row in engine.record()))
     recorded = read(traces)
-    own = None if options.emulate and options.scale else profile(target, drafter, options.seconds)
+    own = None if options.emulate and options.scale else profile(target, opened.drafter, options.seconds)
     costs = tables.read(options.emulate) if options.emulate else own
     assert costs is not None
     # The engine reads prompts in pieces of this target's size, whatever the table says.
@@ -107,7 +110,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     if options.emulate:
         scale = options.scale or (scale_for(costs, own, MOST_AT_ONCE) if own is not None else 1.0)
     everything = [Arrival(0.0, number % len(prompts)) for number in range(2 * MOST_AT_ONCE)]
-    full = _simulated(costs, lengths.create("fixed:0"), everything, recorded, options.seed)
+    full = _simulated(costs, "fixed:0", everything, recorded, options)
     capacity = full.throughput / (sum(one.output for one in recorded) / len(recorded))
     points, overruns, steps = [], 0, 0
     for share in options.shares:
@@ -116,7 +119,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             meter = Emulation(costs, scale) if options.emulate else None
             real = engine.serve(lengths.create(length), [Arrival(a.time * scale, a.prompt) for a in arrivals], meter)
             real = Measured(real.throughput * scale, real.p50 / scale, real.p99 / scale)
-            simulated = _simulated(costs, lengths.create(length), arrivals, recorded, options.seed)
+            simulated = _simulated(costs, length, arrivals, recorded, options)
             off = {name: getattr(simulated, name) / getattr(real, name) - 1 for name in BARS}
             points.append({
                 "length": length, "share": share, "rate": capacity * share,
@@ -146,29 +149,27 @@ def _arrivals(rate: float, count: int, prompts: int, seed: int) -> list[Arrival]
 class _Engine:
     """The real engine, and requests to it."""
 
-    def __init__(self, target: Any, drafter: Any, prompts: Sequence[list[int]], eos_ids: list[int], most: int) -> None:
-        self._target, self._drafter, self._prompts, self._eos, self._most = target, drafter, prompts, eos_ids, most
+    def __init__(self, opened: Opened, prompts: Sequence[list[int]]) -> None:
+        self._opened, self._prompts = opened, prompts
 
     def record(self) -> Generator[dict[str, Any], None, None]:
         """Each prompt alone, as ``specdec decode`` would write it."""
-        from ianvs_specdec.decoding import decode
-        from ianvs_specdec.types import Sampling
+        from ianvs_specdec.decoding.loop import Engine
 
-        sampling = Sampling(max_tokens=self._most)
         for ids in self._prompts:
-            length, drafter = lengths.create(RECORDED_WITH), self._drafter.fork()
-            decoded = decode(self._target, drafter, length, ids, sampling, eos_ids=self._eos)
+            engine, request = Engine(self._opened.target, lengths.create(RECORDED_WITH)), self._opened.request(ids)
+            engine.add(request)
+            while engine.busy:
+                engine.step()
+            decoded = request.result()
             steps = [vars(step) for step in decoded.trace.steps]
             yield {"prompt": ids, "output": [*ids, *decoded.token_ids], "steps": steps}
 
     def serve(self, length: Any, arrivals: Sequence[Arrival], meter: Any) -> Measured:
         from ianvs_specdec.decoding.loop import Engine
-        from ianvs_specdec.decoding.request import Request
-        from ianvs_specdec.types import Sampling
 
-        engine, sampling = Engine(self._target, length, meter=meter), Sampling(max_tokens=self._most)
+        engine = Engine(self._opened.target, length, meter=meter)
         latencies, tokens, last = [], 0, 0.0
-        under_way: dict[Request, Arrival] = {}
         ended: dict[int, float] = {}
         began = time.perf_counter()
         coming = list(reversed(arrivals))
@@ -182,35 +183,41 @@ class _Engine:
                 def told(ids: list[int], key: int = len(coming)) -> None:
                     ended[key] = time.perf_counter() - began
 
-                prompt = self._prompts[arrival.prompt]
-                request = Request(
-                    self._target, self._drafter.fork(), prompt, sampling, eos_ids=self._eos, on_tokens=told
-                )
-                under_way[request] = arrival
-                engine.add(request)
+                engine.add(self._opened.request(self._prompts[arrival.prompt], on_tokens=told))
             for request in engine.step():
                 tokens += len(request.result().token_ids)
-                under_way.pop(request)
         for key, arrival in enumerate(reversed(arrivals)):
             latencies.append(ended[key] - arrival.time)
             last = max(last, ended[key])
         return _measured(tokens, last, latencies)
 
 
-def _simulated(costs: Any, length: Any, arrivals: Sequence[Arrival], recorded: Sequence[Any], seed: int) -> Measured:
+def _simulated(
+    costs: Any, policy: str, arrivals: Sequence[Arrival], recorded: Sequence[Any], options: argparse.Namespace
+) -> Measured:
+    """The mean of several simulations, each with luck of its own."""
+    found = [_once(costs, policy, arrivals, recorded, options.max_new_tokens, luck) for luck in range(LUCKS)]
+    return Measured(*(sum(getattr(one, name) for one in found) / LUCKS for name in BARS))
+
+
+def _once(
+    costs: Any, policy: str, arrivals: Sequence[Arrival], recorded: Sequence[Any], most: int, luck: int
+) -> Measured:
+    """``most``: tokens of an answer as it is asked for. A draft may go beyond the end that the answer turns out to
+    have, and that takes its time."""
     import simpy
 
     from ianvs_specdec.decoding.loop import MOST_AT_ONCE
     from ianvs_specdec.simulation.server import Server
     from ianvs_specdec.simulation.workload import Workload
 
-    env, over, chance = simpy.Environment(), [], Random(f"requests {seed}")
-    server = Server(env, costs, length, over.append, at_once=MOST_AT_ONCE, queue=len(arrivals))
+    env, over, chance = simpy.Environment(), [], Random(f"luck {luck}")
+    server = Server(env, costs, lengths.create(policy), over.append, at_once=MOST_AT_ONCE, queue=len(arrivals))
 
     def come() -> Generator[Any, Any, None]:
         for arrival in arrivals:
             yield env.timeout(max(0.0, arrival.time - env.now))
-            server.ask(Workload([recorded[arrival.prompt]]).draw(chance))
+            server.ask(Workload([recorded[arrival.prompt]], max_tokens=most).draw(chance))
 
     env.process(come())
     env.run()

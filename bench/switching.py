@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.command import command, parsed
 from bench.environment import environment
+from bench.opened import Opened
 from bench.options import eos_of, load, requests_of, shared, with_defaults
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
@@ -101,7 +102,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
-    from ianvs_specdec import drafters
     from ianvs_specdec.decoding import target_of
 
     model, tokenizer = load(options)
@@ -112,9 +112,8 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     methods += [("draft_model", {"draft": options.draft})] if options.draft else []
     rows = []
     for name, settings in methods:
-        drafter = drafters.create(name, settings)
-        drafter.prepare(target)
-        repeats = [_decoded(options, target, drafter, requests, eos_ids) for _ in range(options.repeats)]
+        opened = Opened.of(target, name, settings, eos_ids, options.max_new_tokens)
+        repeats = [_decoded(options, opened, requests) for _ in range(options.repeats)]
         steps = [_least(same) for same in zip(*repeats, strict=True)]
         rows.append({"name": f"{name} {Path(next(iter(settings.values()))).name}", **_told(steps)})
     return {
@@ -126,19 +125,14 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _decoded(
-    options: argparse.Namespace, target: Any, drafter: Any, requests: Sequence[Request], eos_ids: list[int]
-) -> list[Timed]:
+def _decoded(options: argparse.Namespace, opened: Opened, requests: Sequence[Request]) -> list[Timed]:
     from ianvs_specdec.decoding.loop import Engine
-    from ianvs_specdec.decoding.request import Request as Asked
-    from ianvs_specdec.types import Sampling
 
     length = Forced(options.switches, options.tokens)
-    engine, coming = Engine(target, length, at_once=options.at_once), itertools.cycle(requests)
-    sampling = Sampling(max_tokens=options.max_new_tokens)
+    engine, coming = Engine(opened.target, length, at_once=options.at_once), itertools.cycle(requests)
     while not length.over:
         while engine.occupancy.sequences + engine.occupancy.waiting < options.at_once:
-            engine.add(Asked(target, drafter.fork(), next(coming).ids, sampling, eos_ids=eos_ids))
+            engine.add(opened.request(next(coming).ids))
         engine.step()
     engine.close()
     before, steps = False, []

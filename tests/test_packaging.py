@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from ianvs_specdec.commands.example import EXAMPLE, contents
 from tests.support.paths import ROOT
@@ -44,6 +45,15 @@ def test_both_packages_say_whose_they_are_and_what_they_run_on(folder: Path) -> 
     assert told["requires-python"] == f">={PYTHONS[0]}"
     for name in told["license-files"]:
         assert (folder / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+def test_what_is_pinned_for_load_is_what_the_extra_asks_for() -> None:
+    files = [ROOT / name for name in ("requirements.txt", "requirements-load.txt")]
+    pins = dict(
+        line.split("==") for file in files for line in file.read_text(encoding="utf-8").splitlines() if "==" in line
+    )
+    for wanted in map(Requirement, project(ROOT)["optional-dependencies"]["load"]):
+        assert wanted.specifier.contains(pins.get(wanted.name) or pins[wanted.name.replace("-", "_")]), wanted
 
 
 def test_every_page_and_tool_names_the_same_pythons() -> None:

@@ -40,6 +40,43 @@ def test_traces_are_drawn_from(table, tmp_path):
     assert found["tokens_per_step"] > 2
 
 
+def test_the_requests_of_a_trace_come_when_and_as_long_as_it_says(table, tmp_path):
+    trace = tmp_path / "mooncake.jsonl"
+    rows = [{"timestamp": 1000 * second, "input_length": 40, "output_length": 5} for second in range(50)]
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    # 36 seconds: what comes later in the trace is left out, and at a rate of its own it is squeezed.
+    found = json.loads(simulated(table, tmp_path, "--arrivals", str(trace)).read_text())
+    assert (found["requests"]["sent"], found["rate"], found["arrivals"]) == (36, 1.0, str(trace))
+    assert found["tokens_per_second"] == pytest.approx(found["requests"]["completed"] * 5 / 36, rel=1e-6)
+    squeezed = json.loads(simulated(table, tmp_path, "--arrivals", str(trace), "--rate", "0.5").read_text())
+    assert squeezed["requests"]["sent"] == 18
+    shorter = simulated(table, tmp_path, "--arrivals", str(trace), "--max-tokens", "2", "--prompt-tokens", "400")
+    shorter = json.loads(shorter.read_text())
+    assert shorter["tokens_per_second"] == pytest.approx(shorter["requests"]["completed"] * 2 / 36, rel=1e-6)
+    assert shorter["ttft"]["p50"] > found["ttft"]["p50"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "more", "part"),
+    [
+        ("", [], "at least two requests"),
+        ('{"timestamp": 0, "input_length": 1, "output_length": 1}\n' * 3, [], "all requests have the same time"),
+        ('{"timestamp": -1, "input_length": 1, "output_length": 1}\n', [], "trace.jsonl:1: 'timestamp' is negative"),
+        (None, ["--rate", "9"], "the trace has 2 requests, and 9/s for 3600 s are 32400"),
+    ],
+)
+def test_what_is_no_trace_is_one_message(table, tmp_path, capsys, lines, more, part):
+    trace, out = tmp_path / "trace.jsonl", tmp_path / "out.json"
+    two = [json.dumps({"timestamp": time, "input_length": 1, "output_length": 1}) + "\n" for time in (0, 1000)]
+    trace.write_text("".join(two) if lines is None else lines)
+    arguments = ["--profile", str(table), "--policy", "fixed:2", "--arrivals", str(trace), "--out", str(out), *more]
+    assert main(["simulate", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
 def test_the_oracle_is_there(table, tmp_path):
     assert json.loads(simulated(table, tmp_path, "--rate", "1", policy="oracle").read_text())["policy"] == "oracle"
 

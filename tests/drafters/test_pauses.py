@@ -14,6 +14,7 @@ import torch
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import decode, target_of
 from ianvs_specdec.decoding.loop import Engine
+from ianvs_specdec.decoding.memory import held
 from ianvs_specdec.decoding.request import Request
 from ianvs_specdec.drafters.eagle import drafter as eagle
 from ianvs_specdec.drafters.eagle.native import NativeDraft
@@ -214,3 +215,38 @@ def test_what_a_drafter_has_yet_to_read_is_told(targets, workshop, label, unread
     shares = [share for step in length.finished for share in step.shares]
     assert [share.behind for share in shares[3:5]] == [max(unread - 1, 0), unread]
     assert all(share.behind <= later * before.step.emitted for before, share in itertools.pairwise(shares[4:]))
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+@pytest.mark.parametrize("label", ["eagle", "eagle3-chain", "draft_model"])
+def test_what_a_paused_drafter_holds_is_within_what_is_set_aside(workshop, targets, engine, label):
+    target, drafter = targets(engine), workshop.create(label)[0]
+    drafter.prepare(target)
+    length = Switched(EACH)
+    request = Request(target, drafter.fork(), PROMPTS[0] * 8, Sampling(max_tokens=60), eos_ids=[])
+    aside = request.drafter.memory(request.positions)
+    running, most = Engine(target, length), 0
+    running.add(request)
+    while running.busy:
+        running.step()
+        own = [vars(request.drafter).get(name) for name in ("_pending", "_sequence")]
+        most = max(most, held(*own, apart=[target, *target.weights, *drafter.weights(), drafter.together]))
+    # A native sequence has its keys and values in the library, where nobody sees them from here.
+    assert (0 if engine == "native" and label == "draft_model" else 1) <= most <= aside
+
+
+def test_requests_wait_for_the_memory_of_their_drafters(workshop, targets):
+    target, drafter = targets("torch"), workshop.create("eagle3-chain")[0]
+    drafter.prepare(target)
+    requests = [Request(target, drafter.fork(), PROMPTS[0], Sampling(max_tokens=8), eos_ids=[]) for _ in range(3)]
+    of_one = requests[0].memory
+    assert of_one > target.memory(requests[0].positions)
+    engine = Engine(target, lengths.create("fixed:0"), memory=2 * of_one)
+    for request in requests:
+        engine.add(request)
+    engine.step()
+    assert (engine.occupancy.sequences, engine.occupancy.waiting) == (2, 1)
+    assert engine.occupancy.memory == 2 * of_one
+    while engine.busy:
+        engine.step()
+    assert [len(request.result().token_ids) for request in requests] == [8] * 3

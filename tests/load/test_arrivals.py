@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ianvs_specdec.arrivals import Arrival
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.load.arrivals import LEAD_IN, arrivals_text, read_chats, scaled, times
-from ianvs_specdec.load.traces import Arrival
+from ianvs_specdec.load.arrivals import LEAD_IN, arrivals_text, read_chats, times
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(3)]
 
@@ -58,14 +58,12 @@ def test_questions_come_in_the_same_order_at_every_rate() -> None:
     assert fast[: len(slow)] == slow
 
 
-def test_a_trace_keeps_its_pattern_and_gets_the_rate() -> None:
+def test_a_trace_tells_times_and_longest_outputs() -> None:
     trace = [Arrival(second, 10, tokens) for second, tokens in ((0, 5), (1, 50), (1, 500), (4, 5), (8, 5))]
-    assert [one.seconds for one in scaled(trace, 2.0, 2.0)] == [0.0, 0.25, 0.25, 1.0]
     rows = [json.loads(line) for line in arrivals_text("t.csv", trace, CHATS, 2.0, 2.0, 0, 64).splitlines()]
     assert [row["output_tokens_count"] for row in rows] == [5, 50, 64, 5]
     # By its time a request is known again.
     assert len({row["relative_timestamp"] for row in rows}) == 4
-    assert [one.seconds for one in scaled(trace, 5.0, 1.0)] == [0.0, 0.1, 0.1, 0.4, 0.8]
 
 
 def test_what_cannot_be_made() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ianvs_specdec.arrivals import Arrival
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.load.traces import Arrival, read_trace
+from ianvs_specdec.load.traces import read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 

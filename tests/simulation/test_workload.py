@@ -118,3 +118,30 @@ def test_what_is_no_recording_is_told_in_one_message(tmp_path, text, part):
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(UserError, match="cannot be read: No such file"):
         read(tmp_path / "none.jsonl")
+
+
+def test_a_draft_as_it_was_recorded_comes_out_as_it_did_and_others_are_drawn(tmp_path):
+    path = tmp_path / "decoded.jsonl"
+    lines = [row(Random(seed), "", 0.6, output=40) for seed in range(20)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    outcomes = set()
+    for recorded_answer, line in zip(read(path), lines, strict=True):
+        # Steps are those of drafts of four, from the second token of the output on.
+        place = 1
+        asked = [Workload([recorded_answer], max_tokens=60).draw(Random(luck)) for luck in range(5)]
+        for step in line["steps"]:
+            for one in asked:
+                drawn = zip(one.draws[place : place + 4], one.survival, strict=False)
+                right = [luck < rate for luck, rate in drawn]
+                assert [*right, False].index(False) == step["accepted"]
+            place += step["emitted"]
+        outcomes |= {tuple(one.draws) for one in asked}
+    assert len(outcomes) == 100
+
+
+def test_what_was_seen_does_not_change_how_often_drafts_are_right(recorded):
+    answers = read(recorded)
+    chance = Random(3)
+    asked = [Workload([one]).draw(chance) for one in answers if one.task == "easy" for _ in range(20)]
+    right = [draw < one.survival[0] for one in asked for draw in one.draws[1:]]
+    assert sum(right) / len(right) == pytest.approx(0.9, abs=0.03)

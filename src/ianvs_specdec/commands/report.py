@@ -24,6 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="queries per test case that can be looked at one by one (default: 200); figures are over all of them",
     )
+    parser.add_argument(
+        "--load",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="also show the sweep that `specdec load` wrote into DIR; repeatable (those of the jobs are shown anyway)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.reporting.collect import collect, to_csv
     from ianvs_specdec.reporting.page import to_html, to_json
 
-    document = collect(options.workspace, options.queries)
+    document = collect(options.workspace, options.queries, options.load)
     page = to_html(document)
     try:
         write_atomically(out, page)

@@ -14,6 +14,9 @@ from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ianvs_specdec.arrivals import Arrival
     from ianvs_specdec.decoding.costs import CostTable
     from ianvs_specdec.decoding.load import Length
     from ianvs_specdec.simulation.workload import Recorded
@@ -33,9 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--edges", type=int, default=1000, metavar="N", help="users (default 1000)")
     add("--hours", type=float, default=1.0, metavar="H", help="simulated time (default 1)")
     add("--out", required=True, type=Path, metavar="FILE", help="JSON to write")
-    add("--rate", type=float, metavar="R", help="requests a second of all edges together (default: one a minute each)")
-    add("--arrivals", default="poisson", metavar="KIND", help="poisson (default), bursty, constant, or closed: each "
-        "edge asks again after its answer")  # fmt: skip
+    add("--rate", type=float, metavar="R", help="requests a second of all edges together (default: one a minute "
+        "each, and of a trace its own)")  # fmt: skip
+    add("--arrivals", default="poisson", metavar="KIND", help="poisson (default), bursty, constant, closed: each "
+        "edge asks again after its answer; or a trace's file, in Azure's or Mooncake's form")  # fmt: skip
     add("--traces", type=Path, metavar="FILE", help="journal.jsonl, or what `specdec decode` wrote: its acceptance and "
         "its lengths are drawn from")  # fmt: skip
     add("--acceptance", metavar="P", help="how often a drafted token is right, where there are no traces, for all "
@@ -63,15 +67,15 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.simulation.users import MOST_AT_ONCE, PATTERNS, QUEUE, Plan, simulate
     from ianvs_specdec.simulation.workload import Workload
 
-    if options.arrivals not in PATTERNS:
-        raise unknown("--arrivals", options.arrivals, PATTERNS)
+    coming = [] if options.arrivals in PATTERNS else _trace(options, PATTERNS)
     costs = tables.read(options.profile)
     plan = Plan(
         policy=options.policy,
         edges=options.edges,
         hours=options.hours,
         seed=options.seed,
-        rate=options.rate,
+        rate=len(coming) / (3600 * options.hours) if coming else options.rate,
+        coming=coming,
         arrivals=options.arrivals,
         network=options.network,
         at_once=MOST_AT_ONCE if options.at_once is None else options.at_once,
@@ -79,7 +83,9 @@ def run(options: argparse.Namespace) -> int:
         slo=slo,
     )
     length = _length(options.policy, costs)
-    workload = Workload(_recorded(options), options.prompt_tokens, options.max_tokens)
+    # Nobody knows how long an answer of a trace may have been: as long as the longest.
+    most = options.max_tokens or max([arrival.output_tokens for arrival in coming], default=None)
+    workload = Workload(_recorded(options), options.prompt_tokens, most)
     found = simulate(plan, costs, length, workload)
     with written(options.out):
         write_atomically(options.out, json.dumps(found, indent=1) + "\n")
@@ -111,6 +117,22 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and not ((value >= 0 if zero else value > 0) and value <= most):
             raise UserError(f"--{name} must be {'0 or more' if zero else 'more than 0'}, at most {most:g}, not {value}")
+
+
+def _trace(options: argparse.Namespace, patterns: Sequence[str]) -> list[Arrival]:
+    """The requests of the trace that ``--arrivals`` names, at its own rate or at ``--rate``."""
+    from ianvs_specdec.arrivals import scaled
+    from ianvs_specdec.load.traces import read_trace
+
+    path, seconds = Path(options.arrivals), 3600 * options.hours
+    if not path.is_file():
+        raise unknown("--arrivals", options.arrivals, (*patterns, "the file of a trace"))
+    trace = read_trace(path)
+    if options.rate is None:
+        return [arrival for arrival in trace if arrival.seconds < seconds]
+    if not (coming := scaled(trace, options.rate, seconds)):
+        raise UserError(f"at {options.rate:g} requests a second none comes within {seconds:g} s: give more --hours")
+    return coming
 
 
 def _length(policy: str, costs: CostTable) -> Length:

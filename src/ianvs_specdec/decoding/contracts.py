@@ -219,6 +219,11 @@ class Drafter:
         of a request: see ``memory.held``. All that it has, unless it says otherwise."""
         return (self,)
 
+    def memory(self, positions: int) -> int:
+        """Bytes that one request of so many tokens makes it hold at most: a sequence of its own, hidden states that it
+        has yet to read. 0 where it holds next to nothing, and before it is prepared."""
+        return 0
+
     def propose(self, context: Context, budget: int) -> TokenTree:
         """A tree rooted at ``context.tokens[-1]`` with at most ``budget`` (>= 1) further nodes that can be accepted;
         only the root = no guess."""

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +28,10 @@ ROUNDING = 1e-9
 
 LATE_WAKING = 3e-4
 """Seconds by which a sleep may end late; that long is waited awake."""
+
+
+DRAFTS_KEPT = 1 << 14
+"""Drafts of which the seconds are kept: most are as those of a step before, and a simulation asks at every step."""
 
 
 class Clock(Protocol):
@@ -64,6 +69,7 @@ class Emulation(Meter):
         self.late = 0.0
         """Seconds that steps took longer than they should have, in all."""
         self._clock: Clock = clock or WallClock()
+        self._draft_seconds = lru_cache(DRAFTS_KEPT)(costs.draft_seconds)
         self._at = 0.0
         self._idle = True
         self._overran = False
@@ -85,9 +91,9 @@ class Emulation(Meter):
 
     def drafted(self, asked: Sequence[Request]) -> None:
         if asked:
-            sizes = [request.drafted for request in asked]
+            sizes = tuple([request.drafted for request in asked])
             behind = sum([request.stats.behind for request in asked])
-            self.draft = self._hold(self.costs.draft_seconds(sizes, behind))
+            self.draft = self._hold(self._draft_seconds(sizes, behind))
 
     def computed(self, rows: int, context: int, requests: int, prompt_rows: int, prompt_context: int) -> None:
         seconds = self.costs.step_seconds(rows, context, requests, prompt_rows, prompt_context)

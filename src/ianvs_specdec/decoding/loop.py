@@ -51,8 +51,8 @@ class Engine:
     first step after its end. Of the prompts, one piece is computed in each step, in turn, so that a long one delays the
     others by no more. A request that fails fails alone.
 
-    ``length`` says before every step how far to speculate for whom. ``memory`` limits the bytes of all sequences;
-    None = no limit. ``meter`` takes the times, or makes them. Not thread-safe.
+    ``length`` says before every step how far to speculate for whom. ``memory`` limits the bytes of all sequences
+    and of what their drafters hold; None = no limit. ``meter`` takes the times, or makes them. Not thread-safe.
     """
 
     def __init__(
@@ -85,12 +85,17 @@ class Engine:
     def occupancy(self) -> Occupancy:
         """What is under way and what waits; from any thread."""
         running = list(self._running)
-        held = sum(self._target.memory(request.positions) for request in running)
+        held = sum(request.memory for request in running)
         return Occupancy(len(running), len(self._waiting), held, self._done)
 
-    @torch.inference_mode()
     def step(self) -> list[Request]:
         """One step of the target for everybody. Returns the requests that are over."""
+        if torch.is_inference_mode_enabled():
+            return self._step()
+        with torch.inference_mode():
+            return self._step()
+
+    def _step(self) -> list[Request]:
         over = self._leave() + self._join()
         self._meter.begin()
         reading = self._read()
@@ -135,15 +140,15 @@ class Engine:
     def _fits(self, request: Request) -> bool:
         if self._memory is None:
             return True
-        needed = self._target.memory(request.positions)
+        needed = request.memory
         if needed > self._memory:
             request.error = ContextWindowError(
                 f"keys and values of {request.positions} tokens, prompt and max_tokens together, take "
-                f"{needed / 1e6:.3g} MB, and {self._memory / 1e6:.3g} MB are there for all requests: shorten the "
-                "prompt, or lower max_tokens"
+                f"{needed / 1e6:.3g} MB with what drafting for them holds, and {self._memory / 1e6:.3g} MB are there "
+                "for all requests: shorten the prompt, or lower max_tokens"
             )
             return True
-        return needed + sum(self._target.memory(other.positions) for other in self._running) <= self._memory
+        return needed + sum(other.memory for other in self._running) <= self._memory
 
     def _read(self) -> list[Request]:
         """Who has a piece of a prompt computed in the next step: as many as make one piece of the target's size, and at
@@ -168,8 +173,7 @@ class Engine:
         decoding = [request for request in self._running if request.began]
         asked: list[Request] = []
         if decoding:
-            for request in decoding:
-                _guarded(request, request.look)
+            _each(decoding, _LOOK)
             load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows)
             asked = self._propose(decoding, self._length.budgets(load))
         self._meter.drafted(asked)
@@ -182,8 +186,8 @@ class Engine:
         for request, budget in zip(decoding, budgets, strict=True):
             request.ask(budget, confidence)
             if budget > 0:
-                common = type(request.drafter), id(request.drafter.together)
-                asking.setdefault(common, []).append((request, budget))
+                drafter = request.drafter
+                asking.setdefault((type(drafter), id(drafter.together)), []).append((request, budget))
             else:
                 request.plain()
         for requests in asking.values():
@@ -202,6 +206,13 @@ class Engine:
         prompts = sum([request.stats.context_tokens for request in reading])
         rows = sum([len(request.piece.tokens) for request in decoding])
         meter.computed(rows, context, len(decoding), prompt_rows, prompts)
+        shares = self._settle(requests, decoding, outputs)
+        self._done = _added(self._done, shares)
+        self._length.learn(Finished(shares, prompt_rows, context + prompts, meter.draft, meter.verify))
+
+    def _settle(self, requests: list[Request], decoding: list[Request], outputs: Sequence[Any]) -> list[Share]:
+        """Put out what the step brought the ``requests``, of which some are ``decoding``: what came of it for those."""
+        meter = self._meter
         for request, output in zip(requests, outputs, strict=True):
             try:
                 request.accept(output)
@@ -221,30 +232,30 @@ class Engine:
         meter.committed()
         _each(going_on, _OBSERVE)
         meter.observed()
-        self._done = _added(self._done, shares)
-        self._length.learn(Finished(shares, prompt_rows, context + prompts, meter.draft, meter.verify))
+        return shares
 
 
 def _added(done: Work, shares: Sequence[Share]) -> Work:
-    steps = [share.step for share in shares]
-    return Work(
-        done.steps + 1,
-        done.verifications + len(steps),
-        done.drafted + sum([step.drafted for step in steps]),
-        done.accepted + sum([step.accepted for step in steps]),
-        done.emitted + sum([step.emitted for step in steps]),
-        done.verified + sum([step.verified for step in steps]),
-    )
+    drafted, accepted, emitted, verified = done.drafted, done.accepted, done.emitted, done.verified
+    for share in shares:
+        step = share.step
+        drafted += step.drafted
+        accepted += step.accepted
+        emitted += step.emitted
+        verified += step.verified
+    return Work(done.steps + 1, done.verifications + len(shares), drafted, accepted, emitted, verified)
 
 
 def _propose(requests: list[tuple[Request, int]]) -> None:
     """Ask for drafts of requests whose drafters have the same in common."""
     if len(requests) > 1 and requests[0][0].drafter.together:
         for (request, _), tree in zip(requests, _proposed(requests), strict=True):
-            if isinstance(tree, Exception):
-                request.error = tree
-            else:
-                _guarded(request, request.verify, tree)
+            try:
+                if isinstance(tree, Exception):
+                    raise tree
+                request.verify(tree)
+            except Exception as error:
+                request.fail(error)
         return
     for request, budget in requests:
         _guarded(request, request.draft, budget)
@@ -262,7 +273,7 @@ def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Excep
         return [error] * len(requests)
 
 
-_COMMIT, _OBSERVE = methodcaller("commit"), methodcaller("observe")
+_LOOK, _COMMIT, _OBSERVE = methodcaller("look"), methodcaller("commit"), methodcaller("observe")
 
 
 def _each(requests: Sequence[Request], call: Callable[[Request], None]) -> None:

@@ -123,7 +123,8 @@ class _Measuring:
         self._drafted, self._mixed, self._catching_up = _Samples(), _Samples(), _Samples()
 
     def fits(self, count: int, prompt: int) -> bool:
-        return self._memory is None or count * self._target.memory(prompt + TO_COME) <= self._memory
+        of_one = self._target.memory(prompt + TO_COME) + self._drafter.memory(prompt + TO_COME)
+        return self._memory is None or count * of_one <= self._memory
 
     def prompts(self) -> None:
         """Read prompts of several lengths, in one piece and in many."""

@@ -129,6 +129,11 @@ class Request:
         """The most tokens that its sequence may come to hold."""
         return len(self.context.tokens) + self._output.remaining
 
+    @property
+    def memory(self) -> int:
+        """The most bytes that its sequence and its drafter may come to hold."""
+        return self._target.memory(self.positions) + self.drafter.memory(self.positions)
+
     def result(self) -> Decoded:
         """What came of it. Raises what it ended with where its output is not whole."""
         if self.error is not None:

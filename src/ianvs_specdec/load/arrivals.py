@@ -12,11 +12,10 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from ianvs_specdec.arrivals import CONSTANT, pause
+from ianvs_specdec.arrivals import CONSTANT, Arrival, pause, scaled
 from ianvs_specdec.benchmarks.files import read_json_lines
 from ianvs_specdec.benchmarks.rows import parsed
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.load.traces import Arrival
 from ianvs_specdec.types import Message, messages_of
 
 MOST = 100_000
@@ -58,27 +57,6 @@ def times(pattern: str, rate: float, duration: float, seed: int) -> list[float]:
         found.append(now)
         now += pause(pattern, rate, chance)
     return found
-
-
-def scaled(trace: Sequence[Arrival], rate: float, duration: float) -> list[Arrival]:
-    """The first requests of a trace, as many as come in ``duration`` at ``rate``, stretched or squeezed to that time:
-    their pattern stays, their mean rate is ``rate``. Raises UserError where the trace has too few.
-    """
-    wanted = round(rate * duration)
-    if wanted > len(trace):
-        raise UserError(
-            f"the trace has {len(trace)} requests, and {rate:g}/s for {duration:g} s are {wanted}: "
-            "give a longer trace, a shorter duration or lower rates"
-        )
-    if wanted < 1:
-        return []
-    chosen = trace[:wanted]
-    # Up to the request after them, since a pause belongs to the request before it.
-    after = trace[wanted].seconds if wanted < len(trace) else None
-    span = chosen[-1].seconds * wanted / max(1, wanted - 1) if after is None else after
-    if span <= 0:
-        raise UserError(f"the first {wanted} requests of the trace have the same time: give a higher rate or duration")
-    return [Arrival(one.seconds * duration / span, one.prompt_tokens, one.output_tokens) for one in chosen]
 
 
 def arrivals_text(

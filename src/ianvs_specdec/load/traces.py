@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.arrivals import Arrival
 from ianvs_specdec.benchmarks.files import read_csv_lines, read_json_lines, with_header
 from ianvs_specdec.errors import UserError
 
@@ -27,15 +27,6 @@ GAP_FROM = 10
 MILLISECONDS = 1000.0
 _DECIMALS = 6
 """Of a second that Python reads; Azure writes seven."""
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A request of a trace: ``seconds`` since the first one, and its tokens."""
-
-    seconds: float
-    prompt_tokens: int
-    output_tokens: int
 
 
 def read_trace(path: Path) -> list[Arrival]:

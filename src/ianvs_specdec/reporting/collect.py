@@ -30,6 +30,7 @@ from ianvs_specdec.reporting.known import known_parts, withdraw
 from ianvs_specdec.reporting.machine import doubts, targets
 from ianvs_specdec.reporting.notes import told
 from ianvs_specdec.reporting.routing import curves, outcomes
+from ianvs_specdec.reporting.sweeps import sweeps
 from ianvs_specdec.storage.cells import csv_text
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
 from ianvs_specdec.workspace.judged import Asked, Judgments, judgments, score
@@ -48,12 +49,13 @@ Scores = dict[int, float]
 """A router's score for each query."""
 
 
-def collect(folder: Path, most: int = 200) -> Document:
-    """The document of the workspace ``folder`` with the details of up to ``most`` queries per test case.
+def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Document:
+    """The document of the workspace ``folder`` with the details of up to ``most`` queries per test case, and with the
+    sweeps of ``specdec load`` in its jobs and in the folders ``load``.
 
     Keys: ``columns`` (see ``figures.column``), ``shown`` (names of columns), ``quantiles`` (percents), ``jobs``,
-    ``cases``, ``queries``, ``answers`` (which the cases' entries refer to by place), ``routing``, ``notes``, and
-    ``told`` (by job: the cases' notes in few lines). What is undefined is None or left out.
+    ``cases``, ``queries``, ``answers`` (which the cases' entries refer to by place), ``routing``, ``load`` (see
+    ``sweeps``), ``notes``, and ``told`` (by job: the cases' notes in few lines). What is undefined is None or left out.
     Raises UserError where there is nothing to report on.
     """
     workspace = read_workspace(folder)
@@ -80,6 +82,7 @@ def collect(folder: Path, most: int = 200) -> Document:
         "queries": details.queries,
         "answers": details.answers,
         "routing": _routing(workspace, sides, [case["router"] for case in cases], scores),
+        "load": sweeps(workspace.jobs, load, workspace.notes),
         "notes": workspace.notes,
         "told": {job: told([case for case in cases if case["job"] == job]) for job in workspace.headers},
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ianvs_specdec.decoding.costs import CostTable
-from ianvs_specdec.simulation.requests import SimulatedRequest
+from ianvs_specdec.simulation.requests import Answer
 
 if TYPE_CHECKING:
     from ianvs_specdec.simulation.users import Plan
@@ -36,7 +36,7 @@ class Span:
 def outcome(
     plan: Plan,
     costs: CostTable,
-    finished: Sequence[SimulatedRequest],
+    finished: Sequence[Answer],
     counts: Mapping[str, int],
     busy_seconds: float,
     spans: Sequence[Span],
@@ -52,8 +52,8 @@ def outcome(
             **{name: _rounded(getattr(span, name)) for name in ("running", "waiting", "budget")},
         })  # fmt: skip
         before = span.until
-    tasks = sorted({request.asked.task for request in finished})
-    of_task = {task: [request for request in finished if request.asked.task == task] for task in tasks}
+    tasks = sorted({answer.task for answer in finished})
+    of_task = {task: [answer for answer in finished if answer.task == task] for task in tasks}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -71,38 +71,37 @@ def outcome(
         "requests": dict(counts),
         "busy": _rounded(busy_seconds / plan.seconds),
         **_figures(finished, plan),
-        "tasks": {task: _figures(requests, plan) for task, requests in of_task.items()} if len(tasks) > 1 else {},
+        "tasks": {task: _figures(answers, plan) for task, answers in of_task.items()} if len(tasks) > 1 else {},
         "over_time": [row for row in rows if row["tokens_per_second"] is not None],
     }
 
 
-def _figures(requests: Sequence[SimulatedRequest], plan: Plan) -> dict[str, Any]:
-    times = {name: np.array([_time(name, request) for request in requests]) for name in TIMES}
+def _figures(answers: Sequence[Answer], plan: Plan) -> dict[str, Any]:
+    times = {name: np.array([_time(name, answer) for answer in answers]) for name in TIMES}
     drafted, accepted, steps, tokens = (
-        sum([getattr(request, name) for request in requests])
-        for name in ("drafted_tokens", "accepted_tokens", "steps", "done")
+        sum([getattr(answer, name) for answer in answers]) for name in ("drafted", "accepted", "steps", "tokens")
     )
-    put_out = tokens - len(requests)  # the first token of each comes of its prompt
-    met = np.ones(len(requests), dtype=bool)
+    put_out = tokens - len(answers)  # the first token of each comes of its prompt
+    met = np.ones(len(answers), dtype=bool)
     for name, limit in plan.slo.items():
         # An answer of one token has no time between tokens to be too long.
         met &= ~(times[name] > limit)
     return {
-        "requests_per_second": _rounded(len(requests) / plan.seconds),
+        "requests_per_second": _rounded(len(answers) / plan.seconds),
         "tokens_per_second": _rounded(tokens / plan.seconds),
         **{name: _distribution(times[name]) for name in TIMES},
         "slo_goodput": _rounded(int(met.sum()) / plan.seconds) if plan.slo else None,
-        "slo_attainment": _rounded(met.mean()) if plan.slo and len(requests) else None,
+        "slo_attainment": _rounded(met.mean()) if plan.slo and len(answers) else None,
         "acceptance_rate": _rounded(accepted / drafted) if drafted else None,
         "tokens_per_step": _rounded(put_out / steps) if steps else None,
         "work_amplification": _rounded((drafted + steps) / put_out) if put_out else None,
     }
 
 
-def _time(name: str, request: SimulatedRequest) -> float:
+def _time(name: str, answer: Answer) -> float:
     if name == "tpot":
-        return (request.last - request.first) / (request.done - 1) if request.done > 1 else float("nan")
-    return (request.first if name == "ttft" else request.last) - request.arrived + 2 * request.delay
+        return (answer.last - answer.first) / (answer.tokens - 1) if answer.tokens > 1 else float("nan")
+    return (answer.first if name == "ttft" else answer.last) - answer.arrived + 2 * answer.delay
 
 
 def _distribution(values: np.ndarray) -> dict[str, float | None]:

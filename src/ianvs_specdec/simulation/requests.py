@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from ianvs_specdec.decoding.contracts import Drafter, Piece, Prompt
+from ianvs_specdec.decoding.contracts import Piece
 from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.load import Share
 from ianvs_specdec.decoding.request import Request
@@ -47,6 +47,21 @@ class Asked:
     found: Sequence[bool] | None = None
 
 
+class Answer(NamedTuple):
+    """What came of one request: when it ``arrived``, from ``delay`` seconds away, when its ``first`` and ``last`` token
+    came, and how many ``tokens`` it has; of its ``steps`` how much they drafted and accepted."""
+
+    task: str
+    arrived: float
+    delay: float
+    first: float
+    last: float
+    tokens: int
+    drafted: int
+    accepted: int
+    steps: int
+
+
 @dataclass
 class Tally:
     """Tokens put out so far, of all requests together."""
@@ -65,7 +80,7 @@ def _step(drafted: int, accepted: int, emitted: int) -> Step:
     return Step(drafted, accepted, emitted, drafted + 1)
 
 
-_PLAIN = _step(0, 0, 1)
+_PLAIN, _ROOT = _step(0, 0, 1), _chain(0)
 
 
 class SimulatedTarget:
@@ -81,30 +96,15 @@ class SimulatedTarget:
         return [None] * len(parts)
 
 
-class SimulatedDrafter(Drafter):
-    """Drafts a chain as long as it may be. What is not drafted for is read later, where that takes time."""
-
-    together = True
-    behind: int = 0
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-
-    @classmethod
-    def propose_all(cls, drafts: Sequence[tuple[Any, Any, int]]) -> Sequence[TokenTree | Exception]:
-        return [drafter.propose(context, budget) for drafter, context, budget in drafts]
-
-    def propose(self, context: Any, budget: int) -> TokenTree:
-        """``context`` is the simulated request."""
-        return _chain(min(budget, self.most, context.stats.remaining - 1) if context.finds else 0)
-
-
 class SimulatedRequest(Request):
-    """A request of which only the numbers are there. The engine calls what it calls of a real one."""
+    """A request of which only the numbers are there. It drafts a chain as long as it may be."""
 
-    drafter: SimulatedDrafter
     stats: Replayed
+    piece: Any
     opened = began = ended = over = False
+    drafted = 0
+    finds = True
+    """Whether there is anything to draft for the next step."""
 
     def __init__(
         self,
@@ -126,10 +126,14 @@ class SimulatedRequest(Request):
         self.error = None
         self.stats = Replayed(asked.prompt, asked.task, asked.most, coming=self.coming)
         self._catches_up = costs.catch_up > 0
-        self.drafter = SimulatedDrafter(costs.largest_draft)
+        self._most = costs.largest_draft
         self._clock, self._tally = clock, tally
         self.sequence: Any = None
-        self.context: Any = self
+
+    def answer(self) -> Answer:
+        """Without its luck, which is long."""
+        times = self.arrived, self.delay, self.first, self.last
+        return Answer(self.asked.task, *times, self.done, self.drafted_tokens, self.accepted_tokens, self.steps)
 
     def warm(self) -> None:
         """Nothing is to be compiled."""
@@ -138,36 +142,34 @@ class SimulatedRequest(Request):
         self.opened = True
         self.unread: Any = range(self.asked.prompt)
         if self._catches_up:
-            self.drafter.behind = self.asked.prompt
+            self.stats.behind = self.asked.prompt
 
     def close(self) -> None:
         """Nothing is held."""
 
+    def look(self) -> None:
+        """What is to be read before a draft is counted as it comes."""
+
     def ask(self, budget: int, confidence: float) -> None:
-        self._budget, self._behind = budget, self.stats.behind
-
-    def plain(self) -> None:
-        self.piece, self._drafted = _chain(0), 0
-
-    def verify(self, tree: TokenTree) -> None:
-        self.piece, self._drafted = tree, len(tree.tokens) - 1
-        self.drafter.behind = 0
-
-    @property
-    def drafted(self) -> int:
-        return self._drafted
+        stats = self.stats
+        self._budget, self._behind = budget, stats.behind
+        nodes = min(budget, self._most, stats.remaining - 1) if budget > 0 and self.finds else 0
+        self.piece, self.drafted = _chain(nodes) if nodes else _ROOT, nodes
 
     def accept(self, output: Any) -> None:
-        if isinstance(self.piece, Prompt) and self.piece.last:
+        """A piece of its prompt is read."""
+        if self.piece.last:
             self.began = True
             self._put_out(1)
 
     def emit(self) -> Share:
-        drafted, step = self._drafted, _PLAIN
+        drafted, step = self.drafted, _PLAIN
+        if self._budget > 0:
+            # It was read for the draft.
+            self.stats.behind = 0
         if drafted:
-            right = self.coming(drafted)
-            emitted = min(right + 1, self.asked.output - self.done)
-            step = _step(drafted, min(right, emitted), emitted)
+            right, left = self.coming(drafted), self.asked.output - self.done
+            step = _step(drafted, right, right + 1) if right < left else _step(drafted, left, left)
             self.drafted_tokens += drafted
             self.accepted_tokens += step.accepted
         self._put_out(step.emitted)
@@ -176,25 +178,16 @@ class SimulatedRequest(Request):
 
     def coming(self, most: int) -> int:
         """How many tokens of a draft of at most ``most`` would be accepted in the next step."""
-        asked, position = self.asked, self.done
         if not self.finds:
             return 0
-        draws, survival = asked.draws, asked.survival
-        level, deepest = 0, min(most, len(survival), asked.output - position)
-        while level < deepest and draws[position + level] < survival[level]:
+        asked, position = self.asked, self.done
+        level = 0
+        # One number for each token of the output: there are no more of them than can be put out.
+        for drawn, survival in zip(asked.draws[position : position + most], asked.survival, strict=False):
+            if drawn >= survival:
+                break
             level += 1
         return level
-
-    @property
-    def finds(self) -> bool:
-        """Whether there is anything to draft for the next step."""
-        found = self.asked.found
-        return found is None or found[self.done]
-
-    def commit(self) -> None:
-        """Nothing is kept."""
-
-    observe = commit
 
     def _put_out(self, tokens: int) -> None:
         stats = self.stats
@@ -206,6 +199,9 @@ class SimulatedRequest(Request):
         stats.context_tokens += tokens
         stats.remaining -= tokens
         if self._catches_up:
-            self.drafter.behind += tokens
-        if done == self.asked.output:
+            stats.behind += tokens
+        asked = self.asked
+        if done == asked.output:
             self.ended = self.over = True
+        elif asked.found is not None:
+            self.finds = asked.found[done]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import simpy
+import torch
 
 from ianvs_specdec import arrivals
+from ianvs_specdec.arrivals import Arrival
 from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.load import Length, Load
 from ianvs_specdec.decoding.loop import MOST_AT_ONCE
 from ianvs_specdec.simulation.outcome import Span, outcome
-from ianvs_specdec.simulation.requests import Asked, SimulatedRequest
+from ianvs_specdec.simulation.requests import Answer, Asked, SimulatedRequest
 from ianvs_specdec.simulation.server import Server
 from ianvs_specdec.simulation.workload import Workload
 
@@ -34,8 +36,8 @@ QUEUE = 256
 @dataclass(frozen=True)
 class Plan:
     """``edges`` ask for ``hours``, ``rate`` requests a second together. ``arrivals``: one of ``PATTERNS``; closed means
-    that each edge asks again only after its answer. ``network`` is the median of the edges' delays, one way, in
-    seconds. ``slo`` has objectives in seconds: ttft, tpot, latency."""
+    that each edge asks again only after its answer. Or the name of a trace, whose requests are ``coming``. ``network``
+    is the median of the edges' delays, one way, in seconds. ``slo`` has objectives in seconds: ttft, tpot, latency."""
 
     policy: str
     edges: int
@@ -47,6 +49,7 @@ class Plan:
     at_once: int = MOST_AT_ONCE
     queue: int = QUEUE
     slo: Mapping[str, float] = field(default_factory=dict)
+    coming: Sequence[Arrival] = ()
 
     @property
     def seconds(self) -> float:
@@ -61,10 +64,10 @@ def simulate(plan: Plan, costs: CostTable, length: Length, workload: Workload) -
     """What ``length`` makes of the plan: JSON, the same for the same arguments."""
     env = simpy.Environment()
     watched = _Watched(length, costs.largest_draft)
-    finished: list[SimulatedRequest] = []
+    finished: list[Answer] = []
 
     def told(request: SimulatedRequest) -> None:
-        finished.append(request)
+        finished.append(request.answer())
         if request.answered is not None:
             request.answered.succeed()
 
@@ -73,8 +76,10 @@ def simulate(plan: Plan, costs: CostTable, length: Length, workload: Workload) -
     users.begin(server)
     spans: list[Span] = []
     env.process(_watch(env, plan.seconds / SPANS, server, watched, spans))
-    # The last span ends with the time, at which nothing is run any more.
-    env.run(until=plan.seconds)
+    # The engine would enter it for every step, which takes it a tenth of a step here.
+    with torch.inference_mode():
+        # The last span ends with the time, at which nothing is run any more.
+        env.run(until=plan.seconds)
     spans.append(watched.span(plan.seconds, server.tally.emitted))
     counts = {"sent": users.sent, "completed": len(finished), "refused": users.refused, "in_flight": server.in_flight}
     return outcome(plan, costs, finished, counts, server.busy_seconds, spans)
@@ -95,12 +100,10 @@ class _Watched:
 
     def budgets(self, load: Load) -> Sequence[int]:
         budgets = self._length.budgets(load)
-        tokens = sum(budgets)
-        if tokens > self._most:
-            tokens = sum([min(budget, self._most) for budget in budgets])
+        most = self._most
         self._steps += 1
         self._asked += len(budgets)
-        self._tokens += tokens
+        self._tokens += sum([budget if budget < most else most for budget in budgets])
         self._waiting += load.waiting
         return budgets
 
@@ -150,15 +153,24 @@ class _Users:
 
     def _arrivals(self, server: Server) -> Generator[simpy.Event, Any, None]:
         when, what = Random(f"arrivals {self._plan.seed}"), Random(f"requests {self._plan.seed}")
-        while True:
-            yield self._env.timeout(arrivals.pause(self._plan.arrivals, self._plan.per_second, when))
+        for pause, coming in self._pauses(when):
+            yield self._env.timeout(pause)
             delay = self._delays[what.randrange(self._plan.edges)]
-            asked = self._workload.draw(what)
+            asked = self._workload.draw(what, coming)
             self.sent += 1
             if delay:
                 self._env.process(self._under_way(server, asked, delay))
             else:
                 self._ask(server, asked, delay)
+
+    def _pauses(self, chance: Random) -> Iterator[tuple[float, Arrival | None]]:
+        """Seconds until the next request, and which one of a trace it is."""
+        plan, before = self._plan, 0.0
+        for arrival in plan.coming:
+            yield arrival.seconds - before, arrival
+            before = arrival.seconds
+        while not plan.coming:
+            yield arrivals.pause(plan.arrivals, plan.per_second, chance), None
 
     def _under_way(self, server: Server, asked: Asked, delay: float) -> Generator[simpy.Event, Any, None]:
         yield self._env.timeout(delay)

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from ianvs_specdec.answers.lines import answer_in, head_of
+from ianvs_specdec.arrivals import Arrival
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.simulation.requests import Asked
 from ianvs_specdec.types import Step
@@ -25,13 +26,15 @@ LARGEST_LINE = 64 << 20
 @dataclass(frozen=True)
 class Recorded:
     """One answer. ``survival``: how often a draft's token of each level was right where those before it were;
-    ``found``: in what share of the steps there was a draft."""
+    ``found``: in what share of the steps there was a draft. ``seen``: at places of the output, whether a draft was
+    right there."""
 
     task: str
     prompt: int
     output: int
     survival: tuple[float, ...]
     found: float = 1.0
+    seen: Mapping[int, bool] = field(default_factory=dict)
 
 
 @dataclass
@@ -59,7 +62,9 @@ class _Counts:
 
 
 class Workload:
-    """Draws what is asked: one of the ``recorded`` answers, each as likely, with luck of its own.
+    """Draws what is asked: one of the ``recorded`` answers, each as likely, with luck of its own where nothing was
+    seen. Whether a drafter finds a token lies with the token more than with the level at which it comes: one that was
+    right is right again, wherever a draft begins, and one that was wrong is wrong.
 
     ``prompt_tokens`` and ``max_tokens`` take the place of the recorded lengths, the latter as a limit.
     """
@@ -71,13 +76,18 @@ class Workload:
         self._most = max_tokens or max(one.output for one in recorded)
         self.tasks = sorted({one.task for one in recorded})
 
-    def draw(self, chance: Random) -> Asked:
+    def draw(self, chance: Random, coming: Arrival | None = None) -> Asked:
+        """``coming``: the request of a trace that it is, whose lengths count."""
         number = chance.random
         one = self._recorded[int(number() * len(self._recorded))]
-        output = min(one.output, self._most)
+        prompt, output = (one.prompt, one.output) if coming is None else (coming.prompt_tokens, coming.output_tokens)
+        output = min(output, self._most)
         draws = [number() for _ in range(output)]
+        for place, right in one.seen.items():
+            if place < output:
+                draws[place] = 0.0 if right else 1.0
         found = [number() < one.found for _ in range(output)] if one.found < 1.0 else None
-        return Asked(one.task, self._prompt or one.prompt, output, self._most, one.survival, draws, found)
+        return Asked(one.task, self._prompt or prompt, output, self._most, one.survival, draws, found)
 
 
 def stated(acceptance: Mapping[str, float], prompt_tokens: int, max_tokens: int) -> list[Recorded]:
@@ -109,9 +119,28 @@ def read(path: Path) -> list[Recorded]:
     common = everything.rates((), MOST_LEVELS)
     of_task = {task: counts.rates(common, MOST_LEVELS) for task, counts in tasks.items()}
     return [
-        Recorded(task, prompt, output, counts.rates(of_task.get(task, common), MOST_LEVELS), _found(steps))
+        Recorded(
+            task,
+            prompt,
+            output,
+            counts.rates(of_task.get(task, common), MOST_LEVELS),
+            _found(steps),
+            _seen(output, steps, deepest),
+        )
         for (task, prompt, output, steps), counts in zip(found, own, strict=True)
     ]
+
+
+def _seen(output: int, steps: Sequence[Step], deepest: int) -> dict[int, bool]:
+    """``Recorded.seen`` of an answer. The first token may have come of the prompt, before the first step."""
+    place, found = output - sum(step.emitted for step in steps), dict[int, bool]()
+    for step in steps:
+        found |= dict.fromkeys(range(place, place + step.accepted), True)
+        # Where the output ends within the draft, nothing is known of what came behind.
+        if step.accepted < min(step.drafted, step.emitted, deepest):
+            found[place + step.accepted] = False
+        place += step.emitted
+    return found
 
 
 def _found(steps: Sequence[Step]) -> float:

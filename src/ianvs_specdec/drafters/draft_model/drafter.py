@@ -54,6 +54,9 @@ class DraftModel(Drafter):
     def together(self) -> Target:
         return self._model
 
+    def memory(self, positions: int) -> int:
+        return 0 if self._target is None else self._model.memory(positions)
+
     def weights(self) -> Sequence[Any]:
         return self._model.weights
 

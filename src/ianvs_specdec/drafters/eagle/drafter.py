@@ -98,6 +98,15 @@ class Eagle(Drafter):
     def together(self) -> Head:
         return self._head
 
+    def memory(self, positions: int) -> int:
+        """Hidden states of all tokens, since it may never be asked, and keys and values of those that it has read."""
+        if self._target is None:
+            return 0
+        states = len(self._head.features) * self._head.config.target_hidden
+        # A target may compute in float32 whatever its weights are.
+        size = max(torch.float32.itemsize, self._target.dtype.itemsize)
+        return states * size * positions + self._head.memory(positions)
+
     def weights(self) -> Sequence[Any]:
         return (self._head,)
 

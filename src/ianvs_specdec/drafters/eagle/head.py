@@ -25,7 +25,7 @@ from ianvs_specdec.drafters.eagle import weights as eagle_weights
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.layout import check_fit
 from ianvs_specdec.drafters.eagle.rows import Rows, Scratch, features_of
-from ianvs_specdec.drafters.eagle.sequence import HeadSequence
+from ianvs_specdec.drafters.eagle.sequence import HeadSequence, most_room
 from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_read
 from ianvs_specdec.drafters.eagle.weights import FoldedWeights, rotations
 
@@ -90,6 +90,9 @@ class EagleHead:
     def open(self) -> HeadSequence:
         """A new, empty sequence."""
         return HeadSequence(self.config, self.work, self.device)
+
+    def memory(self, positions: int) -> int:
+        return 2 * self.config.keys * self.config.width * most_room(positions) * self.work.itemsize
 
     def keep(self, sequence: HeadSequence, pairs: Pairs) -> None:
         """Add ``pairs`` to ``sequence`` without asking for logits."""

@@ -63,6 +63,9 @@ class NativeHead:
         """A new, empty sequence."""
         return self._head.open()
 
+    def memory(self, positions: int) -> int:
+        return self._head.model.memory(positions)
+
     def keep(self, sequence: HeadState, pairs: Pairs) -> None:
         """Add ``pairs`` to ``sequence`` without asking for logits."""
         self._head.read([(sequence, pairs)], logits=False)

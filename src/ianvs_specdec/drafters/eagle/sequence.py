@@ -10,6 +10,11 @@ from ianvs_specdec.drafters.eagle.layout import HeadConfig
 _FIRST_CAPACITY = 512
 
 
+def most_room(positions: int) -> int:
+    """The most positions that are reserved for a sequence of so many pairs."""
+    return max(_FIRST_CAPACITY, 2 * positions)
+
+
 class HeadSequence:
     """Keys and values of the pairs that stay, then those of the tree being drafted.
 
@@ -68,7 +73,7 @@ class HeadSequence:
     def _reserve(self, positions: int) -> None:
         if positions <= len(self._cache):
             return
-        cache = self._cache.new_empty(max(_FIRST_CAPACITY, 2 * positions), self._cache.shape[1])
+        cache = self._cache.new_empty(most_room(positions), self._cache.shape[1])
         cache[: len(self._cache)] = self._cache
         self._cache = cache
         keys, values = cache.view(len(cache), 2, self._key_heads, -1).unbind(1)

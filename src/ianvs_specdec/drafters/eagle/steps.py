@@ -73,6 +73,9 @@ class Head(Protocol):
     def open(self) -> Any:
         """A new, empty sequence, with a method ``close``."""
 
+    def memory(self, positions: int) -> int:
+        """Bytes of the keys and values of a sequence with so many pairs, at most."""
+
     def keep(self, sequence: Any, pairs: Pairs) -> None:
         """Add pairs without asking for logits."""
 
