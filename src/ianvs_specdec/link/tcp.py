@@ -92,12 +92,12 @@ class Sender:
         return min(self._srtt + max(4 * self._rttvar, LEAST_VARIANCE), LONGEST_TIMEOUT)
 
     def room(self, now: float) -> int:
-        """Bytes that may be sent now. 0 where that would be less than a segment and others are still under way."""
+        """Bytes that may be sent now, whole segments. 0 where not even one may be, while others are under way."""
         self._acknowledge(now)
         if not self._in_flight and now - self._last_sent > self.timeout:
             self._window = min(self._window, float(INITIAL_WINDOW * SEGMENT))
-        room = int(self._window) - self._in_flight
-        return room if room >= SEGMENT else 0 if self._in_flight else SEGMENT
+        room = max(0, int(self._window) - self._in_flight) // SEGMENT * SEGMENT
+        return room or (0 if self._in_flight else SEGMENT)
 
     def opens(self) -> float:
         """When the next acknowledgement comes, as far as is known."""
@@ -204,7 +204,8 @@ class Sender:
     def _acknowledge(self, now: float) -> None:
         back = now - self._path.delay
         # Who does not need the window learns nothing about a larger one (RFC 7661).
-        grows = 2 * self._in_flight >= self._window
+        flight = self._in_flight
+        grows = 2 * flight >= self._window
         while self._flying and self._flying[0].arrival <= back:
             size = self._flying.popleft().size
             self._in_flight -= size
@@ -214,7 +215,7 @@ class Sender:
         for hole in [hole for hole in self._holes if hole.arrival <= back]:
             if hole.sent > self._recovered:
                 self._recovered = now
-                self._threshold = max(self._in_flight / 2, 2.0 * SEGMENT)
+                self._threshold = max(flight / 2, 2.0 * SEGMENT)
                 self._window = self._threshold if hole.followers >= DUPLICATES else float(SEGMENT)
             self._in_flight -= hole.size
         self._holes = [hole for hole in self._holes if hole.arrival > back]

@@ -7,6 +7,7 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -62,10 +63,10 @@ class Link:
             await self._relay.close()
 
     def __enter__(self) -> Link:
-        started = threading.Event()
+        started: Future[None] = Future()
         self._thread = threading.Thread(target=self._main, args=(started,), name="link", daemon=True)
         self._thread.start()
-        started.wait()
+        started.result()
         return self
 
     def __exit__(
@@ -86,12 +87,17 @@ class Link:
         """The record's summary, of everything up to now."""
         return self._call(self._relay.summary)
 
-    def _main(self, started: threading.Event) -> None:
+    def _main(self, started: Future[None]) -> None:
         async def main() -> None:
             self._ended = asyncio.Event()
-            await self.run(started.set, self._ended)
+            await self.run(lambda: started.set_result(None), self._ended)
 
-        asyncio.run(main())
+        try:
+            asyncio.run(main())
+        except OSError as error:
+            if started.done():
+                raise
+            started.set_exception(error)
 
     def _call(self, asked: Callable[[], Result]) -> Result:
         async def call() -> Result:
