@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -61,7 +62,7 @@ def test_jitter_stays_in_its_bounds_and_keeps_the_order() -> None:
     assert min(took) >= 0.005
     assert max(took) <= 0.045
     assert max(took) - min(took) > 0.03
-    assert all(first.arrival <= then.arrival for first, then in zip(packets, packets[1:], strict=False))
+    assert all(first.arrival <= then.arrival for first, then in itertools.pairwise(packets))
 
 
 def test_a_window_opens_by_what_has_arrived() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 from collections.abc import Callable
 from random import Random
@@ -32,10 +33,10 @@ Address = tuple[str, int]
 
 
 def address(text: str, key: str, *, any_port: bool = False) -> Address:
-    """Host and port of ``HOST:PORT``. ``any_port``: 0 is one, too. Raises UserError with the ``key``."""
+    """Host and port of ``HOST:PORT``. ``any_port``: 0 is one, too. Raises UserError with the ``key``, an option."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or not (0 if any_port else 1) <= int(port) <= 65535:
-        raise UserError(f"{key} must be written as 127.0.0.1:8000 or [::1]:8000, not {text!r:.80}", key=key)
+        raise UserError(f"--{key} must be written as 127.0.0.1:8000 or [::1]:8000, not {text!r:.80}", key=key)
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
@@ -162,7 +163,9 @@ class Relay:
         try:
             server = await asyncio.wait_for(self._connected(), CONNECT_SECONDS)
         except (OSError, TimeoutError) as error:
-            reason = getattr(error, "strerror", None) or str(error) or f"no answer within {CONNECT_SECONDS:g} s"
+            # A name that is not known has a number of its own, and no answer has none.
+            number = getattr(error, "errno", None) or 0
+            reason = os.strerror(number) if number > 0 else str(error) or f"no answer within {CONNECT_SECONDS:g} s"
             self._say(f"{written(*self._target)} cannot be reached: {reason}; the link goes on")
             await self._clock.until(back)
             self._end(connection, REFUSED)
