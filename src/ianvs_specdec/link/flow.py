@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 import struct
 from collections import deque
@@ -14,8 +15,8 @@ from ianvs_specdec.link.line import Line
 from ianvs_specdec.link.record import Direction
 from ianvs_specdec.link.tcp import Packet, Sender
 
-PIECES = 8
-"""Read from one connection before the event loop sees to the others."""
+PIECES = 4
+"""Read or written for one connection before the others have their turn."""
 BUFFER = 256 << 10
 """Bytes of a socket's own buffers. Linux makes them larger by itself, and what they hold would be on no path."""
 CLOSED, RESET, CUT = "closed", "reset", "cut"
@@ -62,7 +63,7 @@ class Flow:
         """How the source ended, once it has."""
         self._due = 0.0
         """When what was written last should have arrived."""
-        self._alarm = float("inf")
+        self._alarm = math.inf
         self._reading = self._parked = self._stuck = self._begun = self._closed = False
 
     def start(self) -> None:
@@ -154,19 +155,17 @@ class Flow:
         return bool(data)
 
     def _write(self) -> None:
-        while self._waiting and not (self._closed or self._stuck):
+        for _ in range(PIECES):
+            if not self._waiting or self._closed or self._stuck:
+                return
             packet, data = self._waiting[0]
             now = self._clock.now()
             if packet.arrival > now:
-                if packet.arrival < self._alarm:
-                    self._alarm = packet.arrival
-                    self._clock.at(packet.arrival, self._ring)
+                self._ring_at(packet.arrival)
                 return
             if not self._begun:
                 self._count(packet, now)
             if not data:
-                self._waiting.popleft()
-                self._begun = False
                 self._finish()
                 return
             try:
@@ -182,9 +181,15 @@ class Flow:
                 self._block(True)
             else:
                 self._waiting.popleft()
+        self._ring_at(self._clock.now())
+
+    def _ring_at(self, moment: float) -> None:
+        if moment < self._alarm:
+            self._alarm = moment
+            self._clock.at(moment, self._ring)
 
     def _ring(self) -> None:
-        self._alarm = float("inf")
+        self._alarm = math.inf
         self._write()
 
     def _count(self, packet: Packet, now: float) -> None:
@@ -193,6 +198,8 @@ class Flow:
         self._counts.delivered(now - packet.sent, now - self._due)
 
     def _finish(self) -> None:
+        """Nothing comes after the end."""
+        self._waiting.clear()
         if self._end == CLOSED:
             with contextlib.suppress(OSError):
                 self._sink.shutdown(socket.SHUT_WR)

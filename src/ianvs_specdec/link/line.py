@@ -17,8 +17,8 @@ TICK = 1e-3
 """Seconds: data passes in pieces that take about as long, and at least one segment."""
 LARGEST_PIECE = 45 * SEGMENT
 """Bytes: the largest packet of IP, which is what segmentation offload hands on at a time."""
-UNSHAPED_PIECE = 256 << 10
-"""Bytes read at a time where the bandwidth is unlimited."""
+UNSHAPED_PIECE = 64 << 10
+"""Bytes read at a time where the bandwidth is unlimited: larger ones hold up other connections."""
 
 
 class Line:
