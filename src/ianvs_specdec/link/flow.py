@@ -136,9 +136,10 @@ class Flow:
             self._read()
 
     def _take(self, now: float, room: int) -> bool:
-        """Read a piece and send it on its way; False where there is none."""
+        """Read a piece and send it on its way; False where there is no more for now."""
+        size = min(self._line.piece, room)
         try:
-            data = self._source.recv(min(self._line.piece, room))
+            data = self._source.recv(size)
         except BlockingIOError:
             self._listen(True)
             return False
@@ -146,13 +147,15 @@ class Flow:
             self._end, data = RESET, b""
         if not data:
             self._end = self._end or CLOSED
-            self._listen(False)
         place = 0
         for packet in self._sender.send(now, len(data)):
             self._waiting.append((packet, data[place : place + packet.size]))
             place += packet.size
         self._write()
-        return bool(data)
+        if self._closed or len(data) == size:
+            return not self._closed
+        self._listen(bool(data))
+        return False
 
     def _write(self) -> None:
         for _ in range(PIECES):

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.link.clock import Clock
@@ -85,6 +86,10 @@ class Relay:
     def __init__(self, path: Path, target: Address, record: Record, tell: Callable[[str], None]) -> None:
         """``tell`` gets one line for the user where something is wrong outside of the link."""
         self._path, self._target, self._record, self._tell = path, target, record, tell
+        self._numeric: list[Any] = []
+        # Looking a name up takes a thread, and its address may change; an address needs neither.
+        with contextlib.suppress(OSError):
+            self._numeric += socket.getaddrinfo(*target, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         self._loop = asyncio.get_running_loop()
         self._clock = Clock(self._loop)
         self._began = self._clock.now()
@@ -111,7 +116,7 @@ class Relay:
         for connection in list(self._connections.values()):
             self._end(connection, CUT)
 
-    def summary(self) -> dict:
+    def summary(self) -> dict[str, Any]:
         """What the record says of all connections up to now."""
         return self._record.summary((one.up, one.down) for one in self._connections.values())
 
@@ -185,7 +190,7 @@ class Relay:
         self._clock.at(back + self._path.delay, connection.flows[1].start)
 
     async def _connected(self) -> socket.socket:
-        found = await self._loop.getaddrinfo(*self._target, type=socket.SOCK_STREAM)
+        found = self._numeric or await self._loop.getaddrinfo(*self._target, type=socket.SOCK_STREAM)
         failed: OSError | None = None
         for family, kind, protocol, _, where in found:
             server = socket.socket(family, kind, protocol)
