@@ -188,7 +188,8 @@ def test_a_target_that_is_not_there_is_told_and_the_link_goes_on(served: Opened)
         nobody = gone.getsockname()[1]
     with Link(f"127.0.0.1:{nobody}", tell=told.append) as link:
         for _ in range(2):
-            with connect(link.address) as client, pytest.raises(ConnectionResetError):
+            # The reset may be faster than connect().
+            with pytest.raises(ConnectionResetError), connect(link.address) as client:
                 client.recv(1)
         assert told == [f"127.0.0.1:{nobody} cannot be reached: Connection refused; the link goes on"]
         with socket.create_server(("127.0.0.1", nobody)) as come, connect(link.address) as client:
@@ -220,6 +221,19 @@ def test_the_record_tells_what_each_connection_met(served: Opened, tmp_path: pat
     assert summary["summary"]["connections"] == 3
     assert summary["summary"]["up"]["bytes"] == 3001
     assert summary["summary"]["outages"] == [[0.001, 0.002]]
+
+
+def test_a_record_that_cannot_be_written_is_told_at_the_end(served: Opened) -> None:
+    """The connections do not suffer from a full disk."""
+    answers = []
+
+    def use() -> None:
+        with Link(served(echo), record=pathlib.Path("/dev/full")) as link:
+            answers.extend([*asked(link.address, b"one"), *asked(link.address, b"two")])
+
+    with pytest.raises(OSError, match="No space left"):
+        use()
+    assert answers == [b"one", b"two"]
 
 
 def test_the_same_seed_loses_the_same_messages(served: Opened, tmp_path: pathlib.Path) -> None:

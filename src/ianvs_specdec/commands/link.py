@@ -51,10 +51,12 @@ def run(options: argparse.Namespace) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         link = Link(options.to, path, options.listen, options.record)
+        asyncio.run(_serve(link, options.to))
     except OSError as error:
+        if options.record is None:
+            raise
         told = f"--record {options.record} cannot be written ({error.strerror or error})"
         raise UserError(f"{told}: name a file that can be") from error
-    asyncio.run(_serve(link, options.to))
     return 0
 
 

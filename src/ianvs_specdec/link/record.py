@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import pathlib
@@ -78,6 +79,7 @@ class Record:
     def __init__(self, file: pathlib.Path | None, head: Mapping[str, Any]) -> None:
         """Raises OSError where the file cannot be written."""
         self._file = None if file is None else open(file, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self._failure: OSError | None = None
         self._up, self._down = Direction(), Direction()
         self._ends: Counter[str] = Counter()
         self._write({"link": dict(head)})
@@ -101,15 +103,24 @@ class Record:
         return {"connections": count, "ends": dict(self._ends), "up": ups.to_json(), "down": downs.to_json()}
 
     def close(self, outages: Iterable[tuple[float, float]], seconds: float) -> None:
-        """``outages``: begins and ends, in seconds since the link began; so is ``seconds``, the end."""
+        """``outages``: begins and ends, in seconds since the link began; so is ``seconds``, the end. Raises OSError
+        where a line could not be written, now or before: the connections were not to suffer from it.
+        """
         times = [[round(begin, 6), round(end, 6)] for begin, end in outages]
         self._write({"summary": {"seconds": round(seconds, 6), "outages": times, **self.summary()}})
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()
+        if self._failure is not None:
+            raise self._failure
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        if self._file is not None:
+        if self._file is None or self._failure is not None:
+            return
+        try:
             self._file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            self._failure = error
 
 
 def _milliseconds(seconds: float) -> float:

@@ -39,7 +39,8 @@ class Link:
         tell: Callable[[str], None] = say,
     ) -> None:
         """``to``, ``listen``: ``HOST:PORT``; listening begins here, so ``address`` is known. ``record``: a file to
-        write. ``tell`` gets a line where the target cannot be reached. Raises UserError, or OSError for the record.
+        write. ``tell`` gets a line where the target cannot be reached. Raises UserError, or OSError for the record; so
+        does the end of ``with``.
         """
         self._path, self._target, self._tell = path or Path(), address(to, "to"), tell
         where = address(listen, "listen", any_port=True)
@@ -63,17 +64,17 @@ class Link:
             await self._relay.close()
 
     def __enter__(self) -> Link:
-        started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._main, args=(started,), name="link", daemon=True)
-        self._thread.start()
-        started.result()
+        self._started: Future[None] = Future()
+        self._over: Future[None] = Future()
+        threading.Thread(target=self._main, name="link", daemon=True).start()
+        self._started.result()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
+        self._over.result()
 
     def outage(self, seconds: float) -> None:
         """Nothing passes from now on for ``seconds``; connections stay or are reset as the path says."""
@@ -87,17 +88,17 @@ class Link:
         """The record's summary, of everything up to now."""
         return self._call(self._relay.summary)
 
-    def _main(self, started: Future[None]) -> None:
+    def _main(self) -> None:
         async def main() -> None:
             self._ended = asyncio.Event()
-            await self.run(lambda: started.set_result(None), self._ended)
+            await self.run(lambda: self._started.set_result(None), self._ended)
 
         try:
             asyncio.run(main())
-        except OSError as error:
-            if started.done():
-                raise
-            started.set_exception(error)
+        except BaseException as error:
+            (self._over if self._started.done() else self._started).set_exception(error)
+        else:
+            self._over.set_result(None)
 
     def _call(self, asked: Callable[[], Result]) -> Result:
         async def call() -> Result:
