@@ -37,7 +37,7 @@ def test_the_kernel_is_asked_for_the_same_path() -> None:
     netem = Kernel(path)._discipline(NETEM, path.up)
     assert netem[3:] == ["delay", "25000us", "loss", "0.5%", "rate", "12000000bit"]
     # 150,000 bytes wait, 37,500 are under way.
-    assert int(netem[2]) == 150_000 // 1514 + 37_500 // 1514 + 1 + 1
+    assert int(netem[2]) == math.ceil(187_500 / 1514)
     assert Kernel(path)._discipline(TBF, path.up)[-2:] == ["limit", "150000"]
     assert Kernel(path)._discipline(TBF, path.down) == []
 
