@@ -5,8 +5,9 @@ way, the share of lost segments, and how many deliveries were late by the emulat
 client are processes of their own. "says" is twice the delay; the bandwidth less headers, or what the loss leaves of it
 by Mathis's formula; the stated loss. Repeats are interleaved, and medians are shown.
 
---kernel puts the same paths beside Linux's own emulation (netem, else tbf for the bandwidth alone) between two network
-namespaces. It needs root, and `ip` and `tc`. There nothing has jitter: netem would reorder.
+--kernel puts the kernel's own TCP (Reno) over the same path beside it, between two network namespaces: over netem, or
+over packets that another process delays and loses one by one. It needs root, `ip` and `tc`. There nothing has jitter,
+since netem would reorder.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 from bench.command import command
 from bench.environment import environment
-from bench.link_kernel import Kernel, offered
+from bench.link_kernel import TOLD, Kernel, offered
 from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.link import Path as NetworkPath
 from ianvs_specdec.link.line import HEADERS, SEGMENT
@@ -63,25 +64,23 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     paths = {name: NetworkPath.parse({"preset": name}) for name in options.presets}
-    notes: list[str] = []
-    if options.kernel:
-        can = offered()
-        notes.append(can.reason)
-        paths = {name: can.reduced(path) for name, path in paths.items() if can and can.reduced(path) != NetworkPath()}
+    kind = offered() if options.kernel else ""
+    if kind:
+        paths = {name: replace(path, jitter=0.0) for name, path in paths.items() if path.delay}
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for number in range(options.repeats):
-        if not options.kernel:
+        if not kind:
             with serving() as server:
                 rows.setdefault((DIRECT, ""), []).append(measured(server, options.seconds))
         for name, path in paths.items():
             path = replace(path, seed=number)
             rows.setdefault((name, "relay"), []).append(_relayed(path, options.seconds))
-            if options.kernel:
-                with Kernel(path) as kernel, serving(kernel.there, kernel.host) as server:
+            if kind:
+                with Kernel(path, kind, _options(path)) as kernel, serving(kernel.there, kernel.host) as server:
                     rows.setdefault((name, "kernel"), []).append(measured(server, options.seconds, kernel.here))
     return {
         "environment": environment(),
-        "notes": notes,
+        "kernel": TOLD.get(kind, ""),
         "seconds": options.seconds,
         "rows": [
             {"path": name, "by": by, "says": says(paths[name]) if name in paths else {}, "runs": runs}
@@ -159,7 +158,7 @@ COLUMNS = (
 def _table(report: dict[str, Any]) -> str:
     heads = "".join(f"{title:>15}{'says':>9}" for _, title, _ in COLUMNS)
     lines = [
-        *report["notes"],
+        *([report["kernel"]] if report["kernel"] else []),
         f"{'path':<15}{'by':<8}{heads}{'p95 ms':>9}{'loaded ms':>11}{'first ms':>10}{'late ms':>9}",
     ]
     for row in report["rows"]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import link
-from bench.link_kernel import NETEM, TBF, Kernel, Offered
+from bench.link_kernel import NETEM, Kernel
 from ianvs_specdec.link import Path as NetworkPath
 
 
@@ -30,16 +30,14 @@ def test_what_a_file_says_of_a_path_is_that_path() -> None:
     )
 
 
-def test_the_kernel_is_asked_for_the_same_path() -> None:
+def test_netem_is_asked_for_the_same_path() -> None:
     path = NetworkPath(delay=0.025, jitter=0.005, up=12e6, loss=0.005, queue=0.1)
-    assert Offered(NETEM, "").reduced(path).jitter == 0
-    assert Offered(TBF, "").reduced(path) == NetworkPath(up=12e6, queue=0.1)
-    netem = Kernel(path)._discipline(NETEM, path.up)
-    assert netem[3:] == ["delay", "25000us", "loss", "0.5%", "rate", "12000000bit"]
+    kernel = Kernel(path, NETEM, link._options(path))
+    up = kernel.netem(path.up)
+    assert up[3:] == ["delay", "25000us", "loss", "0.5%", "rate", "12000000bit"]
     # 150,000 bytes wait, 37,500 are under way.
-    assert int(netem[2]) == math.ceil(187_500 / 1514)
-    assert Kernel(path)._discipline(TBF, path.up)[-2:] == ["limit", "150000"]
-    assert Kernel(path)._discipline(TBF, path.down) == []
+    assert int(up[2]) == math.ceil(187_500 / 1514)
+    assert kernel.netem(path.down)[3:] == ["delay", "25000us", "loss", "0.5%"]
 
 
 @pytest.mark.slow
