@@ -97,12 +97,27 @@ def test_a_lone_lost_segment_waits_for_the_timeout() -> None:
     assert max(late) > 2 * min(late), "none was lost twice"
 
 
-def test_segments_that_follow_bring_a_lost_one_a_round_trip_later() -> None:
-    """The third one after it is 6 ms later; its acknowledgement and the repetition take a round trip."""
-    took = small(Path(delay=0.01, loss=0.02, seed=4), 300, gap=0.002)
+@pytest.mark.parametrize(
+    ("gap", "expected"),
+    [
+        # The next one leaves after 15 ms; its acknowledgement and the repetition take a round trip and a half.
+        (0.015, 0.015 + 0.03),
+        # The next one leaves after 2 ms, and is given a quarter of a round trip to have been overtaken.
+        (0.002, 0.005 + 0.03),
+        # The third one leaves after 3 ms.
+        (0.001, 0.003 + 0.03),
+    ],
+)
+def test_segments_that_follow_bring_a_lost_one_a_round_trip_later(gap: float, expected: float) -> None:
+    took = small(Path(delay=0.01, loss=0.004, seed=5), 2000, gap)
     late = [one for one in took if one > 0.011]
     assert late
-    assert max(late) == pytest.approx(0.006 + 0.03, abs=1e-6)
+    assert max(late) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_repetition_that_is_lost_too_costs_another_round_trip() -> None:
+    took = small(Path(delay=0.01, loss=0.1, seed=5), 3000, gap=0.002)
+    assert 2 * 0.025 + 0.01 - 1e-6 <= max(took) < LEAST_VARIANCE
 
 
 def test_what_follows_a_lost_segment_is_held_back_until_that_is_there() -> None:

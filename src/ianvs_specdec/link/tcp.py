@@ -5,18 +5,20 @@ It is a model of a sender, in pieces of data rather than packets; nothing is sen
 - *Window* (RFC 5681): at most ``cwnd`` bytes are under way. It begins with 10 segments (RFC 6928), doubles each round
   trip up to ``ssthresh``, then grows by a segment each round trip. After a pause of a retransmission timeout it begins
   again. So the throughput over a path with loss p is that of Mathis et al. (1997), 1.22 * MSS / (RTT * sqrt(p)).
-- *Fast retransmit* (RFC 5681, 6675): three segments that were sent later tell of a lost one. It is sent again when the
-  third one's acknowledgement is back, so it arrives a round trip late, and the window is halved, once for all that was
-  lost in it.
-- *Timeout* (RFC 6298): a lost segment that too few follow is sent again after SRTT + max(4 RTTVAR, 200 ms), and then
-  after twice as long each time. The 200 ms are Linux's; the RFC has 1 s. The window begins anew with one segment.
+- *Loss told by later segments* (RACK, RFC 8985, which Linux does): a lost segment is sent again when one that was sent
+  later is acknowledged and a quarter of a round trip has passed beyond its own round trip, or at the third one as in RFC
+  5681. So it arrives a round trip late or a little more. The window is halved, once for all that was lost in it. A
+  repetition that is lost too is told of in the same way.
+- *Timeout* (RFC 6298): a lost segment that none follows in time is sent again after SRTT + max(4 RTTVAR, 200 ms), and
+  then after twice as long each time. The 200 ms are Linux's; the RFC has 1 s. The window begins anew with one segment.
 - *Order*: what arrives after a lost segment is held back until that one is there.
 - *Outage*: what leaves in one is lost, and so is every repetition until its end: TCP finds out only at the next timeout
   that a path is back.
 
 What it does not know: loss of acknowledgements (the next one stands for them), loss where a queue overflows (`line.py`
-lets the sender wait instead), delayed acknowledgements, tail loss probes (RFC 8985), and CUBIC, whose window grows
-faster than Reno's where the bandwidth times the round trip is large.
+lets the sender wait instead), delayed acknowledgements, tail loss probes (RFC 8985; with one segment under way Linux
+sends them no sooner than a timeout), and CUBIC, whose window grows faster than Reno's where the bandwidth times the
+round trip is large.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ LARGEST_WINDOW = 6 << 20
 """Bytes: the largest receive window that Linux opens unless told otherwise (tcp_rmem)."""
 DUPLICATES = 3
 """Later segments whose arrival tells that one is lost (RFC 5681)."""
+REORDERING = 0.25
+"""Of a round trip: how long a sender takes fewer of them for reordering (RFC 8985)."""
 FIRST_TIMEOUT = 1.0
 """Seconds, for the segments that open a connection (RFC 6298)."""
 LEAST_VARIANCE = 0.2
@@ -50,12 +54,18 @@ MOST_TOLD = 1000
 class Packet:
     """Bytes that arrive together: ``arrival`` by the clock, if nothing sent before holds them back."""
 
-    __slots__ = ("arrival", "followers", "lost", "segments", "sent", "size")
+    __slots__ = ("again", "arrival", "followers", "lost", "repeats", "segments", "sent", "size", "told")
 
     def __init__(self, size: int, segments: int, sent: float, arrival: float, lost: bool = False) -> None:
         self.size, self.segments, self.sent, self.arrival, self.lost = size, segments, sent, arrival, lost
+        self.again = 0.0
+        """Of a lost one: when it left last."""
+        self.repeats = 0
+        """How often it must be sent again until it gets through."""
         self.followers = 0
-        """Segments that were sent after it, as far as they can repair it."""
+        """Segments that left after that."""
+        self.told = False
+        """Whether these tell of it before a timeout does."""
 
 
 def opening(path: Path, outages: Outages, chance: Random, now: float) -> float:
@@ -159,18 +169,21 @@ class Sender:
         return self._drawn
 
     def _repeated(self, size: int, now: float, passed: float) -> Packet:
-        """A lost segment, which arrives after a timeout unless three others tell of it before."""
-        wait = timeout = self.timeout
-        repeats = 1
+        """A lost segment, which arrives after a timeout unless others tell of it before."""
+        packet = Packet(size, 1, now, 0.0, lost=True)
+        packet.again, packet.repeats = passed, 1
         while self._losses.random() < self._path.loss:
-            repeats += 1
-            timeout = min(2 * timeout, LONGEST_TIMEOUT)
-            wait += timeout
-        packet = Packet(size, 1, now, self._open(passed + wait) + self._path.delay, lost=True)
-        # The repetition that others ask for is the first, and where that is lost too only timeouts are left.
-        if repeats == 1:
-            self._awaited.append(packet)
+            packet.repeats += 1
+        packet.arrival = self._after_timeouts(packet)
+        self._awaited.append(packet)
         return packet
+
+    def _after_timeouts(self, hole: Packet) -> float:
+        moment, timeout = hole.again, self.timeout
+        for _ in range(hole.repeats):
+            moment += timeout
+            timeout = min(2 * timeout, LONGEST_TIMEOUT)
+        return self._open(moment) + self._path.delay
 
     def _open(self, moment: float) -> float:
         """The first repetition from this moment on that meets no outage."""
@@ -188,13 +201,21 @@ class Sender:
         return self._open(passed + self.timeout) + self._path.delay
 
     def _tell(self, passed: float, segments: int) -> None:
-        """Segments that pass now tell the sender of those lost before them."""
+        """Segments that leave now tell the sender of those lost before them."""
+        trip = self._path.round_trip
         for hole in self._awaited:
+            if passed < hole.again or passed + trip > hole.again + self.timeout:
+                continue
             hole.followers += segments
-            if hole.followers >= DUPLICATES:
-                again = self._open(passed + self._path.round_trip)
-                hole.arrival = min(hole.arrival, again + self._path.delay)
-        self._awaited = [hole for hole in self._awaited if hole.followers < DUPLICATES]
+            patience = 0.0 if hole.followers >= DUPLICATES else trip * REORDERING
+            known = self._open(max(passed, hole.again + patience) + trip)
+            hole.told = True
+            if hole.repeats == 1:
+                # What is sent again queues like the rest.
+                hole.arrival = min(hole.arrival, known + max(self._path.delay, self._srtt - self._path.delay))
+            else:
+                hole.again, hole.repeats, hole.followers = known, hole.repeats - 1, 0
+                hole.arrival = self._after_timeouts(hole)
 
     def _measure(self, sample: float) -> None:
         """RFC 6298, with what is known of a segment when it is sent."""
@@ -216,7 +237,7 @@ class Sender:
             if hole.sent > self._recovered:
                 self._recovered = now
                 self._threshold = max(flight / 2, 2.0 * SEGMENT)
-                self._window = self._threshold if hole.followers >= DUPLICATES else float(SEGMENT)
+                self._window = self._threshold if hole.told else float(SEGMENT)
             self._in_flight -= hole.size
         self._holes = [hole for hole in self._holes if hole.arrival > back]
         self._awaited = [hole for hole in self._awaited if hole.arrival > back]
