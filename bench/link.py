@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,8 @@ ENDS = (sys.executable, "-m", "bench.link_ends")
 
 def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
+    # Processes and network namespaces are not to stay behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     return command("bench.link", lambda: _run(options), options.out, _table, _write)
 
 

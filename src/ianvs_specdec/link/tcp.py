@@ -6,8 +6,8 @@ It is a model of a sender, in pieces of data rather than packets; nothing is sen
   trip up to ``ssthresh``, then grows by a segment each round trip. After a pause of a retransmission timeout it begins
   again. So the throughput over a path with loss p is that of Mathis et al. (1997), 1.22 * MSS / (RTT * sqrt(p)).
 - *Loss told by later segments* (RACK, RFC 8985, which Linux does): a lost segment is sent again when one that was sent
-  later is acknowledged and a quarter of a round trip has passed beyond its own round trip, or at the third one as in RFC
-  5681. So it arrives a round trip late or a little more. The window is halved, once for all that was lost in it. A
+  later is acknowledged and a quarter of a round trip has passed beyond its own round trip, or at the third one as in
+  RFC 5681. So it arrives a round trip late or a little more. The window is halved, once for all that was lost in it. A
   repetition that is lost too is told of in the same way.
 - *Timeout* (RFC 6298): a lost segment that none follows in time is sent again after SRTT + max(4 RTTVAR, 200 ms), and
   then after twice as long each time. The 200 ms are Linux's; the RFC has 1 s. The window begins anew with one segment.
