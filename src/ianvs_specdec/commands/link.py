@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import resource
 import signal
 from pathlib import Path
@@ -46,9 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     named = {option: getattr(options, option[2:].replace("-", "_")) for option, _, _ in OPTIONS}
     path = read_hyperparameters(options.file, (), "", named).check(NetworkPath.parse)
-    # Each connection takes two files.
+    # Each connection takes two files. Some systems have a lower limit of their own.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         link = Link(options.to, path, options.listen, options.record)
         asyncio.run(_serve(link, options.to))

@@ -84,7 +84,7 @@ class Sender:
         """``name`` tells its random decisions from those of others with the same seed. It counts in ``counts``."""
         self._path, self._line, self._outages, self._counts = path, line, outages, counts
         self._losses, self._delays = Random(f"loss {path.seed} {name}"), Random(f"jitter {path.seed} {name}")
-        self._clear = self._gap()
+        self._draw()
         self._drawn, self._drawn_at = path.delay, -math.inf
         self._latest = 0.0
         self._window, self._threshold = float(INITIAL_WINDOW * SEGMENT), float(LARGEST_WINDOW)
@@ -124,8 +124,11 @@ class Sender:
             lost = not self._clear
             part = min(left, SEGMENT if lost else int(min(left, self._clear * SEGMENT)))
             packets.append(self._packet(now, part, lost))
-            self._clear = self._gap() if lost else self._clear - packets[-1].segments
             left -= part
+            if lost:
+                self._draw()
+            else:
+                self._clear -= packets[-1].segments
         self._last_sent = now
         return packets
 
@@ -156,11 +159,14 @@ class Sender:
         self._in_flight += size
         return packet
 
-    def _gap(self) -> float:
-        """Segments until the next lost one, from the geometric distribution."""
-        if not self._path.loss:
-            return math.inf
-        return int(math.log(1 - self._losses.random()) / math.log(1 - self._path.loss))
+    def _draw(self) -> None:
+        """How many segments get through before the next lost one, and how often that is lost: geometric, both."""
+        loss = self._path.loss
+        self._clear, self._repeats = math.inf, 1
+        if loss:
+            self._clear = int(math.log(1 - self._losses.random()) / math.log(1 - loss))
+            while self._losses.random() < loss:
+                self._repeats += 1
 
     def _delay(self, now: float) -> float:
         if self._path.jitter and now - self._drawn_at >= JITTER_HOLDS:
@@ -171,9 +177,7 @@ class Sender:
     def _repeated(self, size: int, now: float, passed: float) -> Packet:
         """A lost segment, which arrives after a timeout unless others tell of it before."""
         packet = Packet(size, 1, now, 0.0, lost=True)
-        packet.again, packet.repeats = passed, 1
-        while self._losses.random() < self._path.loss:
-            packet.repeats += 1
+        packet.again, packet.repeats = passed, self._repeats
         packet.arrival = self._after_timeouts(packet)
         self._awaited.append(packet)
         return packet
