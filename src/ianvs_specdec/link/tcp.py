@@ -207,8 +207,10 @@ class Sender:
     def _tell(self, passed: float, segments: int) -> None:
         """Segments that leave now tell the sender of those lost before them."""
         trip = self._path.round_trip
+        # Of the others a timeout tells first.
+        self._awaited = [hole for hole in self._awaited if passed + trip <= hole.again + self.timeout]
         for hole in self._awaited:
-            if passed < hole.again or passed + trip > hole.again + self.timeout:
+            if passed < hole.again:
                 continue
             hole.followers += segments
             patience = 0.0 if hole.followers >= DUPLICATES else trip * REORDERING
