@@ -37,6 +37,7 @@ from ianvs_specdec.link.tcp import LARGEST_WINDOW
 
 DIRECT = "direct"
 SPECDEC = (sys.executable, "-m", "ianvs_specdec", "link", "--listen", "127.0.0.1:0")
+REALTIME = ("chrt", "-r", "1")
 ENDS = (sys.executable, "-m", "bench.link_ends")
 
 
@@ -55,6 +56,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--presets", type=lambda text: text.split(","), default=list(PRESETS), metavar="A,B", help="only these")
     add("--seconds", type=float, default=4.0, metavar="S", help="of each of four measurements (4)")
     add("--repeats", type=int, default=3, metavar="R")
+    add("--realtime", action="store_true", help="the relay runs before other processes (chrt; needs root)")
     add("--kernel", action="store_true", help="beside the kernel's own emulation")
     add("--out", type=Path, default=Path("runs") / "bench", metavar="DIR")
     options = parser.parse_args(argv)
@@ -77,7 +79,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
                 rows.setdefault((DIRECT, ""), []).append(measured(server, options.seconds))
         for name, path in paths.items():
             path = replace(path, seed=number)
-            rows.setdefault((name, "relay"), []).append(_relayed(path, options.seconds))
+            rows.setdefault((name, "relay"), []).append(_relayed(path, options.seconds, options.realtime))
             if kind:
                 with Kernel(path, kind, _options(path)) as kernel, serving(kernel.there, kernel.host) as server:
                     rows.setdefault((name, "kernel"), []).append(measured(server, options.seconds, kernel.here))
@@ -122,11 +124,11 @@ def measured(address: str, seconds: float, prefix: Sequence[str] = ()) -> dict[s
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def _relayed(path: NetworkPath, seconds: float) -> dict[str, Any]:
+def _relayed(path: NetworkPath, seconds: float, realtime: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, serving() as server:
         file, record = Path(folder) / "path.json", Path(folder) / "record.jsonl"
         file.write_text(json.dumps(_options(path)), encoding="utf-8")
-        relay = [*SPECDEC, "--to", server, "-f", str(file), "--record", str(record)]
+        relay = [*(REALTIME if realtime else ()), *SPECDEC, "--to", server, "-f", str(file), "--record", str(record)]
         with subprocess.Popen(relay, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:

@@ -77,6 +77,27 @@ def test_a_window_opens_by_what_has_arrived() -> None:
     assert sent == [10, 20, 40]
 
 
+def test_a_window_counts_segments_however_small() -> None:
+    sending, count = Sending(Path(delay=0.05)), 0
+    while sending.sender.room(0.0):
+        sending.sender.send(0.0, SMALL)
+        count += 1
+    assert count == 10
+
+
+def test_after_a_timeout_the_window_opens_again_for_small_segments_too() -> None:
+    sending, sent = Sending(Path(delay=0.05, outage=Schedule(0.1, after=10.0))), []
+    sending.sender.send(10.0, SMALL)
+    for now in (20.0, 20.11, 20.22):
+        count = 0
+        while sending.sender.room(now):
+            sending.sender.send(now, SMALL)
+            count += 1
+        sent.append(count)
+    # Twice as many up to half of the window before, then one more each round trip.
+    assert sent == [2, 4, 5]
+
+
 def test_after_a_pause_the_window_is_the_first_one_again() -> None:
     sending = Sending(Path(delay=0.05))
     sending.bulk(1.0)

@@ -2,9 +2,9 @@
 
 It is a model of a sender, in pieces of data rather than packets; nothing is sent here. What it knows:
 
-- *Window* (RFC 5681): at most ``cwnd`` bytes are under way. It begins with 10 segments (RFC 6928), doubles each round
-  trip up to ``ssthresh``, then grows by a segment each round trip. After a pause of a retransmission timeout it begins
-  again. So the throughput over a path with loss p is that of Mathis et al. (1997), 1.22 * MSS / (RTT * sqrt(p)).
+- *Window* (RFC 5681): at most ``cwnd`` segments are under way, small or full. It begins with 10 (RFC 6928), doubles
+  each round trip up to ``ssthresh``, then grows by one each round trip. After a pause of a retransmission timeout it
+  begins again. So the throughput over a path with loss p is that of Mathis et al. (1997), 1.22 * MSS / (RTT * sqrt(p)).
 - *Loss told by later segments* (RACK, RFC 8985, which Linux does): a lost segment is sent again when one that was sent
   later is acknowledged and a quarter of a round trip has passed beyond its own round trip, or at the third one as in
   RFC 5681. So it arrives a round trip late or a little more. The window is halved, once for all that was lost in it. A
@@ -66,6 +66,11 @@ class Packet:
         """Segments that left after that."""
         self.told = False
         """Whether these tell of it before a timeout does."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes of the window that it takes: a window has room for so many segments, however small (as in Linux)."""
+        return self.segments * SEGMENT
 
 
 def opening(path: Path, outages: Outages, chance: Random, now: float) -> float:
@@ -156,7 +161,7 @@ class Sender:
             self._flying.append(packet)
         self._counts.bytes += size
         self._counts.segments += segments
-        self._in_flight += size
+        self._in_flight += packet.weight
         return packet
 
     def _draw(self) -> None:
@@ -231,19 +236,20 @@ class Sender:
     def _acknowledge(self, now: float) -> None:
         back = now - self._path.delay
         # Who does not need the window learns nothing about a larger one (RFC 7661).
-        flight = self._in_flight
-        grows = 2 * flight >= self._window
+        grows = 2 * self._in_flight >= self._window
         while self._flying and self._flying[0].arrival <= back:
-            size = self._flying.popleft().size
-            self._in_flight -= size
+            weight = self._flying.popleft().weight
+            self._in_flight -= weight
             if grows:
-                step = size if self._window < self._threshold else SEGMENT * size / self._window
+                step = weight if self._window < self._threshold else SEGMENT * weight / self._window
                 self._window = min(self._window + step, LARGEST_WINDOW)
         for hole in [hole for hole in self._holes if hole.arrival <= back]:
             if hole.sent > self._recovered:
                 self._recovered = now
-                self._threshold = max(flight / 2, 2.0 * SEGMENT)
-                self._window = self._threshold if hole.told else float(SEGMENT)
-            self._in_flight -= hole.size
+                # The RFC halves what was under way, Linux what might have been: more, where messages are sparse.
+                self._threshold = max(self._window / 2, 2.0 * SEGMENT)
+                # After a timeout it is one segment, and one more for the acknowledgement that is here now.
+                self._window = self._threshold if hole.told else 2.0 * SEGMENT
+            self._in_flight -= hole.weight
         self._holes = [hole for hole in self._holes if hole.arrival > back]
         self._awaited = [hole for hole in self._awaited if hole.arrival > back]
