@@ -267,7 +267,9 @@ def test_a_port_in_use_is_one_message() -> None:
             Link("127.0.0.1:1", listen=where)
 
 
-@pytest.mark.parametrize("text", ["8000", "localhost", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:http"])
+@pytest.mark.parametrize(
+    "text", ["8000", "localhost", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:http", "." * 9 + ":80"]
+)
 def test_a_target_without_a_port_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"--to must be written as 127\.0\.0\.1:8000"):
         Link(text)

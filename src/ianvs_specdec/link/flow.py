@@ -17,6 +17,8 @@ from ianvs_specdec.link.tcp import Packet, Sender
 
 PIECES = 4
 """Read or written for one connection before the others have their turn."""
+AT_ONCE = 64 << 10
+"""Bytes written by one call, or the piece that comes to more."""
 BUFFER = 256 << 10
 """Bytes of a socket's own buffers. Linux makes them larger by itself, and what they hold would be on no path."""
 CLOSED, RESET, CUT = "closed", "reset", "cut"
@@ -64,7 +66,9 @@ class Flow:
         self._due = 0.0
         """When what was written last should have arrived."""
         self._alarm = math.inf
-        self._reading = self._parked = self._stuck = self._begun = self._closed = False
+        self._reading = self._parked = self._stuck = self._closed = False
+        self._begun = False
+        """Whether a part of the first that waits has been written."""
 
     def start(self) -> None:
         if not self._closed:
@@ -166,11 +170,11 @@ class Flow:
             if packet.arrival > now:
                 self._ring_at(packet.arrival)
                 return
-            if not self._begun:
-                self._count(packet, now)
             if not data:
+                self._count(packet, now)
                 self._finish()
                 return
+            data = self._due_data(now)
             try:
                 written = self._sink.send(data)
             except BlockingIOError:
@@ -180,11 +184,25 @@ class Flow:
                 return
             self._begun = written < len(data)
             if self._begun:
-                self._waiting[0] = packet, memoryview(data)[written:]
+                self._waiting.appendleft((packet, memoryview(data)[written:]))
                 self._block(True)
-            else:
-                self._waiting.popleft()
         self._ring_at(self._clock.now())
+
+    def _due_data(self, now: float) -> bytes | memoryview:
+        """What may be written at once: behind a lost segment hundreds of others can be due with it."""
+        taken: list[bytes | memoryview] = []
+        size = 0
+        while self._waiting and size < AT_ONCE:
+            packet, data = self._waiting[0]
+            if packet.arrival > now or not data:
+                break
+            if not self._begun:
+                self._count(packet, now)
+            self._begun = False
+            taken.append(data)
+            size += len(data)
+            self._waiting.popleft()
+        return taken[0] if len(taken) == 1 else b"".join(taken)
 
     def _ring_at(self, moment: float) -> None:
         if moment < self._alarm:

@@ -36,9 +36,16 @@ Address = tuple[str, int]
 def address(text: str, key: str, *, any_port: bool = False) -> Address:
     """Host and port of ``HOST:PORT``. ``any_port``: 0 is one, too. Raises UserError with the ``key``, an option."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or not (0 if any_port else 1) <= int(port) <= 65535:
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    try:
+        # As a look-up would.
+        host.encode("idna")
+        right = bool(colon) and port.isascii() and port.isdigit() and (0 if any_port else 1) <= int(port) <= 65535
+    except UnicodeError:
+        right = False
+    if not right:
         raise UserError(f"--{key} must be written as 127.0.0.1:8000 or [::1]:8000, not {text!r:.80}", key=key)
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+    return host, int(port)
 
 
 def written(host: str, port: int) -> str:
