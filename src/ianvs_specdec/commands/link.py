@@ -1,0 +1,69 @@
+"""Relay TCP connections over an emulated network path: delay, jitter, bandwidth, loss as TCP feels it, outages.
+
+Any protocol passes: gRPC, HTTP, server-sent events. It runs until Ctrl-C or SIGTERM; see docs/link.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import resource
+import signal
+from pathlib import Path
+
+from ianvs_specdec.commands.hyperparameters import read_hyperparameters
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.link import Link
+from ianvs_specdec.link import Path as NetworkPath
+from ianvs_specdec.link.outages import FORMS
+from ianvs_specdec.link.path import CUT, HOLD, QUEUE
+from ianvs_specdec.link.presets import PRESETS
+
+OPTIONS = (
+    ("--preset", "NAME", f"one of: {', '.join(PRESETS)}; further options take the place of its own"),
+    ("--delay", "TIME", "one way, such as 25ms"),
+    ("--jitter", "TIME", "the delay is that much shorter or longer at most"),
+    ("--up", "RATE", "from the client to the target, such as 10mbit"),
+    ("--down", "RATE", "from the target to the client"),
+    ("--loss", "SHARE", "of segments, such as 0.5%%; they arrive when TCP has sent them again"),
+    ("--queue", "TIME", f"longest wait for those before on the access link (default {1000 * QUEUE:g}ms)"),
+    ("--outage", "WHEN", f"nothing passes: {FORMS}"),
+    ("--on-outage", "WHAT", f"{HOLD} connections (default), or {CUT} them with a reset"),
+    ("--seed", "N", "of losses, jitter and random outages (default 0)"),
+)
+"""Each is a key of the YAML or JSON file, too, with underscores."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT", help="where clients connect; port 0: any free")
+    parser.add_argument("--to", required=True, metavar="HOST:PORT", help="where connections lead")
+    parser.add_argument("-f", "--file", type=Path, metavar="FILE", help="YAML or JSON file with the options below")
+    for option, metavar, text in OPTIONS:
+        parser.add_argument(option, metavar=metavar, help=text)
+    parser.add_argument("--record", type=Path, metavar="FILE", help="JSON lines to write: what each connection met")
+
+
+def run(options: argparse.Namespace) -> int:
+    named = {option: getattr(options, option[2:].replace("-", "_")) for option, _, _ in OPTIONS}
+    path = read_hyperparameters(options.file, (), "", named).check(NetworkPath.parse)
+    # Each connection takes two files. Some systems have a lower limit of their own.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        link = Link(options.to, path, options.listen, options.record)
+        asyncio.run(_serve(link, options.to))
+    except OSError as error:
+        if options.record is None:
+            raise
+        told = f"--record {options.record} cannot be written ({error.strerror or error})"
+        raise UserError(f"{told}: name a file that can be") from error
+    return 0
+
+
+async def _serve(link: Link, to: str) -> None:
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    await link.run(lambda: print(f"listening on {link.address}, to {to}", flush=True), ended)
