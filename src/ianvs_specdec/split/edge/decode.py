@@ -1,10 +1,10 @@
-"""One answer by an edge and a verifier: drafts go up, verdicts come down, and tokens are out once they are confirmed."""
+"""One answer by an edge and a verifier: drafts go up, verdicts come down, and what is confirmed is put out."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from ianvs_specdec.decoding import Decoded, Drafter
 from ianvs_specdec.errors import UserError
@@ -22,14 +22,11 @@ Finish = Callable[[Sequence[int], Sampling], Decoded]
 
 
 @dataclass
-class Answer:
+class Answer(Decoded):
     """``trace.bytes_up`` and ``bytes_down`` are those of the messages, with what gRPC puts before each; HTTP/2, TLS and
     TCP add theirs. ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens
     that are the edge's own, and ``why`` says why."""
 
-    token_ids: list[int]
-    finish_reason: str = ""
-    trace: Trace = field(default_factory=Trace)
     ahead: int = 0
     hits: int = 0
     breaks: int = 0
@@ -71,7 +68,7 @@ class Edge:
         opening = Open(fingerprint=model.fingerprint, tokenizer=model.tokenizer, prompt=prompt, task=task)
         set_sampling(opening, sampling)
         drafts = Drafts(self._drafter.fork(), self._target, prompt, sampling, prediction)
-        answer = Answer([], trace=trace)
+        answer = Answer([], "", trace)
 
         def put_out(tokens: list[int]) -> None:
             if tokens:
@@ -138,6 +135,7 @@ class Edge:
     ) -> None:
         if self._finish is None:
             raise UserError("policy edge needs a draft model, which can finish an answer: method draft_model")
-        decoded = self._finish(drafts.context.tokens, sampling)
+        left = replace(sampling, max_tokens=drafts.context.remaining)
+        decoded = self._finish(drafts.context.tokens, left)
         put_out(decoded.token_ids)
         answer.finish_reason, answer.alone, answer.why = decoded.finish_reason, len(decoded.token_ids), why
