@@ -154,7 +154,9 @@ class Drafts:
 
     def next(self, length: int, ends: Container[int]) -> Draft | None:
         """The next draft to send, of at most ``length`` tokens; None where it is better to wait. With nothing on its
-        way there is always one, though it may have no tokens."""
+        way there is always one, though it may have no tokens, unless the output is whole."""
+        if self.context.remaining < 1 or self.context.tokens[-1] in ends:
+            return None
         if not self._sent:
             return self._send(self._now(length, ends))
         if self._lines is None:
@@ -169,7 +171,7 @@ class Drafts:
 
     def grow(self, length: int, ends: Container[int]) -> bool:
         """Draft a token ahead, for drafts of ``length``. Returns whether there was one worth it."""
-        if self._lines is None or not self._begun:
+        if self._lines is None or not self._begun or self.context.remaining < 1:
             return False
         place = self._sent[-1].end - len(self.output) if self._sent else 0
         if len(self._ahead) > place + length or (self._ahead and self._ahead[-1][1] < LEAST_LIKELY):
