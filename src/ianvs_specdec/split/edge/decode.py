@@ -100,7 +100,7 @@ class Edge:
         ends = self._model.ends
         while True:
             length = self._controller.choose(session.budget)
-            if drafts.begun and drafts.on_their_way < self._in_flight:
+            if not session.fresh and drafts.on_their_way < self._in_flight:
                 draft = drafts.next(length, ends)
                 if draft is not None:
                     session.send(Up(draft=draft))

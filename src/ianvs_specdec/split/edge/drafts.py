@@ -95,11 +95,6 @@ class Drafts:
         return self.context.tokens[self.context.prompt_tokens :]
 
     @property
-    def begun(self) -> bool:
-        """Whether there is something to draft behind: the first token comes of the prompt."""
-        return self._begun
-
-    @property
     def on_their_way(self) -> int:
         return len(self._sent)
 

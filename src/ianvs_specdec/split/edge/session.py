@@ -68,6 +68,8 @@ class Session:
         """The most tokens that the verifier wants in the next draft."""
         self.seconds = 0.0
         """That the verifier took for the last step, as far as it told."""
+        self.fresh = True
+        """Whether the verifier has yet to put out the token that comes of the prompt."""
         self.breaks, self.lost = 0, 0.0
         """Streams that broke, and the seconds without one."""
         self._id = b""
@@ -105,6 +107,7 @@ class Session:
             self.seconds = down.verdict.microseconds / 1e6 or self.seconds
             return down.verdict
         if kind == "tokens":
+            self.fresh = False
             self.seconds = down.tokens.microseconds / 1e6 or self.seconds
             return down.tokens
         if kind == "end":
@@ -136,9 +139,10 @@ class Session:
         first = stream.receive()
         assert first is not None
         if first.HasField("opened"):
-            self._id = first.opened.session
+            self._id, self.fresh = first.opened.session, True
             return []
         if self._id and first.HasField("tokens"):
+            self.fresh = self.fresh and not first.tokens.tokens
             return list(first.tokens.tokens)
         raise self._refusal(first)
 

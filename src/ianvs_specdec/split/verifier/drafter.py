@@ -28,20 +28,21 @@ class Emitted:
 
 class FarDrafter(Drafter):
     """Hands on the drafts of one session, of at most ``most`` tokens each and ``in_flight`` at a time. While its mode
-    is STREAM, ``own`` drafts.
+    is STREAM, ``own`` drafts. ``confirmed`` tokens of the output are part of the prompt.
 
     Drafts come on one thread, and are proposed and emitted on the engine's. The mode changes between two steps of the
     request only, so that each step has one.
     """
 
-    def __init__(self, own: Drafter, mode: Mode, most: int, in_flight: int) -> None:
+    def __init__(self, own: Drafter, mode: Mode, most: int, in_flight: int, confirmed: int = 0) -> None:
         self._own, self._most, self._in_flight = own, most, in_flight
         self._lock = threading.Lock()
         self._drafts: deque[tuple[Draft, TokenTree, float]] = deque()
         self._tree: TokenTree | None = None
         """The draft whose turn it is."""
         self._since = time.perf_counter()
-        self._confirmed, self._last = 0, -1
+        self._confirmed, self._last = confirmed, -1
+        self._began = False
         self._granted: int | None = None
         self._wanted: Mode | None = None
         self._set(mode)
@@ -79,6 +80,7 @@ class FarDrafter(Drafter):
         """The engine has put out ``tokens``."""
         with self._lock:
             tree, self._tree = self._tree, None
+            self._began = True
             self._confirmed, self._last = self._confirmed + len(tokens), tokens[-1]
             now = time.perf_counter()
             node = None if tree is None else node_of(tree, tokens[:-1])
@@ -98,7 +100,7 @@ class FarDrafter(Drafter):
 
     def _advance(self) -> None:
         """The next draft that fits what was confirmed has its turn."""
-        while self.far and self._tree is None and self._drafts and self._confirmed:
+        while self.far and self._tree is None and self._drafts and self._began:
             draft, tree, came = self._drafts.popleft()
             if draft.position == self._confirmed and draft.guess in (0, self._last + 1):
                 tree.tokens[0] = self._last

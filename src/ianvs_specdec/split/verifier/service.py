@@ -174,7 +174,7 @@ class Service:
             raise Refused(BUSY, f"{len(self._sessions)} sessions are the most that this verifier serves at a time")
         self._check_model(wanted)
         served, bounds = self._served, self._bounds
-        drafter = FarDrafter(served.drafter.fork(), wanted.mode, bounds.draft, bounds.in_flight)
+        drafter = FarDrafter(served.drafter.fork(), wanted.mode, bounds.draft, bounds.in_flight, len(wanted.output))
         told = self._counts.emitted
         session = Session(client, drafter, bounds.draft, served.batcher.wake, list(wanted.output), told)
         session.request = self._request(wanted, drafter, session.emit)
