@@ -97,7 +97,7 @@ def test_the_policy_fail_tells_that_there_is_no_verifier(folder, verifier, way):
 
     with (
         edge_of(way.address, drafting(folder), outage=Outage("fail", 0.1)) as edge,
-        pytest.raises(AnswerError, match="no verifier for 0.1 s"),
+        pytest.raises(AnswerError, match=r"no verifier for 0\.1 s"),
     ):
         edge.decode(PROMPT, GREEDY, on_tokens=end)
 

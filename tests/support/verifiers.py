@@ -65,6 +65,18 @@ class Verifier:
         self._loop.call_soon_threadsafe(self._server.stop)
         self._thread.join()
 
+    def forget(self) -> None:
+        """End all sessions."""
+        done = threading.Event()
+
+        def end() -> None:
+            self.service.end_all("the next test")
+            self.service._sessions.clear()
+            done.set()
+
+        self._loop.call_soon_threadsafe(end)
+        assert done.wait(PATIENCE)
+
     def sample(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"specdec_verifier_{name}", labels) or 0.0
 

@@ -148,8 +148,10 @@ class Session:
 
     def _complete(self) -> bool:
         """Whether the output is whole, though the verifier's word that it is may have got lost."""
+        if not self.output:
+            return False
         held = len(self._opening.prompt) + len(self.output)
-        if self.output and self.output[-1] in self._model.ends:
+        if self.output[-1] in self._model.ends:
             self.end = End(finish_reason="stop")
         elif len(self.output) >= self._opening.max_tokens or (self._model.window and held >= self._model.window):
             self.end = End(finish_reason="length")

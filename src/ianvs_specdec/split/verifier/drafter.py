@@ -47,6 +47,11 @@ class FarDrafter(Drafter):
         self._wanted: Mode | None = None
         self._set(mode)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a draft is what is missing: the prompt is read."""
+        return self._began and not self.ready
+
     def offer(self, draft: Draft) -> bool:
         """A draft has come. Returns whether it is its turn now. Raises ``ValueError`` for one that makes no tree, or
         one too many."""

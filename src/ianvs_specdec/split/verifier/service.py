@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.split.split_pb2 import (
     ANOTHER_MODEL,
     BUSY,
+    FAILED,
     IDLE,
     INVALID,
     SPLIT,
@@ -34,6 +36,8 @@ from ianvs_specdec.split.split_pb2 import (
 from ianvs_specdec.split.verifier.drafter import Emitted, FarDrafter
 from ianvs_specdec.split.verifier.session import Refused, Session, Stream
 from ianvs_specdec.split.wire import sampling_of
+
+log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 10.0
 """Within which a client says what it wants."""
@@ -145,8 +149,10 @@ class Service:
             if session is not None:
                 session.end(refused)
             else:
-                stream.say(Down(error=Error(code=refused.code, message=str(refused))))
-                stream.close()
+                _last(stream, refused)
+        except Exception as error:
+            log.error("a stream failed", exc_info=error)
+            _last(stream, Refused(FAILED, "this verifier failed; its log says why"))
         finally:
             if session is not None:
                 session.detach(stream)
@@ -246,6 +252,11 @@ class Service:
     def end_all(self, why: str) -> None:
         for session in self.sessions:
             session.end(Refused(BUSY, why))
+
+
+def _last(stream: Stream, refused: Refused) -> None:
+    stream.say(Down(error=Error(code=refused.code, message=str(refused))))
+    stream.close()
 
 
 def digest(token: str) -> bytes:

@@ -104,7 +104,7 @@ class Session:
     @property
     def waits(self) -> bool:
         """Whether it is the client's turn: there is nothing to do before it says something."""
-        return self.ended is not None or not self._drafter.ready
+        return self.ended is not None or self._drafter.waits
 
     def unread(self, since: float) -> Stream | None:
         """The stream, where its client has not taken since then what is written to it."""
