@@ -15,7 +15,7 @@ import torch
 from ianvs_specdec.decoding import Drafter
 from ianvs_specdec.llm.specdec import EngineLLM, of_method
 from ianvs_specdec.split.edge.connection import Access, Connection
-from ianvs_specdec.split.edge.controller import Controller
+from ianvs_specdec.split.edge.controller import Choice, Controller
 from ianvs_specdec.split.edge.decode import Edge, Finish
 from ianvs_specdec.split.edge.drafts import FarTarget
 from ianvs_specdec.split.edge.session import Outage
@@ -104,6 +104,7 @@ def edge_of(
     outage: Outage | None = None,
     in_flight: int = 1,
     finish: Finish | None = None,
+    mode: Choice = "split",
 ) -> Iterator[Edge]:
     """An edge that drafts with ``drafter`` for the verifier at an address."""
     connection = Connection(Access(access) if isinstance(access, str) else access)
@@ -111,7 +112,7 @@ def edge_of(
         model = connection.describe(PATIENCE)
         target = FarTarget(model.vocabulary, model.window or None, torch.float32, None)
         drafter.prepare(target)  # type: ignore[arg-type]
-        controller = Controller(length)
+        controller = Controller(length, sent_ahead=in_flight > 1, mode=mode, beside=model.drafts)
         yield Edge(connection, model, drafter, target, controller, outage or Outage(), in_flight, finish)
     finally:
         connection.close()

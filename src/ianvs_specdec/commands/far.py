@@ -2,8 +2,8 @@
 
 The output has the columns of ``specdec decode``, and ``bytes_up`` and ``bytes_down`` (of messages, with what gRPC puts
 before each; HTTP/2, TLS and TCP add theirs), ``rounds``, ``ahead`` (verdicts behind which something was drafted
-already) and ``hits`` (those of them that left it in place), ``breaks`` (streams that broke) and ``lost`` (seconds
-without one), ``alone`` (the last tokens that are the draft model's own).
+already) and ``hits`` (those of them that left it in place), ``streamed`` (tokens that the verifier drafted), ``breaks``
+(streams that broke) and ``lost`` (seconds without one), ``alone`` (the last tokens that are the draft model's own).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FIRST_PATIENCE = 30.0
 """Seconds in which a verifier has to answer at first."""
+MODES = ("auto", "split", "stream")
 POLICIES = ("wait", "fail", "edge")
 IN_FLIGHT = 4
 """Drafts on their way at a time, unless told otherwise: more are seldom all right."""
@@ -40,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     far.add_argument("--token-file", type=Path, metavar="FILE", help="the token that the verifier knows this edge by")
     far.add_argument(
         "--in-flight", type=int, default=IN_FLIGHT, metavar="N", help=f"drafts on their way (default {IN_FLIGHT})"
+    )
+    far.add_argument(
+        "--mode", choices=MODES, default="auto", help="who drafts: split = here, stream = there, auto = the faster"
     )
     far.add_argument(
         "--outage", choices=POLICIES, default="wait", help="what to do when the verifier is gone (default: wait)"
@@ -71,7 +75,9 @@ def run(options: argparse.Namespace) -> int:
         requests = requests_of(options, prompts, model.vocabulary, target.window, tokenizer)
         outage = Outage(options.outage, options.patience)
         finish = _finish(drafter, model) if options.outage == "edge" else None
-        edge = Edge(connection, model, drafter, target, Controller(length), outage, options.in_flight, finish)
+        sent_ahead = options.in_flight > 1
+        controller = Controller(length, sent_ahead=sent_ahead, mode=options.mode, beside=model.drafts)
+        edge = Edge(connection, model, drafter, target, controller, outage, options.in_flight, finish)
         answers, rows = [], []
         for number, request in enumerate(requests):
             own = replace(sampling, seed=sampling.seed + number)
@@ -160,5 +166,5 @@ def _row(prompt: list[int], answer: Answer, tokenizer: Any, task: str) -> dict[s
 
     trace = answer.trace
     told = {"bytes_up": trace.bytes_up, "bytes_down": trace.bytes_down, "rounds": len(trace.steps)}
-    more = {name: getattr(answer, name) for name in ("ahead", "hits", "breaks", "lost", "alone")}
+    more = {name: getattr(answer, name) for name in ("ahead", "hits", "streamed", "breaks", "lost", "alone")}
     return {**row_of(prompt, answer, None, tokenizer, task), **told, **more}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 MEMORY = 64
 """Drafted tokens after which what was learned of acceptance counts half."""
@@ -10,6 +11,16 @@ PRIOR_ACCEPTED, PRIOR_REJECTED = 3.0, 1.0
 """What is taken to have been seen before anything was: three of four drafted tokens are right."""
 SMOOTHING = 0.2
 """The share of the latest measurement in a mean of times."""
+LONGEST = 16
+"""The longest draft that is considered: behind it hardly any token is reached."""
+BETTER = 1.1
+"""By which factor the other mode has to promise more tokens per second, so that noise does not have it changed."""
+TRIED_AGAIN = 256
+"""Tokens after which a mode that was measured to be worse may be so no more, and only what it promises counts."""
+PROMISED = 2.0
+"""Tokens of one step of a verifier that drafts, before any were counted."""
+
+Choice = Literal["split", "stream", "auto"]
 
 
 @dataclass
@@ -22,23 +33,41 @@ class Mean:
         self.value = value if self.value is None else (1 - SMOOTHING) * self.value + SMOOTHING * value
 
 
+@dataclass
+class Streamed:
+    """What streaming brought when it was last tried: tokens of a message, and the seconds since the one before."""
+
+    tokens: Mean = field(default_factory=Mean)
+    seconds: Mean = field(default_factory=Mean)
+    age: int = TRIED_AGAIN
+    """Tokens put out otherwise since."""
+
+
 class Controller:
     """Chooses the length k of drafts for the most tokens per second, from what was measured so far.
 
     A draft of k tokens, each right with probability a where those before it are, brings (1 - a^(k+1)) / (1 - a)
-    tokens. Its round takes W = R + S, the round trip and the verifier's own time. Before it, k d seconds were spent
-    on drafting, d for each token; but where the round before ended as was guessed, with probability a^(k+1), the k + 1
-    tokens were drafted during that round, and only what did not fit into it is waited for::
+    tokens. Its round takes W = R + S, the round trip and the verifier's own time, and k d seconds are spent on drafting
+    before it, d for each token. But where the round before ended as was guessed, with probability h = a^(k+1), the
+    k + 1 tokens were drafted during it: then a verdict comes as often as k + 1 tokens are drafted, and not more often
+    than every F seconds, F being S where drafts are sent before the verdict on those before them, else W::
 
-        T(k) = W + (1 - a^(k+1)) k d + a^(k+1) max(0, (k + 1) d - W)
+        T(k) = (1 - h) (W + k d) + h max(F, (k + 1) d)
 
-    ``length`` fixes k. One controller serves all answers of one edge.
+    The mode ``auto`` compares the best of these rates with that of streaming: the tokens of a verifier's own step over
+    its seconds, measured where it was tried, and before that one token for each of its steps, or ``PROMISED`` where it
+    drafts (``beside``). ``length`` fixes k. One controller serves all answers of one edge.
     """
 
-    def __init__(self, length: int | None = None, longest: int = 16, ahead: bool = True) -> None:
-        self._length, self._longest, self._ahead = length, longest, ahead
+    def __init__(
+        self, length: int | None = None, *, sent_ahead: bool = False, mode: Choice = "split", beside: bool = False
+    ) -> None:
+        self._length, self._sent_ahead, self._mode, self._beside = length, sent_ahead, mode, beside
         self._right, self._wrong = PRIOR_ACCEPTED, PRIOR_REJECTED
         self._way, self._service, self._draft = Mean(), Mean(), Mean()
+        self._streamed = Streamed()
+        self.streams = mode == "stream"
+        """Whether the verifier is to draft."""
 
     @property
     def acceptance(self) -> float:
@@ -48,31 +77,53 @@ class Controller:
         """The length of the next draft, at most ``budget``."""
         if self._length is not None:
             return min(self._length, budget)
-        lengths = range(min(self._longest, budget) + 1)
-        return max(lengths, key=self.rate, default=0)
+        return max(range(min(LONGEST, budget) + 1), key=self.rate, default=0)
 
     def rate(self, length: int) -> float:
         """Tokens per second of rounds with drafts of ``length``."""
-        right = self.acceptance
-        reached = right ** (length + 1)
-        waited = (self._way.value or 0.0) + (self._service.value or 0.0)
-        draft = self._draft.value or 0.0
-        tokens = (1 - reached) / (1 - right)
-        hit = reached if self._ahead else 0.0
-        seconds = waited + (1 - hit) * length * draft + hit * max(0.0, (length + 1) * draft - waited)
-        return tokens / max(seconds, 1e-9)
+        right, draft = self.acceptance, self._draft.value or 0.0
+        hit = right ** (length + 1)
+        service = self._service.value or 0.0
+        waited = (self._way.value or 0.0) + service
+        least = service if self._sent_ahead else waited
+        seconds = (1 - hit) * (waited + length * draft) + hit * max(least, (length + 1) * draft)
+        return (1 - hit) / (1 - right) / max(seconds, 1e-9)
+
+    def stream_rate(self) -> float | None:
+        """Tokens per second that streaming brought or promises; None before the verifier told the time of a step."""
+        streamed = self._streamed
+        if streamed.tokens.value is not None and streamed.seconds.value and streamed.age < TRIED_AGAIN:
+            return streamed.tokens.value / streamed.seconds.value
+        if self._service.value is None:
+            return None
+        return (PROMISED if self._beside else 1.0) / max(self._service.value, 1e-9)
+
+    def decide(self, budget: int) -> bool:
+        """Whether the verifier is to draft from now on."""
+        if self._mode == "auto" and (stream := self.stream_rate()) is not None and self._way.value is not None:
+            split = self.rate(self.choose(budget))
+            self.streams = split <= BETTER * stream if self.streams else stream > BETTER * split
+        return self.streams
 
     def drafted(self, tokens: int, seconds: float) -> None:
         """So many tokens took so long to draft."""
         if tokens:
             self._draft.add(seconds / tokens)
 
-    def answered(self, drafted: int, accepted: int, seconds: float, service: float) -> None:
+    def answered(self, drafted: int, accepted: int, seconds: float, service: float, waited: bool) -> None:
         """Of a draft of so many levels so many were accepted; the verdict came ``seconds`` after it was sent, of which
-        the verifier says it took ``service``."""
+        the verifier says it took ``service``. ``waited``: no other draft was before it on its way."""
         self._right += accepted
         self._wrong += accepted < drafted
         if self._right + self._wrong > MEMORY:
             self._right, self._wrong = self._right / 2, self._wrong / 2
         self._service.add(service)
-        self._way.add(max(0.0, seconds - service))
+        if waited:
+            self._way.add(max(0.0, seconds - service))
+        self._streamed.age += accepted + 1
+
+    def streamed(self, tokens: int, seconds: float) -> None:
+        """So many tokens came that the verifier drafted itself, so many seconds after those before them."""
+        self._streamed.tokens.add(tokens)
+        self._streamed.seconds.add(seconds)
+        self._streamed.age = 0

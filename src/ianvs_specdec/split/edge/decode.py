@@ -12,7 +12,7 @@ from ianvs_specdec.split.edge.connection import Connection
 from ianvs_specdec.split.edge.controller import Controller
 from ianvs_specdec.split.edge.drafts import Drafts, FarTarget
 from ianvs_specdec.split.edge.session import Alone, Anew, Event, Outage, Session
-from ianvs_specdec.split.split_pb2 import End, Model, Open, Up, Verdict
+from ianvs_specdec.split.split_pb2 import SPLIT, STREAM, End, Model, Open, Up, Verdict
 from ianvs_specdec.split.wire import set_sampling
 from ianvs_specdec.types import Sampling, Step, Trace
 
@@ -24,11 +24,13 @@ Finish = Callable[[Sequence[int], Sampling], Decoded]
 @dataclass
 class Answer(Decoded):
     """``trace.bytes_up`` and ``bytes_down`` are those of the messages, with what gRPC puts before each; HTTP/2, TLS and
-    TCP add theirs. ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens
-    that are the edge's own, and ``why`` says why."""
+    TCP add theirs. For ``ahead`` and ``hits`` see ``Drafts``. ``streamed`` tokens were drafted by the verifier.
+    ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens that are the
+    edge's own, and ``why`` says why."""
 
     ahead: int = 0
     hits: int = 0
+    streamed: int = 0
     breaks: int = 0
     lost: float = 0.0
     alone: int = 0
@@ -51,6 +53,8 @@ class Edge:
     ) -> None:
         self._connection, self._model, self._drafter, self._target = connection, model, drafter, target
         self._controller, self._outage, self._finish = controller, outage, finish
+        self._heard: float | None = None
+        """When output came last; None where what comes next was waited for with another mode."""
         self._in_flight = min(in_flight, int(model.limits.in_flight))
 
     def decode(
@@ -67,8 +71,10 @@ class Edge:
         model, trace = self._model, Trace()
         opening = Open(fingerprint=model.fingerprint, tokenizer=model.tokenizer, prompt=prompt, task=task)
         set_sampling(opening, sampling)
+        opening.mode = STREAM if self._controller.streams else SPLIT
         drafts = Drafts(self._drafter.fork(), self._target, prompt, sampling, prediction)
         answer = Answer([], "", trace)
+        self._heard = None
 
         def put_out(tokens: list[int]) -> None:
             if tokens:
@@ -81,7 +87,7 @@ class Edge:
         try:
             session = Session(self._connection, model, opening, self._outage)
             while session.end is None:
-                self._take(session, drafts, self._wait(session, drafts), trace, put_out)
+                self._take(session, drafts, self._wait(session, drafts), answer, put_out)
             answer.finish_reason = session.end.finish_reason
         except Alone as alone:
             self._go_on_alone(answer, drafts, sampling, str(alone), put_out)
@@ -97,9 +103,16 @@ class Edge:
 
     def _wait(self, session: Session, drafts: Drafts) -> Event:
         """Send what there is to send, draft ahead, and return what comes of it."""
-        ends = self._model.ends
+        ends, controller = self._model.ends, self._controller
         while True:
-            length = self._controller.choose(session.budget)
+            if session.steady and not drafts.on_their_way and controller.decide(session.budget) != session.streams:
+                session.switch(controller.streams)
+                self._heard = None
+            if session.streams:
+                event = session.receive()
+                assert event is not None
+                return event
+            length = controller.choose(session.budget)
             if not session.fresh and drafts.on_their_way < self._in_flight:
                 draft = drafts.next(length, ends)
                 if draft is not None:
@@ -110,23 +123,29 @@ class Edge:
                 return event
 
     def _take(
-        self, session: Session, drafts: Drafts, event: Event, trace: Trace, put_out: Callable[[list[int]], None]
+        self, session: Session, drafts: Drafts, event: Event, answer: Answer, put_out: Callable[[list[int]], None]
     ) -> None:
+        now = time.perf_counter()
         if isinstance(event, Verdict):
             sent, tokens = drafts.verdict(event.node, event.token)
             drafted = len(sent.tree) - 1
-            trace.steps.append(Step(drafted, len(tokens) - 1, len(tokens), drafted + 1))
+            answer.trace.steps.append(Step(drafted, len(tokens) - 1, len(tokens), drafted + 1))
             self._controller.drafted(*drafts.taken())
-            seconds = time.perf_counter() - sent.at
-            self._controller.answered(sent.tree.depth, len(tokens) - 1, seconds, session.seconds)
+            deep, waited = sent.tree.depth, sent.guess is None
+            self._controller.answered(deep, len(tokens) - 1, now - sent.at, session.seconds, waited)
         elif isinstance(event, End):
             return
         else:
             tokens = list(event.tokens)
-            if isinstance(event, Anew):
-                drafts.void()
             if tokens:
                 drafts.confirm(tokens)
+            if isinstance(event, Anew):
+                drafts.void()
+            elif answer.token_ids:
+                answer.streamed += len(tokens)
+                if self._heard is not None:
+                    self._controller.streamed(len(tokens), now - self._heard)
+        self._heard = now
         session.output += tokens
         put_out(tokens)
 

@@ -12,6 +12,8 @@ from ianvs_specdec.split.edge.connection import Broken, Connection, Stream
 from ianvs_specdec.split.split_pb2 import (
     BUSY,
     IDLE,
+    SPLIT,
+    STREAM,
     UNKNOWN_SESSION,
     Down,
     End,
@@ -19,6 +21,7 @@ from ianvs_specdec.split.split_pb2 import (
     Model,
     Open,
     Resume,
+    Switch,
     Tokens,
     Up,
     Verdict,
@@ -70,6 +73,9 @@ class Session:
         """That the verifier took for the last step, as far as it told."""
         self.fresh = True
         """Whether the verifier has yet to put out the token that comes of the prompt."""
+        self.streams = False
+        """Whether the verifier drafts."""
+        self._switching = False
         self.breaks, self.lost = 0, 0.0
         """Streams that broke, and the seconds without one."""
         self._id = b""
@@ -83,6 +89,19 @@ class Session:
         """What is sent over a stream that breaks is lost, of which ``receive`` tells."""
         if self._stream is not None:
             self._stream.send(message)
+
+    def switch(self, streams: bool) -> None:
+        """Have the verifier draft, or the edge. What comes before the verifier has read this is taken as before; no
+        draft may be on its way."""
+        self._opening.mode = STREAM if streams else SPLIT
+        self._switching = not streams
+        self.streams = True
+        self.send(Up(switch=Switch(mode=self._opening.mode)))
+
+    @property
+    def steady(self) -> bool:
+        """Whether the mode can be changed: no change is under way, and the prompt is read."""
+        return not (self.fresh or self._switching)
 
     def receive(self, wait: bool = True) -> Event | None:
         """What comes of it next; None where there is nothing yet and nobody waits."""
@@ -108,6 +127,8 @@ class Session:
             return down.verdict
         if kind == "tokens":
             self.fresh = False
+            if down.tokens.last:
+                self.streams = self._switching = False
             self.seconds = down.tokens.microseconds / 1e6 or self.seconds
             return down.tokens
         if kind == "end":
@@ -140,6 +161,7 @@ class Session:
         assert first is not None
         if first.HasField("opened"):
             self._id, self.fresh = first.opened.session, True
+            self.streams, self._switching = self._opening.mode == STREAM, False
             return []
         if self._id and first.HasField("tokens"):
             self.fresh = self.fresh and not first.tokens.tokens
@@ -159,6 +181,9 @@ class Session:
 
     def _recover(self, reason: str) -> list[int]:
         began, pause = time.monotonic(), FIRST_PAUSE
+        if self._switching:
+            # Nobody knows whether the verifier has read the change: in a new session it need not.
+            self._id = b""
         self.breaks += 1
         while True:
             if self._stream is not None:
