@@ -132,6 +132,8 @@ def test_a_session_that_nobody_resumes_is_forgotten(folder, llm, alone):
         way = Breaking(verifier.port)
 
         def cut(tokens):
+            if len(tokens) > 1:
+                return
             way.cut()
             port, way.target = way.target, 1
             while verifier.service.sessions:
@@ -139,7 +141,7 @@ def test_a_session_that_nobody_resumes_is_forgotten(folder, llm, alone):
             way.target = port
 
         with edge_of(way.address, drafting(folder)) as edge:
-            answer = edge.decode(PROMPT, Sampling(max_tokens=8), on_tokens=cut)
+            answer = edge.decode(PROMPT, Sampling(max_tokens=4), on_tokens=cut)
         way.close()
-        assert answer.token_ids == alone(PROMPT, Sampling(max_tokens=8))
+        assert answer.token_ids == alone(PROMPT, Sampling(max_tokens=4))
         assert verifier.sample("sessions_opened_total") > 1

@@ -50,7 +50,8 @@ class Controller:
     tokens. Its round takes W = R + S, the round trip and the verifier's own time, and k d seconds are spent on drafting
     before it, d for each token. But where the round before ended as was guessed, with probability h = a^(k+1), the
     k + 1 tokens were drafted during it: then a verdict comes as often as k + 1 tokens are drafted, and not more often
-    than every F seconds, F being S where drafts are sent before the verdict on those before them, else W::
+    than every F seconds. F is W, or where drafts are sent before the verdicts on those before them (``sent_ahead``), the
+    seconds that were measured from such a verdict to the next, and S before there were any::
 
         T(k) = (1 - h) (W + k d) + h max(F, (k + 1) d)
 
@@ -64,7 +65,7 @@ class Controller:
     ) -> None:
         self._length, self._sent_ahead, self._mode, self._beside = length, sent_ahead, mode, beside
         self._right, self._wrong = PRIOR_ACCEPTED, PRIOR_REJECTED
-        self._way, self._service, self._draft = Mean(), Mean(), Mean()
+        self._way, self._service, self._draft, self._beat = Mean(), Mean(), Mean(), Mean()
         self._streamed = Streamed()
         self.streams = mode == "stream"
         """Whether the verifier is to draft."""
@@ -85,7 +86,7 @@ class Controller:
         hit = right ** (length + 1)
         service = self._service.value or 0.0
         waited = (self._way.value or 0.0) + service
-        least = service if self._sent_ahead else waited
+        least = (self._beat.value or service) if self._sent_ahead else waited
         seconds = (1 - hit) * (waited + length * draft) + hit * max(least, (length + 1) * draft)
         return (1 - hit) / (1 - right) / max(seconds, 1e-9)
 
@@ -110,15 +111,17 @@ class Controller:
         if tokens:
             self._draft.add(seconds / tokens)
 
-    def answered(self, drafted: int, accepted: int, seconds: float, service: float, waited: bool) -> None:
-        """Of a draft of so many levels so many were accepted; the verdict came ``seconds`` after it was sent, of which
-        the verifier says it took ``service``. ``waited``: no other draft was before it on its way."""
+    def answered(self, drafted: int, accepted: int, seconds: float, service: float, ahead: bool = False) -> None:
+        """Of a draft of so many levels so many were accepted. The verdict came ``seconds`` after it was sent, of which
+        the verifier says it took ``service``; or, for one that was sent ``ahead``, after the verdict before."""
         self._right += accepted
         self._wrong += accepted < drafted
         if self._right + self._wrong > MEMORY:
             self._right, self._wrong = self._right / 2, self._wrong / 2
         self._service.add(service)
-        if waited:
+        if ahead:
+            self._beat.add(seconds)
+        else:
             self._way.add(max(0.0, seconds - service))
         self._streamed.age += accepted + 1
 

@@ -131,8 +131,9 @@ class Edge:
             drafted = len(sent.tree) - 1
             answer.trace.steps.append(Step(drafted, len(tokens) - 1, len(tokens), drafted + 1))
             self._controller.drafted(*drafts.taken())
-            deep, waited = sent.tree.depth, sent.guess is None
-            self._controller.answered(deep, len(tokens) - 1, now - sent.at, session.seconds, waited)
+            ahead = sent.guess is not None and self._heard is not None
+            seconds = now - (self._heard if ahead else sent.at)
+            self._controller.answered(sent.tree.depth, len(tokens) - 1, seconds, session.seconds, ahead)
         elif isinstance(event, End):
             return
         else:
