@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,7 +218,7 @@ def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def summarise(results: list[Decoded]) -> None:
+def summarise(results: Sequence[Decoded]) -> None:
     tokens = sum(len(result.token_ids) for result in results)
     seconds = sum(result.trace.latency or 0.0 for result in results)
     steps = [step for result in results for step in result.trace.steps]

@@ -50,8 +50,8 @@ class Controller:
     tokens. Its round takes W = R + S, the round trip and the verifier's own time, and k d seconds are spent on drafting
     before it, d for each token. But where the round before ended as was guessed, with probability h = a^(k+1), the
     k + 1 tokens were drafted during it: then a verdict comes as often as k + 1 tokens are drafted, and not more often
-    than every F seconds. F is W, or where drafts are sent before the verdicts on those before them (``sent_ahead``), the
-    seconds that were measured from such a verdict to the next, and S before there were any::
+    than every F seconds. F is W, or where drafts are sent before the verdicts on those before them (``sent_ahead``),
+    the seconds that were measured from such a verdict to the next, and S before there were any::
 
         T(k) = (1 - h) (W + k d) + h max(F, (k + 1) d)
 

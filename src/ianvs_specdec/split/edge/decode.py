@@ -131,9 +131,9 @@ class Edge:
             drafted = len(sent.tree) - 1
             answer.trace.steps.append(Step(drafted, len(tokens) - 1, len(tokens), drafted + 1))
             self._controller.drafted(*drafts.taken())
-            ahead = sent.guess is not None and self._heard is not None
-            seconds = now - (self._heard if ahead else sent.at)
-            self._controller.answered(sent.tree.depth, len(tokens) - 1, seconds, session.seconds, ahead)
+            before = self._heard if sent.guess is not None else None
+            seconds = now - (sent.at if before is None else before)
+            self._controller.answered(sent.tree.depth, len(tokens) - 1, seconds, session.seconds, before is not None)
         elif isinstance(event, End):
             return
         else:

@@ -15,7 +15,7 @@ from ianvs_specdec.types import Occupancy
 class Metrics:
     """See ``registry``. Rounds are drafts with their verdicts; their times are the verifier's, without the way."""
 
-    def __init__(self, model: str, occupancy: Callable[[], Occupancy]) -> None:
+    def __init__(self, model: str, occupancy: Callable[[], Occupancy | None]) -> None:
         self.registry = registry = CollectorRegistry()
         Info("specdec_model", "What is served.", registry=registry).info({"model": model, "backend": "verifier"})
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from ianvs_specdec import drafters, lengths
@@ -36,7 +34,7 @@ def served_by(llm: EngineLLM, length: Any, sessions: int) -> Served:
     folder = model_folder(llm.model)
     return Served(
         served_name(llm.model),
-        bytes.fromhex(FileDigests(Path(os.devnull)).folder(folder))[:FINGERPRINT_BYTES],
+        bytes.fromhex(FileDigests(None).folder(folder))[:FINGERPRINT_BYTES],
         fingerprint(folder),
         shared.target,
         shared.drafter,

@@ -25,6 +25,7 @@ from ianvs_specdec.split.split_pb2 import (
     STREAM,
     UNAUTHENTICATED,
     UNKNOWN_SESSION,
+    Code,
     Down,
     Error,
     Limits,
@@ -86,7 +87,7 @@ class Counts(Protocol):
 
     def opened(self, prompt_tokens: int) -> None: ...
     def resumed(self) -> None: ...
-    def refused(self, code: int) -> None: ...
+    def refused(self, code: Code) -> None: ...
     def emitted(self, emitted: Emitted) -> None: ...
 
 
