@@ -20,8 +20,10 @@ FRAME_BYTES = 5
 """What gRPC puts before each message."""
 KEEPALIVE_MS, KEEPALIVE_PATIENCE_MS = 5_000, 5_000
 """A verifier that is gone without a word is noticed after both together."""
-RECONNECT_MS, LONGEST_RECONNECT_MS = 50, 1_000
-"""Between two attempts to connect."""
+RECONNECT_MS, LONGEST_RECONNECT_MS = 50, 250
+"""Between two attempts to connect: a verifier that is back is to be found soon."""
+CONNECTING_MS = 5_000
+"""For one attempt: three round trips by satellite, TLS included, are 2 seconds."""
 LARGEST_ANSWER = 16 << 20
 """Bytes of one message of a verifier."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -50,7 +52,7 @@ class Access:
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_PATIENCE_MS),
             ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS),
-            ("grpc.min_reconnect_backoff_ms", LONGEST_RECONNECT_MS),
+            ("grpc.min_reconnect_backoff_ms", CONNECTING_MS),
             ("grpc.max_reconnect_backoff_ms", LONGEST_RECONNECT_MS),
             ("grpc.max_receive_message_length", LARGEST_ANSWER),
             # A channel of its own: what was learned of a verifier that is gone is no channel's but this one's.

@@ -27,7 +27,7 @@ from ianvs_specdec.split.split_pb2 import (
     Verdict,
 )
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.25
 """Seconds between two attempts to resume; each is twice the one before."""
 LEAVING = 1.0
 """Seconds in which the last word may reach the verifier."""
