@@ -99,3 +99,10 @@ def test_the_verifiers_length_is_told_to_the_edge(folder, llm, alone):
     drafted = [step.drafted for step in answer.trace.steps]
     assert drafted[0] == 6
     assert set(drafted[1:-1]) == {2}
+
+
+@pytest.mark.parametrize("policy", ["goodput", "queue:1", "table:[[1,4,3]]", "ema", "bandit", "confidence:0.4", "0"])
+def test_under_any_policy_of_the_verifier_the_answer_is_the_same(wrong, llm, alone, policy):
+    drafter = drafters.create("draft_model", {"draft": wrong})
+    with verifying(llm, length=policy) as verifier, edge_of(verifier.address, drafter, in_flight=4) as edge:
+        assert edge.decode(PROMPT, GREEDY).token_ids == alone(PROMPT, GREEDY)
