@@ -8,9 +8,9 @@ from ianvs_specdec import drafters
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.split.edge.connection import Access, Connection
 from ianvs_specdec.split.split_pb2 import IDLE, STREAM
-from ianvs_specdec.split.verifier.server import Certificate
-from ianvs_specdec.split.verifier.service import Bounds
 from ianvs_specdec.types import Sampling
+from ianvs_specdec.verifier.server import Certificate
+from ianvs_specdec.verifier.service import Bounds
 from tests.split.conftest import PROMPT
 from tests.support.servers import make_certificate
 from tests.support.split_client import Client, opening

@@ -126,7 +126,7 @@ def test_the_policy_edge_finishes_and_says_how_much_is_its_own(folder, verifier,
 
 
 def test_a_session_that_nobody_resumes_is_forgotten(folder, llm, alone):
-    from ianvs_specdec.split.verifier.service import Bounds
+    from ianvs_specdec.verifier.service import Bounds
 
     with verifying(llm, bounds=Bounds(keep=0.0)) as verifier:
         way = Breaking(verifier.port)

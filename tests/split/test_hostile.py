@@ -20,8 +20,8 @@ from ianvs_specdec.split.split_pb2 import (
     Resume,
     Up,
 )
-from ianvs_specdec.split.verifier.service import Bounds
 from ianvs_specdec.types import Sampling
+from ianvs_specdec.verifier.service import Bounds
 from tests.split.conftest import PROMPT
 from tests.support.split_client import Client, opening
 from tests.support.verifiers import PATIENCE, edge_of, verifying

@@ -39,7 +39,7 @@ def test_a_method_that_needs_tokens_only(folder, running, alone, method, samplin
 
 
 def test_many_edges_share_the_steps(folder, running, alone):
-    prompts = [[*PROMPT, last] for last in range(12)]
+    prompts = [[*PROMPT, last] for last in range(6)]
     before = running.served.batcher.occupancy.done
     drafter = drafters.create("draft_model", {"draft": folder})
 

@@ -19,10 +19,10 @@ from ianvs_specdec.split.edge.controller import Choice, Controller
 from ianvs_specdec.split.edge.decode import Edge, Finish
 from ianvs_specdec.split.edge.drafts import FarTarget
 from ianvs_specdec.split.edge.session import Outage
-from ianvs_specdec.split.verifier.metrics import Metrics
-from ianvs_specdec.split.verifier.served import served_by
-from ianvs_specdec.split.verifier.server import Certificate, Server
-from ianvs_specdec.split.verifier.service import Bounds, Service, digest
+from ianvs_specdec.verifier.metrics import Metrics
+from ianvs_specdec.verifier.served import served_by
+from ianvs_specdec.verifier.server import Certificate, Server
+from ianvs_specdec.verifier.service import Bounds, Service, digest
 from tests.support.servers import Listener
 
 PATIENCE = 60.0

@@ -18,7 +18,7 @@ from ianvs_specdec.plugin.settings import Settings
 
 if TYPE_CHECKING:
     from ianvs_specdec.llm.specdec import EngineLLM
-    from ianvs_specdec.split.verifier.metrics import Metrics
+    from ianvs_specdec.verifier.metrics import Metrics
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SHORTEST_TOKEN = 16
@@ -114,10 +114,10 @@ def _model(options: argparse.Namespace) -> EngineLLM:
 
 
 async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] | None) -> None:
-    from ianvs_specdec.split.verifier.metrics import Metrics
-    from ianvs_specdec.split.verifier.served import served_by
-    from ianvs_specdec.split.verifier.server import Certificate, Server
-    from ianvs_specdec.split.verifier.service import Bounds, Service, digest
+    from ianvs_specdec.verifier.metrics import Metrics
+    from ianvs_specdec.verifier.served import served_by
+    from ianvs_specdec.verifier.server import Certificate, Server
+    from ianvs_specdec.verifier.service import Bounds, Service, digest
 
     served = served_by(llm, options.length, options.sessions)
     try:

@@ -11,7 +11,7 @@ from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.prompts import model_folder
 from ianvs_specdec.llm.specdec import EngineLLM
 from ianvs_specdec.serving.protocol import served_name
-from ianvs_specdec.split.verifier.service import Served
+from ianvs_specdec.verifier.service import Served
 
 FINGERPRINT_BYTES = 8
 """Of the model's: it tells models apart, and proves nothing."""

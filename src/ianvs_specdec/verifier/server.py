@@ -16,9 +16,9 @@ import grpc
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.split.split_pb2 import Down, Error, Model, Up
-from ianvs_specdec.split.verifier.service import SWEEP_SECONDS, Refused, Service
-from ianvs_specdec.split.verifier.session import Stream
 from ianvs_specdec.split.wire import AUTHORIZATION, MESSAGE_OVERHEAD, OPTIONS, SERVICE, TOKEN_BYTES, parsed
+from ianvs_specdec.verifier.service import SWEEP_SECONDS, Refused, Service
+from ianvs_specdec.verifier.session import Stream
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from ianvs_specdec.serving.metrics import SECONDS, EngineCollector
 from ianvs_specdec.split.split_pb2 import Code
-from ianvs_specdec.split.verifier.drafter import Emitted
 from ianvs_specdec.types import Occupancy
+from ianvs_specdec.verifier.drafter import Emitted
 
 
 class Metrics:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
+
 from ianvs_specdec.drafters.autoregressive import Autoregressive
 from ianvs_specdec.split.split_pb2 import SPLIT, STREAM, Draft
-from ianvs_specdec.split.verifier.drafter import FarDrafter
+from ianvs_specdec.verifier.drafter import FarDrafter
 
 
 def far(mode=SPLIT):

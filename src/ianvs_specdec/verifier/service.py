@@ -34,9 +34,9 @@ from ianvs_specdec.split.split_pb2 import (
     Resume,
     Up,
 )
-from ianvs_specdec.split.verifier.drafter import Emitted, FarDrafter
-from ianvs_specdec.split.verifier.session import Refused, Session, Stream
 from ianvs_specdec.split.wire import sampling_of
+from ianvs_specdec.verifier.drafter import Emitted, FarDrafter
+from ianvs_specdec.verifier.session import Refused, Session, Stream
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from ianvs_specdec.split.split_pb2 import (
     Up,
     Verdict,
 )
-from ianvs_specdec.split.verifier.drafter import Emitted, FarDrafter
+from ianvs_specdec.verifier.drafter import Emitted, FarDrafter
 
 log = logging.getLogger(__name__)
 
