@@ -80,9 +80,8 @@ class Up(_message.Message):
     def __init__(self, draft: _Optional[_Union[Draft, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("fingerprint", "tokenizer", "prompt", "output", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "stop", "mode", "task")
+    __slots__ = ("fingerprint", "prompt", "output", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "stop", "mode", "task")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
-    TOKENIZER_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -95,7 +94,6 @@ class Open(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     fingerprint: bytes
-    tokenizer: str
     prompt: _containers.RepeatedScalarFieldContainer[int]
     output: _containers.RepeatedScalarFieldContainer[int]
     max_tokens: int
@@ -107,7 +105,7 @@ class Open(_message.Message):
     stop: _containers.RepeatedScalarFieldContainer[str]
     mode: Mode
     task: str
-    def __init__(self, fingerprint: _Optional[bytes] = ..., tokenizer: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., output: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[str] = ..., stop: _Optional[_Iterable[str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., task: _Optional[str] = ...) -> None: ...
+    def __init__(self, fingerprint: _Optional[bytes] = ..., prompt: _Optional[_Iterable[int]] = ..., output: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[str] = ..., stop: _Optional[_Iterable[str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., task: _Optional[str] = ...) -> None: ...
 
 class Draft(_message.Message):
     __slots__ = ("position", "tokens", "up", "guess")
@@ -162,26 +160,26 @@ class Opened(_message.Message):
     def __init__(self, session: _Optional[bytes] = ..., budget: _Optional[int] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("node", "token", "budget", "microseconds")
+    __slots__ = ("node", "token", "budget", "tenths")
     NODE_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
-    MICROSECONDS_FIELD_NUMBER: _ClassVar[int]
+    TENTHS_FIELD_NUMBER: _ClassVar[int]
     node: int
     token: int
     budget: int
-    microseconds: int
-    def __init__(self, node: _Optional[int] = ..., token: _Optional[int] = ..., budget: _Optional[int] = ..., microseconds: _Optional[int] = ...) -> None: ...
+    tenths: int
+    def __init__(self, node: _Optional[int] = ..., token: _Optional[int] = ..., budget: _Optional[int] = ..., tenths: _Optional[int] = ...) -> None: ...
 
 class Tokens(_message.Message):
-    __slots__ = ("tokens", "microseconds", "last")
+    __slots__ = ("tokens", "tenths", "last")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
-    MICROSECONDS_FIELD_NUMBER: _ClassVar[int]
+    TENTHS_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
-    microseconds: int
+    tenths: int
     last: bool
-    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., microseconds: _Optional[int] = ..., last: _Optional[bool] = ...) -> None: ...
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., tenths: _Optional[int] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class End(_message.Message):
     __slots__ = ("finish_reason",)

@@ -197,8 +197,6 @@ class Service:
         if wanted.fingerprint and wanted.fingerprint != served.fingerprint:
             reason = f"this verifier serves {served.name} now, another model than the session began with"
             raise Refused(ANOTHER_MODEL, f"{reason}: ask anew, so that the whole answer is of one model")
-        if wanted.tokenizer and served.tokenizer and wanted.tokenizer != served.tokenizer:
-            raise Refused(ANOTHER_MODEL, f"the tokenizer of {served.name} is another than the edge's")
 
     def _request(self, wanted: Open, drafter: FarDrafter, emit: Callable[[list[int]], None]) -> Request:
         served = self._served

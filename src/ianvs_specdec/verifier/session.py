@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 ID_BYTES = 16
 """Of a session's id: nobody guesses one of 128 bits."""
-TOLD_AGAIN = 1.25
+TOLD_AGAIN = 1.5
 """A step's time is told again once it has changed by this factor: the edge's choice hardly depends on less."""
 
 
@@ -184,23 +184,23 @@ class Session:
         self.output += emitted.tokens
         self.seen = time.monotonic()
         self._told(emitted)
-        microseconds = self._changed(emitted.seconds)
+        tenths = self._changed(emitted.seconds)
         if emitted.node is None:
-            tokens = Tokens(tokens=emitted.tokens, microseconds=microseconds, last=emitted.switched)
+            tokens = Tokens(tokens=emitted.tokens, tenths=tenths, last=emitted.switched)
             self._say(Down(tokens=tokens))
         else:
-            verdict = Verdict(node=emitted.node, token=emitted.tokens[-1], microseconds=microseconds)
+            verdict = Verdict(node=emitted.node, token=emitted.tokens[-1], tenths=tenths)
             if emitted.budget is not None and (budget := min(emitted.budget, self._most)) != self._budget:
                 self._budget, verdict.budget = budget, budget + 1
             self._say(Down(verdict=verdict))
         self._settled.set()
 
     def _changed(self, seconds: float) -> int:
-        """The microseconds to tell, 0 where they are about what was told before."""
+        """The tenths of a millisecond to tell, 0 where they are about what was told before."""
         if self._seconds / TOLD_AGAIN <= seconds <= self._seconds * TOLD_AGAIN:
             return 0
         self._seconds = seconds
-        return max(1, round(seconds * 1e6))
+        return max(1, round(seconds * 1e4))
 
     def _over(self) -> None:
         error = self.request.error

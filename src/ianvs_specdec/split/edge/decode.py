@@ -69,7 +69,7 @@ class Edge:
         """Continue ``prompt`` as the verifier's target would. Raises ``AnswerError`` where there is no answer."""
         began, before = time.perf_counter(), (self._connection.up, self._connection.down)
         model, trace = self._model, Trace()
-        opening = Open(fingerprint=model.fingerprint, tokenizer=model.tokenizer, prompt=prompt, task=task)
+        opening = Open(fingerprint=model.fingerprint, prompt=prompt, task=task)
         set_sampling(opening, sampling)
         opening.mode = STREAM if self._controller.streams else SPLIT
         drafts = Drafts(self._drafter.fork(), self._target, prompt, sampling, prediction)

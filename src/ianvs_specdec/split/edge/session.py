@@ -27,6 +27,8 @@ from ianvs_specdec.split.split_pb2 import (
     Verdict,
 )
 
+TENTHS = 1e4
+"""Of a millisecond in a second: the unit in which the format tells times."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.25
 """Seconds between two attempts to resume; each is twice the one before."""
 LEAVING = 1.0
@@ -123,13 +125,13 @@ class Session:
         if kind == "verdict":
             if down.verdict.budget:
                 self.budget = down.verdict.budget - 1
-            self.seconds = down.verdict.microseconds / 1e6 or self.seconds
+            self.seconds = down.verdict.tenths / TENTHS or self.seconds
             return down.verdict
         if kind == "tokens":
             self.fresh = False
             if down.tokens.last:
                 self.streams = self._switching = False
-            self.seconds = down.tokens.microseconds / 1e6 or self.seconds
+            self.seconds = down.tokens.tenths / TENTHS or self.seconds
             return down.tokens
         if kind == "end":
             self.end = down.end
