@@ -218,4 +218,4 @@ def test_what_an_edge_cannot_do_is_said_at_once(prompts, tmp_path, capsys, what)
 def test_without_a_verifier_there_one_message_says_what_to_look_at(folders, prompts, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("ianvs_specdec.commands.far.FIRST_PATIENCE", 0.2)
     assert far(folders[1], "127.0.0.1:1", prompts, tmp_path / "out.jsonl") == 2
-    assert "is it started, is the way open" in capsys.readouterr().err
+    assert "do both sides use TLS or none" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from ianvs_specdec.verifier.service import Bounds
 from tests.split.conftest import PROMPT
 from tests.support.servers import make_certificate
 from tests.support.split_client import Client, opening
-from tests.support.verifiers import edge_of, verifying
+from tests.support.verifiers import PATIENCE, edge_of, verifying
 
 
 def test_a_silent_client_loses_its_session(llm):
@@ -40,6 +40,12 @@ def test_with_a_certificate_both_sides_need_tls(folder, llm, alone, tmp_path):
         drafter = drafters.create("draft_model", {"draft": folder})
         with edge_of(Access(verifier.address, "", chain), drafter) as edge:
             assert edge.decode(PROMPT, Sampling(max_tokens=9)).token_ids == alone(PROMPT, Sampling(max_tokens=9))
+        other = tmp_path / "other"
+        other.mkdir()
+        strange = Connection(Access(verifier.address, "", make_certificate(other)[0]))
+        with pytest.raises(UserError, match="--verifier-ca, and see that both clocks are right"):
+            strange.describe(PATIENCE)
+        strange.close()
         for access in (Access(verifier.address), Access(f"localhost:{verifier.port}")):
             connection = Connection(access)
             with pytest.raises(UserError, match="do both sides use TLS or none"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ RECONNECT_MS, LONGEST_RECONNECT_MS = 50, 250
 """Between two attempts to connect: a verifier that is back is to be found soon."""
 CONNECTING_MS = 5_000
 """For one attempt: three round trips by satellite, TLS included, are 2 seconds."""
+ASKED_AGAIN, LEAST_TIMEOUT = 0.1, 0.1
+"""Seconds between two attempts to find a verifier, and for one."""
 LARGEST_ANSWER = 16 << 20
 """Bytes of one message of a verifier."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -81,10 +84,17 @@ class Connection:
         ask = self._channel.unary_unary(
             DESCRIBE, request_serializer=Question.SerializeToString, response_deserializer=Model.FromString
         )
-        try:
-            return ask(Question(), timeout=patience, wait_for_ready=True, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise UserError(f"--verifier {self._access.address}: {_reason(error)}") from error
+        deadline = time.monotonic() + patience
+        while True:
+            left = max(deadline - time.monotonic(), LEAST_TIMEOUT)
+            try:
+                return ask(Question(), timeout=left, metadata=self._metadata)
+            except grpc.RpcError as error:
+                reason = _reason(error)
+                again = error.code() == grpc.StatusCode.UNAVAILABLE and not _is_untrusted(reason)
+                if not again or time.monotonic() > deadline:
+                    raise UserError(f"--verifier {self._access.address}: {reason}") from error
+            time.sleep(ASKED_AGAIN)
 
     def stream(self) -> Stream:
         """A new stream. Whether there is a verifier shows with its first message."""
@@ -151,6 +161,11 @@ class Stream:
         self._down.put(Broken(reason))
 
 
+def _is_untrusted(reason: str) -> bool:
+    """Whether the verifier's certificate is what is wrong: to try again is no use."""
+    return "CERTIFICATE_VERIFY_FAILED" in reason or "Peer name" in reason
+
+
 def _reason(error: Any) -> str:
     """What gRPC says of a call that failed, in words for a user."""
     code = error.code() if hasattr(error, "code") else None
@@ -163,4 +178,6 @@ def _reason(error: Any) -> str:
         return "this is no verifier of this version: is it the port of specdec verifier?"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return "no verifier answers there: is it started, is the way open, and do both sides use TLS or none?"
+    if _is_untrusted(details):
+        return f"{details}: give the certificate that signed it with --verifier-ca, and see that both clocks are right"
     return f"{details or code}: is the verifier started, and do both sides use TLS or none?"
