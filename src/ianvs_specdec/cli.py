@@ -28,6 +28,7 @@ COMMANDS = {
     "report": "show a workspace of Ianvs as one HTML page, and write its data as JSON and CSV",
     "route": "label queries, train a router on them, evaluate routers on recorded outcomes",
     "simulate": "simulate a server under the load of many users, from a cost table",
+    "verifier": "serve a model to edges that draft for it, with a continuous batch of their drafts",
     "train": "train the embedded models, or a draft head for any model",
 }
 

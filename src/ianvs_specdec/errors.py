@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 _EXTRAS = {
     "datasets": "data",
+    "google": "split",
+    "grpc": "split",
     "guidellm": "load",
     "huggingface_hub": "data",
     "matplotlib": "route",

@@ -35,14 +35,15 @@ def write_atomically(path: Path, text: str) -> None:
 class FileDigests:
     """SHA-256 of files, remembered in a JSON file by path, size and modification time, so that a model is read once.
 
-    The memory is a convenience: where it cannot be read or written, files are hashed again.
+    The memory is a convenience: where it cannot be read or written, files are hashed again. None = nothing is
+    remembered beyond this instance; the null device is no memory, since what replaces a file replaces it, too.
     """
 
-    def __init__(self, memory: Path) -> None:
+    def __init__(self, memory: Path | None) -> None:
         self.memory = memory
         self.changed = False
         try:
-            known = json.loads(memory.read_text(encoding="utf-8"))
+            known = {} if memory is None else json.loads(memory.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             known = {}
         self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
@@ -70,7 +71,7 @@ class FileDigests:
         if not files:
             raise UserError(f"the model folder {folder} holds no files", key="model")
         value = digest([[name, self.file(path)] for name, path in files])
-        if self.changed:
+        if self.changed and self.memory is not None:
             try:
                 self.memory.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(self.memory, json.dumps(self.known, indent=0))

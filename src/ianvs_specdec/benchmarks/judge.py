@@ -162,7 +162,7 @@ class _Panel:
         self._llm = settings.llm()
         self._journal = Journal.of_job() if os.environ.get("RESULT_SAVED_URL") else None
         sampling = {"max_tokens": settings.max_tokens, "temperature": 0.0}
-        identity = self._llm.identity(FileDigests(Path(os.devnull)))
+        identity = self._llm.identity(FileDigests(None))
         # Journals from when there were no prompts but the official ones do not name them.
         own = {} if self._prompts.official else {"judge_prompts": self._prompts.digest}
         self._configuration = Configuration(settings.model, {**identity, "sampling": sampling, **own})

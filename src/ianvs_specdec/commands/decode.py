@@ -16,12 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec import drafters, lengths
+from ianvs_specdec.commands import far
+from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm.quantization import OWN, arguments, own
 from ianvs_specdec.storage.replacing import replacing
@@ -37,13 +39,14 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, type=Path, metavar="DIR", help="folder of a Hugging Face causal LM")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="folder of a Hugging Face causal LM")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _methods()
     method = parser.add_mutually_exclusive_group(required=True)
     method.add_argument("--method", metavar="NAME", help="how to draft: one of those below")
     method.add_argument("--drafter", metavar="FILE:CLASS", help="a drafter of your own, path/to/file.py:Class")
     parser.add_argument("--head", type=Path, metavar="DIR", help="folder of the draft head, for methods that have one")
+    parser.add_argument("--draft", type=Path, metavar="DIR", help="folder of the draft model, for draft_model")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="an option of the method; repeatable")
     parser.add_argument("--prompts", required=True, type=Path, metavar="FILE", help='JSONL: {"prompt": [ids] | "text"}')
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="JSONL to write")
@@ -60,28 +63,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=ENGINES, default="auto", help="what computes (default: the fastest)")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch")
+    far.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.verifier is not None:
+        return far.run(options)
+    if options.model is None:
+        raise UserError("--model is missing: give the folder of the model, or with --verifier the address of one")
     # Everything the user may have got wrong is found before the model is loaded.
-    method, settings = _settings(options)
+    method, settings = method_of(options)
     rule, length = str(settings.get("acceptance", "rejection")), settings.get("length", drafters.default_length(method))
     # Two pairs: what the warm-up teaches a drafter or a length must not help it with the first prompt.
     rehearsal, measured = ((drafters.create(method, settings), lengths.create(str(length))) for _ in range(2))
-    sampling = _sampling(options)
-    prompts = list(_read_prompts(options.prompts))
-    if options.chat and any(isinstance(prompt.content, list) for prompt in prompts):
-        raise UserError(f"--chat needs text prompts, but {options.prompts} holds token ids")
+    sampling = sampling_of(options)
+    prompts = read_prompts(options)
     if not options.model.is_dir():
         raise UserError(f"--model {options.model} is not a folder: give the folder of a Hugging Face model")
-    if not options.out.parent.is_dir():
-        raise UserError(f"--out {options.out}: the folder {options.out.parent} does not exist")
-
     from ianvs_specdec.decoding import decode
 
     target, eos_ids = _load(options)
-    tokenizer = _tokenizer(options.model)
-    requests = _requests(options, prompts, target, tokenizer)
+    tokenizer = tokenizer_of(options.model)
+    requests = requests_of(options, prompts, len(target.embedding), target.window, tokenizer)
 
     warm_up = replace(sampling, max_tokens=min(WARM_UP_TOKENS, sampling.max_tokens))
     decode(target, *rehearsal, requests[0].prompt, warm_up, eos_ids=eos_ids, rule=rule)
@@ -100,30 +103,15 @@ def run(options: argparse.Namespace) -> int:
             prediction=request.prediction,
             task=request.task,
         )
-        rows.append(_row(request.prompt, result, trees, tokenizer, request.task))
+        rows.append(row_of(request.prompt, result, trees, tokenizer, request.task))
         results.append(result)
-    _write(options.out, rows)
-    _summarise(results)
+    write(options.out, rows)
+    summarise(results)
     if all(len(result.token_ids) <= AT_ONCE and result.finish_reason == "stop" for result in results):
         unused = not options.chat and getattr(tokenizer, "chat_template", None)
         advice = ": the model has a chat template, which --chat puts the prompts through" if unused else ""
         print(f"specdec decode: warning: every output ended at once{advice}", file=sys.stderr)
     return 0
-
-
-@dataclass
-class _Prompt:
-    content: list[int] | str
-    where: str
-    prediction: list[int] | str
-    task: str
-
-
-@dataclass
-class _Request:
-    prompt: list[int]
-    prediction: list[int]
-    task: str
 
 
 def _methods() -> str:
@@ -141,7 +129,7 @@ def _methods() -> str:
     )
 
 
-def _settings(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+def method_of(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Name and options of the method."""
     method = "own" if options.drafter else drafters.resolve(options.method)
     known = drafters.options(method)
@@ -156,10 +144,11 @@ def _settings(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     if options.drafter:
         own = {key: settings.pop(key) for key in list(settings) if key not in ("length", "acceptance")}
         settings |= {"drafter": options.drafter, "drafter_options": own}
-    if options.head is not None:
-        if "head" not in known:
-            raise UserError(f"--head: method {method} has no draft head")
-        settings["head"] = str(options.head)
+    for key, folder, what in (("head", options.head, "head"), ("draft", options.draft, "model")):
+        if folder is not None:
+            if key not in known:
+                raise UserError(f"--{key}: method {method} has no draft {what}")
+            settings[key] = str(folder)
     return method, settings
 
 
@@ -172,7 +161,7 @@ def _value(text: str) -> Any:
     return value if isinstance(value, (bool, int, float)) else text
 
 
-def _sampling(options: argparse.Namespace) -> Sampling:
+def sampling_of(options: argparse.Namespace) -> Sampling:
     try:
         return Sampling(
             max_tokens=options.max_new_tokens,
@@ -184,35 +173,6 @@ def _sampling(options: argparse.Namespace) -> Sampling:
         )
     except ValueError as error:
         raise UserError(str(error).replace("max_tokens", "--max-new-tokens")) from error
-
-
-def _read_prompts(path: Path) -> Iterator[_Prompt]:
-    if not path.is_file():
-        raise UserError(f"--prompts {path} is not a file")
-    count = 0
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            where = f"{path}:{number}"
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                reason = "the line is blank" if not line.strip() else f"not JSON ({error})"
-                raise UserError(f'{where}: {reason}; expected {{"prompt": [token ids] or "text"}}') from error
-            content = row.get("prompt") if isinstance(row, dict) else None
-            if not content or not _is_ids_or_text(content):
-                raise UserError(f'{where}: expected {{"prompt": [token ids] or "text"}}, with at least one token')
-            prediction, task = row.get("prediction", []), row.get("task", "")
-            if not (_is_ids_or_text(prediction) and isinstance(task, str)):
-                raise UserError(f'{where}: "prediction" must be token ids or a text, "task" a text')
-            count += 1
-            yield _Prompt(content, where, prediction, task)
-    if not count:
-        raise UserError(f"--prompts {path} is empty")
-
-
-def _is_ids_or_text(content: Any) -> bool:
-    is_ids = isinstance(content, list) and all(type(token) is int and token >= 0 for token in content)
-    return is_ids or isinstance(content, str)
 
 
 def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
@@ -234,49 +194,7 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
     return target, [eos] if isinstance(eos, int) else list(eos or [])
 
 
-def _tokenizer(folder: Path) -> Any:
-    """None where the model has none: prompts of token ids need none."""
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception:
-        # Missing and damaged files raise whatever their reader has.
-        return None
-
-
-def _requests(options: argparse.Namespace, prompts: list[_Prompt], target: Target, tokenizer: Any) -> list[_Request]:
-    from ianvs_specdec.checkpoints.templates import render
-
-    def ids_of(text: list[int] | str, encode: Callable[[str], list[int]]) -> list[int]:
-        if isinstance(text, str) and tokenizer is None:
-            raise UserError(f"the prompts are text and {options.model} has no tokenizer: give token ids")
-        return encode(text) if isinstance(text, str) else text
-
-    def plain(text: str) -> list[int]:
-        return tokenizer(text, add_special_tokens=False).input_ids
-
-    def chat(text: str) -> list[int]:
-        if not tokenizer.chat_template:
-            raise UserError(f"--chat: the tokenizer in {options.model} has no chat template")
-        return plain(render(tokenizer, [{"role": "user", "content": text}]))
-
-    vocabulary = len(target.embedding)
-    requests = []
-    for prompt in prompts:
-        ids = ids_of(prompt.content, chat if options.chat else lambda text: tokenizer(text).input_ids)
-        prediction = ids_of(prompt.prediction, plain)
-        if not ids:
-            raise UserError(f"{prompt.where}: the tokenizer makes no token of this prompt")
-        if (largest := max([*ids, *prediction])) >= vocabulary:
-            raise UserError(f"{prompt.where}: token id {largest}, but the model's vocabulary ends at {vocabulary - 1}")
-        if target.window is not None and len(ids) >= target.window:
-            raise UserError(f"{prompt.where}: {len(ids)} tokens leave no room in a context window of {target.window}")
-        requests.append(_Request(ids, prediction, prompt.task))
-    return requests
-
-
-def _row(
+def row_of(
     prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None, tokenizer: Any, task: str
 ) -> dict[str, Any]:
     steps = [asdict(step) for step in decoded.trace.steps]
@@ -295,12 +213,12 @@ def _row(
     }
 
 
-def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def _summarise(results: list[Decoded]) -> None:
+def summarise(results: Sequence[Decoded]) -> None:
     tokens = sum(len(result.token_ids) for result in results)
     seconds = sum(result.trace.latency or 0.0 for result in results)
     steps = [step for result in results for step in result.trace.steps]

@@ -181,6 +181,11 @@ class Drafter:
     a verification step (prompts of one token excepted).
     """
 
+    far: bool = False
+    """Whether its drafts are made elsewhere and come when they come, so that they take no time here."""
+    ready: bool = True
+    """Whether its request takes part in the next step; only one that is far may make it wait."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "propose" in vars(cls) and "propose_all" not in vars(cls):

@@ -82,6 +82,15 @@ class Engine:
         return bool(self._waiting or self._running)
 
     @property
+    def idle(self) -> bool:
+        """Whether a step would do nothing: all that are under way wait for drafts from elsewhere."""
+        if any(request.drafter.ready or request.unread or request.over for request in self._running):
+            return False
+        if any(request.over for request in self._waiting):
+            return False
+        return not (self._waiting and len(self._running) < self._at_once and self._fits(self._waiting[0]))
+
+    @property
     def occupancy(self) -> Occupancy:
         """What is under way and what waits; from any thread."""
         running = list(self._running)
@@ -104,7 +113,7 @@ class Engine:
         if reading or decoding:
             self._compute(reading, decoding, prompt_rows)
         over += self._leave()
-        self._meter.end(self.busy)
+        self._meter.end(not self.idle)
         return over
 
     def close(self) -> None:
@@ -169,8 +178,8 @@ class Engine:
         return chosen
 
     def _draft(self, prompt_rows: int) -> list[Request]:
-        """Who has a tree verified in the next step: all that have read their prompts."""
-        decoding = [request for request in self._running if request.began]
+        """Who has a tree verified in the next step: all that have read their prompts and wait for no draft."""
+        decoding = [request for request in self._running if request.began and request.drafter.ready]
         asked: list[Request] = []
         if decoding:
             _each(decoding, _LOOK)
@@ -192,7 +201,8 @@ class Engine:
                 request.plain()
         for requests in asking.values():
             _propose(requests)
-        return [request for requests in asking.values() for request, _ in requests if not request.error]
+        asked = [request for requests in asking.values() for request, _ in requests]
+        return [request for request in asked if not (request.error or request.drafter.far)]
 
     def _compute(self, reading: list[Request], decoding: list[Request], prompt_rows: int) -> None:
         meter, requests = self._meter, reading + decoding

@@ -9,6 +9,7 @@ from ianvs_specdec.decoding import TokenTree
 
 Asked = TypeVar("Asked", contravariant=True)
 Computed = TypeVar("Computed", covariant=True)
+Returned = TypeVar("Returned")
 
 
 class Model(Protocol[Asked, Computed]):
@@ -42,6 +43,18 @@ def lockstep(model: Model[Asked, Computed], growths: Sequence[Growth[Asked, Comp
         for number, computed in zip(numbers, model.step(parts), strict=True):
             advance(number, computed)
     return [trees[number] for number in range(len(growths))]
+
+
+def alone(model: Model[Asked, Computed], steps: Generator[Asked, Computed, Returned]) -> Returned:
+    """What ``steps`` return, each computed by itself."""
+    try:
+        part = next(steps)
+        while True:
+            (computed,) = model.step([part])
+            part = steps.send(computed)
+    except StopIteration as stop:
+        result: Returned = stop.value
+        return result
 
 
 def only(trees: Sequence[TokenTree | Exception]) -> TokenTree:

@@ -32,7 +32,8 @@ class Method:
     speculation length; ``options`` are the constructor's keyword arguments, those in ``required`` without a default.
     ``about`` says in a line where the drafts come from. ``recorded``: option -> its name in the journal's key, where
     that is another. ``looks``: option -> "module:function", which looks at the file or folder that it names, for a
-    target of given sizes, and imports nothing heavy.
+    target of given sizes, and imports nothing heavy. ``far``: whether it needs nothing of the target but its tokens, so
+    that another machine can verify its drafts.
     """
 
     drafter: str
@@ -43,6 +44,7 @@ class Method:
     about: str = ""
     recorded: Mapping[str, str] = field(default_factory=dict)
     looks: Mapping[str, str] = field(default_factory=dict)
+    far: bool = False
 
     @property
     def class_name(self) -> str:
@@ -65,6 +67,7 @@ METHODS: dict[str, Method] = {
         "fixed:10",
         {"max_ngram": int},
         about="drafts copied from earlier in the context (prompt lookup)",
+        far=True,
     ),
     "predicted_output": Method(
         "ianvs_specdec.drafters.predicted_output:PredictedOutput",
@@ -72,6 +75,7 @@ METHODS: dict[str, Method] = {
         "fixed:64",
         {"resync": int},
         about="drafts from a text that the user expects back (predicted output)",
+        far=True,
     ),
     "lookahead": Method(
         "ianvs_specdec.drafters.lookahead.drafter:lookahead",
@@ -87,6 +91,7 @@ METHODS: dict[str, Method] = {
         {"datastore": Path, "nodes": int},
         ("datastore",),
         about="drafts retrieved from a datastore of texts (REST)",
+        far=True,
     ),
     "suffix": Method(
         "ianvs_specdec.drafters.suffix.drafter:Suffix",
@@ -94,6 +99,7 @@ METHODS: dict[str, Method] = {
         "full",
         {"datastore": Path, "head": Path, "min_match": int},
         about="drafts from the longest match in context and corpus, or of a head where the match is short (SAMD)",
+        far=True,
         looks=_EAGLE,
     ),
     "recycling": Method(
@@ -110,6 +116,7 @@ METHODS: dict[str, Method] = {
         {"draft": Path, "branches": int},
         ("draft",),
         about="drafts of a smaller language model",
+        far=True,
         looks={"draft": "ianvs_specdec.drafters.draft_model.files:check_files"},
     ),
     "medusa": Method(

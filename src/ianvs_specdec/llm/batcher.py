@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Batcher:
-    """One thread steps an ``engine`` as long as there are requests, and sleeps when there are none.
+    """One thread steps an ``engine`` as long as there is something to do, and sleeps while there is not.
 
     ``threads`` are those of one operation of torch, which keeps the number for each thread that computes.
     """
@@ -25,7 +26,7 @@ class Batcher:
     def __init__(self, engine: Engine, threads: int) -> None:
         self._engine, self._threads = engine, threads
         self._arrived: list[Request] = []
-        self._asked: dict[Request, threading.Event] = {}
+        self._asked: dict[Request, Callable[[], None]] = {}
         self._wake = threading.Condition()
         self._ended: Exception | None = None
         """Why nothing is served any more."""
@@ -35,12 +36,7 @@ class Batcher:
     def run(self, request: Request) -> Decoded:
         """Serve ``request`` with the others, and wait for its end. Raises what it ended with."""
         done = threading.Event()
-        with self._wake:
-            if self._ended is not None:
-                raise self._ended.with_traceback(None)
-            self._asked[request] = done
-            self._arrived.append(request)
-            self._wake.notify()
+        self.submit(request, done.set)
         try:
             done.wait()
         except BaseException:
@@ -48,6 +44,20 @@ class Batcher:
             request.cancel()
             raise
         return request.result()
+
+    def submit(self, request: Request, over: Callable[[], None]) -> None:
+        """Serve ``request`` with the others; ``over`` is called on the engine's thread once it has ended."""
+        with self._wake:
+            if self._ended is not None:
+                raise self._ended.with_traceback(None)
+            self._asked[request] = over
+            self._arrived.append(request)
+            self._wake.notify()
+
+    def wake(self) -> None:
+        """Something that a request waited for has come, or a request was cancelled while all wait."""
+        with self._wake:
+            self._wake.notify()
 
     @property
     def occupancy(self) -> Occupancy:
@@ -78,7 +88,7 @@ class Batcher:
     def _next(self) -> bool:
         """Let in who has arrived; sleep while there is nobody. False: it is closed."""
         with self._wake:
-            while not (self._arrived or self._engine.busy or self._ended):
+            while not (self._arrived or self._ended) and self._engine.idle:
                 self._wake.wait()
             arrived, self._arrived = self._arrived, []
         for request in arrived:
@@ -87,7 +97,7 @@ class Batcher:
 
     def _tell(self, over: list[Request]) -> None:
         for request in over:
-            self._asked.pop(request).set()
+            self._asked.pop(request)()
 
     def _give_up(self) -> None:
         """Tell all who wait, those included whose end a step that failed could not tell."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,8 +23,22 @@ from ianvs_specdec.llm.quantization import own
 from ianvs_specdec.types import ENGINES, Hints, Occupancy, Sampling, Trace
 
 if TYPE_CHECKING:
+    from ianvs_specdec.decoding import Drafter, Length, Target
     from ianvs_specdec.decoding.costs import CostTable
     from ianvs_specdec.decoding.loop import Engine
+    from ianvs_specdec.llm.batcher import Batcher
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A model whose requests others make (see ``EngineLLM.shared``)."""
+
+    target: Target
+    drafter: Drafter
+    batcher: Batcher
+    eos_ids: frozenset[int]
+    text: Callable[[list[int]], str]
+    """The text of token ids."""
 
 
 class EngineLLM(LocalLLM):
@@ -114,6 +129,19 @@ class EngineLLM(LocalLLM):
         self._batcher = Batcher(engine, self.threads or self._default_threads)
         # Its thread would keep the weights of a model that was never closed.
         self._ending = weakref.finalize(self, self._batcher.close)
+
+    def shared(self, length: Length, at_once: int) -> Shared:
+        """The loaded model for requests that the caller makes, on an engine of its own in place of the one so far:
+        ``length`` rules it, and so many requests share its steps."""
+        from ianvs_specdec.decoding.loop import Engine
+        from ianvs_specdec.decoding.memory import for_sequences
+
+        self.load()
+        assert self._chat is not None
+        self._ending()
+        memory = for_sequences(self._target.device)
+        self._serve(Engine(self._target, length, memory, at_once, self._emulation))
+        return Shared(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
 
     def _decode(
         self,

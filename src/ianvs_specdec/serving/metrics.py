@@ -69,7 +69,7 @@ class Metrics:
         if occupancy() is not None:
             gauge("sequences", "Sequences that share the engine's steps.", lambda: _known(occupancy).sequences)
             gauge("waiting_for_room", "Requests in flight that wait for room there.", lambda: _known(occupancy).waiting)
-            self._registry.register(_Engine(occupancy))
+            self._registry.register(EngineCollector(occupancy))
             text = "What is set aside for the sequences."
             gauge("sequence_memory_bytes", text, lambda: _known(occupancy).memory)
         if memory is not None:
@@ -122,7 +122,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class _Engine:
+class EngineCollector:
     """The engine's own counts, all of one moment: of all its steps, those of requests under way included."""
 
     def __init__(self, occupancy: Callable[[], Occupancy | None]) -> None:

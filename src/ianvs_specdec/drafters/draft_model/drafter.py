@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
 from ianvs_specdec.decoding.sampling import Processor
 from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing
 from ianvs_specdec.drafters.draft_model.vocabulary import load_draft
-from ianvs_specdec.drafters.lockstep import lockstep, only
+from ianvs_specdec.drafters.lockstep import alone, lockstep, only
 
 
 class DraftModel(Drafter):
@@ -36,7 +36,7 @@ class DraftModel(Drafter):
 
     def __init__(self, draft: str | Path, branches: int = 1) -> None:
         self._folder = Path(draft)
-        self._branches = branches
+        self.branches = branches
         self._target: Target | None = None
         self._sequence: DraftSequence | None = None
 
@@ -77,6 +77,25 @@ class DraftModel(Drafter):
             self._sequence.close()
             self._sequence = None
 
+    def line(self, context: Context) -> Iterator[tuple[int, float]]:
+        """The likeliest continuation of ``context`` as it is now: tokens, and the probability of each behind those
+        before it, as many as are asked for and the model has positions for. Ends with the next call of ``line`` or
+        ``propose``, for which the context may have gone on in any way."""
+        assert self._sequence is not None
+        model, root, held = self._model, context.tokens[-1], len(context.tokens)
+        levels = self._sequence.reach(context.tokens)
+        if levels < 1:
+            return
+        self._process(context)
+        alone(model, self._sequence.follow(context.tokens))
+        growth = _Growth(root, self._processor)
+        for node in range(levels):
+            logits = alone(model, self._sequence.logits((growth.tokens, growth.parents), [node]))
+            best = self._scores(growth, [node], logits, context, held + node)[0].max(dim=-1)
+            token, score = int(best.indices), float(best.values)
+            growth.add(node, token, score)
+            yield token, math.exp(score)
+
     def propose(self, context: Context, budget: int) -> TokenTree:
         return only(self.propose_all([(self, context, budget)]))
 
@@ -90,9 +109,7 @@ class DraftModel(Drafter):
         levels = min(budget, context.remaining - 1, self._sequence.reach(context.tokens))
         if levels < 1:
             return TokenTree.chain(context.tokens[-1])
-        for token in context.tokens[self._processed :]:
-            self._processor.extend(token)
-        self._processed = len(context.tokens)
+        self._process(context)
         yield from self._sequence.follow(context.tokens)
         growth = _Growth(context.tokens[-1], self._processor)
         least = math.log(context.confidence) if context.confidence > 0 else -math.inf
@@ -104,15 +121,20 @@ class DraftModel(Drafter):
             scores = self._scores(growth, frontier, logits, context, len(context.tokens) + level)
             self._add_children(growth, frontier, scores, context, least)
             best = growth.best(range(1, len(growth.tokens)), budget)
-            frontier = growth.best([node for node in best if node >= first], self._branches)
+            frontier = growth.best([node for node in best if node >= first], self.branches)
             if not frontier:
                 break
         return growth.tree([0, *sorted(best)])
 
+    def _process(self, context: Context) -> None:
+        for token in context.tokens[self._processed :]:
+            self._processor.extend(token)
+        self._processed = len(context.tokens)
+
     def _add_children(
         self, growth: _Growth, frontier: list[int], scores: Tensor, context: Context, least: float
     ) -> None:
-        width = min(self._branches, self._vocabulary)
+        width = min(self.branches, self._vocabulary)
         top = scores.topk(width, dim=-1)
         tokens = top.indices
         if not context.sampling.greedy and context.noise is None:

@@ -1,0 +1,157 @@
+"""``specdec verifier``: a target that drafts of many edges are verified by, many of them in one step."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ianvs_specdec import lengths
+from ianvs_specdec.commands.hyperparameters import read_hyperparameters
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.llm import backend
+from ianvs_specdec.plugin.settings import Settings
+
+if TYPE_CHECKING:
+    from ianvs_specdec.llm.specdec import EngineLLM
+    from ianvs_specdec.verifier.metrics import Metrics
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+SHORTEST_TOKEN = 16
+"""Characters: a token that can be guessed protects nothing."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with the model's hyperparameters")
+    parser.add_argument("--model", metavar="DIR", help="folder in Hugging Face format")
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="one hyperparameter; repeatable")
+    parser.add_argument(
+        "--length", metavar="RULE", help="how many tokens of a draft to verify (default: the settings', or all)"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument("--port", type=int, default=8500, metavar="P", help="default 8500; 0 = any that is free")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="tokens of clients, one a line")
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain, PEM")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key, PEM")
+    parser.add_argument("--sessions", type=int, default=256, metavar="N", help="sessions at a time (default 256)")
+    parser.add_argument("--most-draft", type=int, default=64, metavar="N", help="tokens of one draft (default 64)")
+    parser.add_argument(
+        "--idle", type=float, default=60.0, metavar="S", help="seconds that a client may be silent (default 60)"
+    )
+    parser.add_argument(
+        "--keep", type=float, default=60.0, metavar="S", help="seconds to keep a session without a stream (default 60)"
+    )
+    parser.add_argument("--metrics-port", type=int, metavar="P", help="offer /metrics on this machine's port P")
+    parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds to finish in when stopped (30)")
+
+
+def run(options: argparse.Namespace) -> int:
+    # Everything the user may have got wrong is found before the model is loaded.
+    _check(options)
+    tokens = _tokens(options.token_file)
+    if options.host not in LOOPBACK and (tokens is None or options.tls_cert is None):
+        raise UserError(
+            f"--host {options.host}: others can reach it, so --tls-cert with --tls-key and --token-file are needed"
+        )
+    if options.length is not None:
+        lengths.create(options.length)
+    asyncio.run(_serve(options, _model(options), tokens))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name, ok, rule in (
+        ("port", 0 <= options.port <= 65535, "from 0 to 65535"),
+        ("metrics-port", 0 <= (options.metrics_port or 0) <= 65535, "from 0 to 65535"),
+        ("sessions", 1 <= options.sessions <= 100_000, "from 1 to 100000"),
+        ("most-draft", 1 <= options.most_draft <= 4096, "from 1 to 4096"),
+        ("idle", 0 < options.idle <= 1e6, "more than 0 (seconds)"),
+        ("keep", 0 <= options.keep <= 1e6, "0 or more (seconds)"),
+        ("grace", 0 <= options.grace <= 1e6, "0 or more (seconds)"),
+    ):
+        if not ok:
+            raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise UserError("--tls-cert and --tls-key belong together: give both")
+
+
+def _tokens(file: Path | None) -> list[str] | None:
+    if file is None:
+        return None
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--token-file {file}: {getattr(error, 'strerror', None) or error}") from error
+    tokens = [line.strip() for line in lines if line.strip()]
+    if not tokens or any(len(token) < SHORTEST_TOKEN for token in tokens):
+        raise UserError(f"--token-file {file}: one token a line, each of at least {SHORTEST_TOKEN} characters")
+    return tokens
+
+
+def _model(options: argparse.Namespace) -> EngineLLM:
+    named = {"--model": options.model}
+    given = read_hyperparameters(options.settings, options.set, "--set", named)
+    if not given.values.get("model"):
+        raise UserError("which model? Give --settings with a file that has the key model, or --model")
+    settings = given.check(Settings.parse)
+    from ianvs_specdec.llm.specdec import EngineLLM
+
+    if not issubclass(backend(settings.backend), EngineLLM):
+        raise UserError(
+            f"the back end {settings.backend} cannot verify drafts of others: only our engine takes them. Leave the "
+            "key backend out, or name a method of our engine, which then drafts in mode stream; for an answer streamed "
+            "by another back end there is specdec serve"
+        )
+    llm = settings.llm(settings.backend)
+    assert isinstance(llm, EngineLLM)
+    if llm.options.get("acceptance", "coupled") != "coupled":
+        raise UserError("acceptance: drafts that come without probabilities are sampled by acceptance coupled only")
+    return llm
+
+
+async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] | None) -> None:
+    from ianvs_specdec.verifier.metrics import Metrics
+    from ianvs_specdec.verifier.served import served_by
+    from ianvs_specdec.verifier.server import Certificate, Server
+    from ianvs_specdec.verifier.service import Bounds, Service, digest
+
+    served = served_by(llm, options.length, options.sessions)
+    try:
+        metrics = Metrics(served.name, llm.occupancy)
+        bounds = Bounds(options.sessions, options.most_draft, idle=options.idle, keep=options.keep)
+        known = None if tokens is None else [digest(token) for token in tokens]
+        service = Service(served, bounds, known, metrics)
+        metrics.watch(lambda: len(service.sessions), lambda: sum(session.attached for session in service.sessions))
+        certificate = Certificate(options.tls_cert, options.tls_key) if options.tls_cert else None
+        server = Server(service, options.sessions, served.target.window, certificate)
+        port = server.bind(options.host, options.port)
+        server.end_on(signal.SIGTERM, signal.SIGINT)
+        with _told(metrics, options.metrics_port):
+            await server.run(lambda: print(f"listening on {options.host}:{port}", flush=True), options.grace)
+    finally:
+        llm.close()
+
+
+@contextmanager
+def _told(metrics: Metrics, port: int | None) -> Iterator[None]:
+    """Offer ``metrics`` on this machine's ``port``."""
+    if port is None:
+        yield
+        return
+    from prometheus_client import start_http_server
+
+    try:
+        server, thread = start_http_server(port, addr="127.0.0.1", registry=metrics.registry)
+    except OSError as error:
+        raise UserError(f"--metrics-port {port}: {error.strerror or error}; 0 = any that is free") from error
+    print(f"metrics on http://127.0.0.1:{server.server_port}/metrics", flush=True)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

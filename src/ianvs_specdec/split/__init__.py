@@ -1,0 +1,1 @@
+"""Split speculative decoding: an edge drafts, a verifier computes the target. ``split.proto`` is what they say."""

@@ -1,0 +1,1 @@
+"""The edge: it drafts, and has a verifier far away decide."""

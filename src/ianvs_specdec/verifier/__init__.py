@@ -1,0 +1,1 @@
+"""The verifier: a target that many edges draft for."""

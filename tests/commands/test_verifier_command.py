@@ -1,0 +1,221 @@
+"""``specdec verifier`` and ``specdec decode --verifier``, in processes of their own, by hand as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
+
+from ianvs_specdec import drafters
+from ianvs_specdec.cli import main
+from ianvs_specdec.errors import AnswerError
+from ianvs_specdec.split.edge.session import Outage
+from ianvs_specdec.types import Sampling
+from tests.support import warm
+from tests.support.models import build_model
+from tests.support.verifiers import Breaking, edge_of
+
+LONGEST = 300.0
+TOKENS = 120
+PROMPTS = [list(range(first, first + 30)) for first in (64, 67, 70)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The target, and a draft model that is right for a while."""
+    place = tmp_path_factory.mktemp("models")
+    return build_model(place / "target"), build_model(place / "draft")
+
+
+class Running:
+    """A verifier in a process of its own."""
+
+    def __init__(self, folder: Path, *arguments: str, port: int = 0) -> None:
+        self._outputs = [folder / f"{time.monotonic_ns()}.{kind}" for kind in ("out", "err")]
+        given = ("verifier", "--port", str(port), "--set", "threads=1", *arguments)
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+        self.process: subprocess.Popen[bytes] | warm.Fork
+        if warm.POSSIBLE:
+            self.process = warm.start("specdec", given, folder, environment, self._outputs, models=True)
+        else:
+            with self._outputs[0].open("wb") as out, self._outputs[1].open("wb") as err:
+                command = [sys.executable, "-m", "ianvs_specdec.cli", *given]
+                self.process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+        deadline = time.monotonic() + LONGEST
+        while "listening on " not in self.output:
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        self.address = self.output.partition("listening on ")[2].split()[0]
+
+    @property
+    def output(self) -> str:
+        return "".join(path.read_text(encoding="utf-8") for path in self._outputs if path.exists())
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def verifying(folder: Path, *arguments: str) -> Iterator[Running]:
+    running = Running(folder, *arguments)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
+    return file
+
+
+def rows(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def alone(target: Path, prompts: Path, out: Path, *more: str) -> list[list[int]]:
+    arguments = ["--model", str(target), "--prompts", str(prompts), "--out", str(out), "--threads", "1", *more]
+    assert main(["decode", "--method", "autoregressive", "--max-new-tokens", str(TOKENS), *arguments]) == 0
+    return [row["output"] for row in rows(out)]
+
+
+def far(draft: Path, address: str, prompts: Path, out: Path, *more: str) -> int:
+    arguments = ["--verifier", address, "--prompts", str(prompts), "--out", str(out), "--threads", "1", *more]
+    given = ["decode", "--method", "draft_model", "--draft", str(draft), "--max-new-tokens", str(TOKENS), *arguments]
+    return main(given)
+
+
+def test_by_hand(folders, prompts, tmp_path, capsys):
+    target, draft = folders
+    settings = tmp_path / "cloud.yaml"
+    settings.write_text(f"model: {target}\n")
+    with verifying(tmp_path, "--settings", str(settings), "--metrics-port", "0") as running:
+        assert far(draft, running.address, prompts, tmp_path / "far.jsonl", "--mode", "split") == 0
+        metrics = running.output.partition("metrics on ")[2].split()[0]
+        with urllib.request.urlopen(metrics) as answer:
+            assert "specdec_verifier_sessions_opened_total 3.0" in answer.read().decode()
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(LONGEST) == 0
+    written = rows(tmp_path / "far.jsonl")
+    assert [row["output"] for row in written] == alone(target, prompts, tmp_path / "alone.jsonl")
+    assert all(row["rounds"] == len(row["steps"]) and row["bytes_up"] > row["rounds"] for row in written)
+    assert sum(row["hits"] for row in written) <= sum(row["ahead"] for row in written)
+
+
+def test_a_verifier_that_stops_finishes_what_it_began_and_lets_nothing_new_in(folders, prompts, tmp_path):
+    target, draft = folders
+    expected = alone(target, prompts, tmp_path / "alone.jsonl")
+    drafter = drafters.create("draft_model", {"draft": draft})
+    with (
+        verifying(tmp_path, "--model", str(target)) as running,
+        edge_of(running.address, drafter, outage=Outage("fail", 0.1)) as edge,
+    ):
+        signals = iter([signal.SIGTERM])
+
+        def stop(tokens: list[int]) -> None:
+            for number in signals:
+                running.process.send_signal(number)
+
+        answer = edge.decode(PROMPTS[0], Sampling(max_tokens=TOKENS), on_tokens=stop)
+        assert PROMPTS[0] + answer.token_ids == expected[0]
+        with pytest.raises(AnswerError, match="no verifier for"):
+            edge.decode(PROMPTS[1], Sampling(max_tokens=TOKENS))
+        assert running.process.wait(LONGEST) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampled", [(), ("--temperature", "0.8")], ids=["greedy", "drawn"])
+def test_a_verifier_that_is_killed_again_and_again(folders, prompts, tmp_path, sampled):
+    """No token is lost, doubled or changed."""
+    target, draft = folders
+    first = Running(tmp_path, "--model", str(target))
+    dice, over, way = random.Random(5), threading.Event(), Breaking(first.port)
+    running = [first]
+
+    def kill() -> None:
+        while not over.wait(0.2 + dice.random()):
+            running[-1].end()
+            way.cut()
+            running.append(Running(tmp_path, "--model", str(target)))
+            way.target = running[-1].port
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        for turn in range(3):
+            out = tmp_path / f"far{turn}.jsonl"
+            assert far(draft, way.address, prompts, out, *sampled) == 0
+            expected = alone(target, prompts, tmp_path / "alone.jsonl", "--set", "acceptance=coupled", *sampled)
+            assert [row["output"] for row in rows(out)] == expected
+    finally:
+        over.set()
+        killer.join()
+        running[-1].end()
+        way.close()
+    assert len(running) > 3
+
+
+REFUSALS = {
+    "others can reach it": (["--host", "0.0.0.0"], "--tls-cert with --tls-key and --token-file"),
+    "half a certificate": (["--tls-cert", "x"], "belong together"),
+    "no token": (["--token-file", "/nowhere"], "--token-file /nowhere"),
+    "another back end": (["--set", "backend=vllm"], "only our engine takes them"),
+    "another acceptance": (["--set", "acceptance=typical"], "acceptance coupled only"),
+    "an unknown length": (["--length", "foo"], "unknown speculation length"),
+    "no sessions": (["--sessions", "0"], "--sessions must be from 1"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_a_verifier_cannot_do_is_said_before_anything_is_loaded(folders, capsys, what):
+    arguments, message = REFUSALS[what]
+    assert main(["verifier", "--model", str(folders[0]), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+EDGE_REFUSALS = {
+    "a method that needs the target": (["--method", "recycling"], "needs what the target computes"),
+    "another acceptance": (["--method", "prompt_lookup", "--set", "acceptance=rejection"], "it is coupled"),
+    "a policy of the verifier": (["--method", "prompt_lookup", "--set", "length=goodput"], "auto or fixed:N"),
+    "nothing to finish with": (["--method", "prompt_lookup", "--outage", "edge"], "only a draft model"),
+    "no address": (["--method", "prompt_lookup", "--verifier", "here"], "write it as host:port"),
+    "trees": (["--method", "prompt_lookup", "--trace"], "--trace"),
+}
+
+
+@pytest.mark.parametrize("what", EDGE_REFUSALS)
+def test_what_an_edge_cannot_do_is_said_at_once(prompts, tmp_path, capsys, what):
+    arguments, message = EDGE_REFUSALS[what]
+    given = ["--verifier", "127.0.0.1:1", "--prompts", str(prompts), "--out", str(tmp_path / "out.jsonl"), *arguments]
+    assert main(["decode", *given]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert len(told.splitlines()) == 1
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_without_a_verifier_there_one_message_says_what_to_look_at(folders, prompts, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ianvs_specdec.commands.far.FIRST_PATIENCE", 0.2)
+    assert far(folders[1], "127.0.0.1:1", prompts, tmp_path / "out.jsonl") == 2
+    assert "do both sides use TLS or none" in capsys.readouterr().err

@@ -1,0 +1,144 @@
+"""What clients do wrong is refused with one message, and the other sessions go on."""
+
+from __future__ import annotations
+
+import threading
+
+import grpc
+import pytest
+
+from ianvs_specdec import drafters
+from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.split.edge.connection import Access, Connection
+from ianvs_specdec.split.edge.session import Outage
+from ianvs_specdec.split.split_pb2 import (
+    BUSY,
+    INVALID,
+    UNAUTHENTICATED,
+    UNKNOWN_SESSION,
+    Draft,
+    Resume,
+    Up,
+)
+from ianvs_specdec.types import Sampling
+from ianvs_specdec.verifier.service import Bounds
+from tests.split.conftest import PROMPT
+from tests.support.split_client import Client, opening
+from tests.support.verifiers import PATIENCE, edge_of, verifying
+
+TOKENS = ("a token of the first edge", "a token of another edge")
+BOUNDS = Bounds(sessions=4, draft=8, in_flight=2)
+
+
+@pytest.fixture(scope="module")
+def running(llm):
+    with verifying(llm, bounds=BOUNDS, tokens=TOKENS) as verifier:
+        yield verifier
+
+
+@pytest.fixture
+def client(running):
+    made = []
+
+    def new(token=TOKENS[0]):
+        made.append(Client(running.address, token))
+        return made[-1]
+
+    yield new
+    for each in made:
+        each.close()
+    # Sessions whose streams were broken off are kept; the next test has room of its own.
+    running.forget()
+
+
+GARBAGE = b"\xff\xff\xff no message at all"
+FIRST = {
+    "garbage": (GARBAGE, INVALID),
+    "nothing": (Up(), INVALID),
+    "a draft before a session": (Up(draft=Draft(position=1, tokens=[3])), INVALID),
+    "no prompt": (opening(prompt=[]), INVALID),
+    "a prompt beyond the window": (opening(prompt=[5] * 600), INVALID),
+    "tokens that there are not": (opening(prompt=[5, 1 << 31]), INVALID),
+    "no tokens to write": (opening(max_tokens=0), INVALID),
+    "a temperature below zero": (opening(temperature=-1.0), INVALID),
+    "a seed that is no number": (opening(seed="1e6"), INVALID),
+    "a seed without an end": (opening(seed="1" * 5000), INVALID),
+    "many stop strings": (opening(stop=["x"] * 1000), INVALID),
+    "a mode of another version": (opening(mode=9), INVALID),
+    "a session of nobody": (Up(resume=Resume(session=b"x" * 16)), UNKNOWN_SESSION),
+}
+
+
+@pytest.mark.parametrize("what", FIRST)
+def test_a_first_message_that_makes_no_session_is_refused(client, what):
+    message, code = FIRST[what]
+    assert client().say(message).error() == code
+
+
+LATER = {
+    "garbage": [GARBAGE],
+    "a second opening": [opening()],
+    "parents that make no tree": [Up(draft=Draft(position=1, tokens=[3, 4], up=[1, 7]))],
+    "a million tokens with too few parents": [Up(draft=Draft(position=1, tokens=[3] * 1000, up=[1]))],
+    "tokens that there are not": [Up(draft=Draft(position=1, tokens=[1 << 30]))],
+}
+
+
+@pytest.mark.parametrize("what", LATER)
+def test_a_session_ends_alone_with_what_its_client_does(folder, running, client, alone, what):
+    bad = client().say(opening())
+    assert bad.hear().HasField("opened")
+    assert len(bad.hear().tokens.tokens) == 1
+    started, answers = threading.Event(), []
+
+    def other():
+        drafter = drafters.create("draft_model", {"draft": folder})
+        with edge_of(Access(running.address, TOKENS[1]), drafter, length=2) as edge:
+            tell = lambda tokens: started.set()  # noqa: E731
+            answers.append(edge.decode(PROMPT, Sampling(max_tokens=100), on_tokens=tell).token_ids)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert started.wait(PATIENCE)
+    assert bad.say(*LATER[what]).error() == INVALID
+    thread.join(PATIENCE)
+    assert answers == [alone(PROMPT, Sampling(max_tokens=100))]
+
+
+def test_a_frame_that_is_too_long_is_not_read(running, client):
+    with pytest.raises(grpc.RpcError) as refused:
+        client().say(opening(prompt=[5] * 1_000_000)).hear()
+    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_more_sessions_than_there_is_room_for_are_told_to_come_back(client):
+    held = [client().say(opening()) for _ in range(BOUNDS.sessions)]
+    assert all(each.hear().HasField("opened") for each in held)
+    assert client().say(opening()).error() == BUSY
+
+
+def test_a_session_is_resumed_by_its_own_client_only(client):
+    own = client().say(opening())
+    session = own.hear().opened.session
+    own.hear()
+    assert client(TOKENS[1]).say(Up(resume=Resume(session=session))).error() == UNKNOWN_SESSION
+    assert list(client().say(Up(resume=Resume(session=session))).hear().tokens.tokens)
+    assert client().say(Up(resume=Resume(session=session, confirmed=99))).error() == INVALID
+
+
+@pytest.mark.parametrize("token", ["", "a token that nobody gave out"])
+def test_without_the_right_token_there_is_nothing(running, client, token):
+    assert client(token).say(opening()).error() == UNAUTHENTICATED
+    connection = Connection(Access(running.address, token))
+    with pytest.raises(UserError, match="does not know this token"):
+        connection.describe(PATIENCE)
+    connection.close()
+
+
+def test_what_the_verifier_refuses_is_told_once(folder, running):
+    drafter = drafters.create("draft_model", {"draft": folder})
+    with (
+        edge_of(Access(running.address, TOKENS[0]), drafter, outage=Outage("fail", 1.0)) as edge,
+        pytest.raises(AnswerError, match="the verifier refuses: the prompt has 600 tokens, the model's context window"),
+    ):
+        edge.decode([5] * 600, Sampling(max_tokens=9))

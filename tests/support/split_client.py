@@ -1,0 +1,50 @@
+"""A client of a verifier that says whatever it is told to."""
+
+from __future__ import annotations
+
+import queue
+
+import grpc
+
+from ianvs_specdec.split.split_pb2 import Down, Open, Up
+from ianvs_specdec.split.wire import DECODE, set_sampling
+from ianvs_specdec.types import Sampling
+from tests.support.verifiers import PATIENCE
+
+
+def opening(**changes):
+    message = Open(prompt=list(range(64, 94)))
+    set_sampling(message, Sampling(max_tokens=200))
+    for name, value in changes.items():
+        if isinstance(value, list):
+            getattr(message, name)[:] = value
+        else:
+            setattr(message, name, value)
+    return Up(open=message)
+
+
+class Client:
+    """Says whatever it is told to."""
+
+    def __init__(self, address, token=""):
+        self._said = queue.SimpleQueue()
+        self._channel = grpc.insecure_channel(address)
+        call = self._channel.stream_stream(DECODE, request_serializer=bytes, response_deserializer=Down.FromString)
+        metadata = [("authorization", f"Bearer {token}")] if token else []
+        self._answers = call(iter(self._said.get, None), metadata=metadata, timeout=PATIENCE)
+
+    def say(self, *messages):
+        for message in messages:
+            self._said.put(message if isinstance(message, bytes) else message.SerializeToString())
+        return self
+
+    def hear(self):
+        return next(self._answers)
+
+    def error(self):
+        return next(answer.error.code for answer in self._answers if answer.HasField("error"))
+
+    def close(self):
+        self._said.put(None)
+        self._answers.cancel()
+        self._channel.close()

@@ -1,0 +1,155 @@
+"""A verifier in this process, an edge for it, and a way between them that breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from ianvs_specdec.decoding import Drafter
+from ianvs_specdec.llm.specdec import EngineLLM, of_method
+from ianvs_specdec.split.edge.connection import Access, Connection
+from ianvs_specdec.split.edge.controller import Choice, Controller
+from ianvs_specdec.split.edge.decode import Edge, Finish
+from ianvs_specdec.split.edge.drafts import FarTarget
+from ianvs_specdec.split.edge.session import Outage
+from ianvs_specdec.verifier.metrics import Metrics
+from ianvs_specdec.verifier.served import served_by
+from ianvs_specdec.verifier.server import Certificate, Server
+from ianvs_specdec.verifier.service import Bounds, Service, digest
+from tests.support.servers import Listener
+
+PATIENCE = 60.0
+
+
+class Verifier:
+    """``llm`` served on a port of this machine, by a thread."""
+
+    def __init__(
+        self,
+        llm: EngineLLM,
+        bounds: Bounds | None = None,
+        tokens: Sequence[str] | None = None,
+        certificate: Certificate | None = None,
+        length: str | None = None,
+        port: int = 0,
+    ) -> None:
+        bounds = bounds or Bounds()
+        self.served = served_by(llm, length, bounds.sessions)
+        self.metrics = Metrics(self.served.name, llm.occupancy)
+        known = None if tokens is None else [digest(token) for token in tokens]
+        self.service = Service(self.served, bounds, known, self.metrics)
+        self._sessions, self._certificate, self._wanted = bounds.sessions, certificate, port
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread.start()
+        assert self._ready.wait(PATIENCE)
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._server = Server(self.service, self._sessions, self.served.target.window, self._certificate)
+        self.port = self._server.bind("127.0.0.1", self._wanted)
+        await self._server.run(self._ready.set, grace=0)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._server.stop)
+        self._thread.join()
+
+    def forget(self) -> None:
+        """End all sessions."""
+        done = threading.Event()
+
+        def end() -> None:
+            self.service.end_all("the next test")
+            self.service._sessions.clear()
+            done.set()
+
+        self._loop.call_soon_threadsafe(end)
+        assert done.wait(PATIENCE)
+
+    def sample(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"specdec_verifier_{name}", labels) or 0.0
+
+
+@contextmanager
+def verifying(llm: EngineLLM, **options: object) -> Iterator[Verifier]:
+    verifier = Verifier(llm, **options)  # type: ignore[arg-type]
+    try:
+        yield verifier
+    finally:
+        verifier.stop()
+
+
+def loaded(folder: Path, method: str = "autoregressive", **options: object) -> EngineLLM:
+    llm = of_method(method)(str(folder), threads=1, device="cpu", **options)
+    llm.load()
+    return llm
+
+
+@contextmanager
+def edge_of(
+    access: Access | str,
+    drafter: Drafter,
+    length: int | None = 4,
+    outage: Outage | None = None,
+    in_flight: int = 1,
+    finish: Finish | None = None,
+    mode: Choice = "split",
+) -> Iterator[Edge]:
+    """An edge that drafts with ``drafter`` for the verifier at an address."""
+    connection = Connection(Access(access) if isinstance(access, str) else access)
+    try:
+        model = connection.describe(PATIENCE)
+        target = FarTarget(model.vocabulary, model.window or None, torch.float32, None)
+        drafter.prepare(target)  # type: ignore[arg-type]
+        controller = Controller(length, sent_ahead=in_flight > 1, mode=mode, beside=model.drafts)
+        yield Edge(connection, model, drafter, target, controller, outage or Outage(), in_flight, finish)
+    finally:
+        connection.close()
+
+
+class Breaking(Listener):
+    """Passes everything on to another port, until it is cut."""
+
+    def __init__(self, port: int) -> None:
+        self.target = port
+        self._ends: list[socket.socket] = []
+        super().__init__(self._relay)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """End all connections as they are."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _relay(self, client: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", self.target)) as server:
+            self._ends += [client, server]
+            back = threading.Thread(target=_pass, args=(server, client), daemon=True)
+            back.start()
+            _pass(client, server)
+            back.join(PATIENCE)
+
+
+def _pass(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+    for end in (source, sink):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
