@@ -288,3 +288,17 @@ def test_the_draft_model_has_the_targets_dtype(target, twin):
     for wanted in (target, half):
         drafter.prepare(wanted)
         assert drafter._model.dtype == wanted.dtype
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, PLAIN], ids=["greedy", "coupled"])
+def test_a_line_is_the_longest_chain_and_goes_on_from_whatever_came_of_it(target, draft, sampling):
+    noise = None if sampling.greedy else Noise(3, VOCABULARY, CPU)
+    drafter, context = begun(target, draft, PROMPT, sampling, noise=noise)
+    for kept, other in ((6, None), (2, 7), (0, 9), (4, 11)):
+        fresh, same = begun(target, draft, context.tokens, sampling, noise=noise)
+        with torch.inference_mode():
+            line = list(itertools.islice(drafter.line(context), 6))
+            chain = fresh.propose(same, 6).tokens[1:]
+        assert [token for token, _ in line] == chain
+        assert all(0 < likely <= 1 for _, likely in line)
+        context.tokens += [*chain[:kept], *([] if other is None else [other])]
