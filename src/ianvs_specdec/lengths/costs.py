@@ -29,8 +29,11 @@ OUTLIER = 0.3
 """In log seconds: what a single step may say at the most. Slow steps are a third slower and more."""
 UNUSUAL = 0.17
 """In log seconds: twice in a row on the same side, it is no noise."""
-MEMORY = 100
-"""Samples over which the slowdown by context is learned; a size's own averages take half as many."""
+MEMORY, OFTEN = 100, 50
+"""Samples over which the slowdown by context is learned, and those of a size's own averages."""
+SOME, CALM = 4, 0.1
+"""A step of a size that was seen often tells little if its log seconds, or those of the step before, are as expected
+but for so much: one in some is learned from."""
 LITTLE_SPREAD = 50_000
 """Square tokens: while context lengths have differed by less in sum, their slope is mostly noise."""
 SHORTEST = 1e-9
@@ -71,8 +74,9 @@ class StepCosts:
         """Relative slowdown per token of context."""
         return max(self._slope / (self._spread + LITTLE_SPREAD), 0.0)
 
-    def add(self, rows: int, seconds: float, context: int) -> None:
-        """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds."""
+    def add(self, rows: int, seconds: float, context: int) -> bool:
+        """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds. Returns
+        whether that told anything."""
         per_token = self.per_token
         settled = math.log(max(seconds, SHORTEST)) - per_token * context
         self.samples += 1
@@ -83,7 +87,11 @@ class StepCosts:
         size = self._sizes.get(index)
         if size is None:
             size = self._sizes[index] = _Size(settled - self._speed, UNKNOWN)
-        surprise, variance = self._believed(settled - self._speed - size.work, size)
+        surprise = settled - self._speed - size.work
+        if self.samples % SOME and size.count == OFTEN and min(abs(surprise), abs(self._before)) < CALM:
+            self._before = size.before = surprise
+            return False
+        surprise, variance = self._believed(surprise, size)
         doubt = self._speed_variance + variance + NOISE
         self._speed += surprise * self._speed_variance / doubt
         size.work += surprise * variance / doubt
@@ -95,6 +103,7 @@ class StepCosts:
         self._spread = self._spread * keep + away * away
         self._slope = self._slope * keep + away * (surprise + per_token * away)
         self._knots = None
+        return True
 
     def at(self, rows: Floats, context: int, hoped: bool = False) -> Floats:
         """Seconds of steps of so many ``rows`` with ``context`` tokens before them; 0 while nothing is known. What may
@@ -189,7 +198,7 @@ class _Size:
         self.when, self.speed = samples, speed
         if self.count == 0:
             self.context = context
-        self.count = min(self.count + 1, MEMORY // 2)
+        self.count = min(self.count + 1, OFTEN)
         away = context - self.context
         self.rows += (rows - self.rows) / self.count
         self.context += away / self.count

@@ -121,10 +121,11 @@ class Goodput:
         if not rows:
             return
         # Where every step has rows of prompts, such steps tell the most there is to know.
+        telling = False
         if not finished.prompt_rows or self._verify.samples < WARM:
-            self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
+            telling = self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
         asked = [share for share in finished.shares if share.budget]
-        if asked or self._until_plan == 0:
+        if telling and (asked or self._until_plan == 0):
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
             behind = sum(share.behind for share in asked)
             self._draft.add(len(asked), depth, nodes, behind, finished.draft_seconds / self._verify.speed)
@@ -190,9 +191,10 @@ class Goodput:
             return self._priced(by_difficulty, steps, best, taken, context, trial=False)
         # What is not known for sure is worth a trial.
         self._fund -= lost
-        self._chances = max(self._chances - 1, 0)
         self._since_trial, self._until_plan = 0, TRIAL
-        return self._priced(by_difficulty, steps, tried, hoped, context, trial=True)
+        plan = self._priced(by_difficulty, steps, tried, hoped, context, trial=True)
+        self._chances = max(self._chances - 1, 0)
+        return plan
 
     def _gains(self) -> Floats:
         """Those of ``Options.gains``, for what is known by now."""
