@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,18 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.progress import say
 from ianvs_specdec.storage.replacing import beside, put_in_place, replacing
 
 CHECKPOINT_SECONDS = 60.0
+
+WINDOW = 4
+"""So many of the newest measurements of a loss are held against all before: one alone may be worse by chance."""
+
+LEAST_GAIN = 0.02
+"""A loss stands still that has fallen by less than this part of itself within the window."""
 
 
 def optimizers(matrices: list[torch.nn.Parameter], others: Any) -> list[Optimizer]:
@@ -36,12 +45,33 @@ def set_rate(used: Sequence[Optimizer], highest: float, progress: float, decay: 
             group["lr"] = highest * group.get("factor", 1.0) * part
 
 
+def stands_still(losses: Sequence[float]) -> bool:
+    """Whether a loss that was measured so often, at equal distances, falls no more."""
+    before, newest = losses[:-WINDOW], losses[-WINDOW:]
+    return bool(before) and min(newest) > (1 - LEAST_GAIN) * min(before)
+
+
 def update(used: Sequence[Optimizer], parameters: Iterable[torch.nn.Parameter]) -> None:
     """One step along the gradients, which are clipped and then forgotten."""
     torch.nn.utils.clip_grad_norm_(parameters, 1.0)
     for optimizer in used:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+
+
+def claim(work: Path, purpose: Mapping[str, Any]) -> None:
+    """Note what the folder's checkpoints are of; raise UserError where they are of another training."""
+    work.mkdir(parents=True, exist_ok=True)
+    file = work / "purpose.json"
+    if file.exists():
+        known = json.loads(file.read_text(encoding="utf-8"))
+        if different := [name for name, value in purpose.items() if known.get(name) != value]:
+            raise UserError(
+                f"{work} holds checkpoints of another training ({', '.join(different)} differ): "
+                "delete it or give another folder with --work",
+                key="work",
+            )
+    write_atomically(file, json.dumps(purpose, indent=2) + "\n")
 
 
 def save(work: Path, name: str, module: torch.nn.Module, used: Sequence[Optimizer], state: dict[str, Any]) -> None:
