@@ -23,7 +23,7 @@ CHECKPOINT_SECONDS = 60.0
 WINDOW = 4
 """So many of the newest measurements of a loss are held against all before: one alone may be worse by chance."""
 
-LEAST_GAIN = 0.02
+LEAST_GAIN = 0.03
 """A loss stands still that has fallen by less than this part of itself within the window."""
 
 
