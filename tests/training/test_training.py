@@ -24,7 +24,7 @@ TINY = lm.ModelRecipe(
     length=128,
 )
 
-PUPIL = replace(TINY, layers=2, start_layers=0, grow_at=0.0, drill=0.0, minutes=0.0, steps=10, length=64)
+PUPIL = replace(TINY, layers=2, start_layers=0, grow_at=0.0, drill=0.0, minutes=0.0, steps=6, length=64)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +94,11 @@ def test_training_learns_grows_and_resumes(tokenizer: PreTrainedTokenizerFast, t
         assert torch.equal(ours, theirs)
 
 
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lm, "VALIDATION_BATCHES", 1)
+
+
 @pytest.fixture(scope="module")
 def teacher(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     torch.manual_seed(5)
@@ -109,7 +114,7 @@ def test_a_pupil_learns_the_teachers_distributions_and_not_the_tokens(
     assert lm.validation_loss(teacher, unseen, teacher, "cpu") == pytest.approx(0, abs=1e-2)
     start = lm.validation_loss(lm.build(PUPIL, tokenizer, 2), unseen, teacher, "cpu")
     taught = lm.train(PUPIL, tokenizer, tmp_path / "taught", device="cpu", teacher=teacher)
-    assert lm.validation_loss(taught, unseen, teacher, "cpu") < 0.95 * start
+    assert lm.validation_loss(taught, unseen, teacher, "cpu") < 0.97 * start
     alone = lm.train(PUPIL, tokenizer, tmp_path / "alone", device="cpu")
     assert lm.validation_loss(alone, unseen, teacher, "cpu") > start
     assert all(parameter.grad is None for parameter in teacher.parameters())
@@ -151,14 +156,14 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     tokenizer: PreTrainedTokenizerFast, teacher: LlamaForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lm, "MEASURED_EVERY", 2)
-    recipe = replace(PUPIL, steps=8)
+    recipe = replace(PUPIL, steps=4)
     whole = lm.train(recipe, tokenizer, tmp_path / "whole", device="cpu", teacher=teacher)
     monkeypatch.setattr(course, "CHECKPOINT_SECONDS", 0.0)
     asked: list[int] = []
 
     def stops(_: LlamaForCausalLM) -> str:
         asked.append(1)
-        if len(asked) == 5:
+        if len(asked) == 3:
             raise KeyboardInterrupt
         return ""
 
@@ -166,7 +171,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
         lm.train(recipe, tokenizer, tmp_path / "parts", device="cpu", teacher=teacher, evaluate=stops)
     lines: list[str] = []
     parts = lm.train(recipe, tokenizer, tmp_path / "parts", device="cpu", teacher=teacher, report=lines.append)
-    assert lines[0].startswith("resuming at step 5")
+    assert lines[0].startswith("resuming at step 3")
     for ours, theirs in zip(whole.parameters(), parts.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     states = [course.saved(tmp_path / name, "cpu")["state"] for name in ("whole", "parts")]  # type: ignore[index]
