@@ -160,12 +160,13 @@ def train(
     """Train until the recipe's budget is used up and return the model in float32.
 
     ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent, validation losses) every minute; a
-    later call with the same folder goes on from there. ``evaluate`` is asked for a line of results as often.
+    later call with the same folder goes on from there. ``evaluate`` is asked for a line of results as often or, with a
+    budget in steps, whenever the validation loss is measured.
     """
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(recipe.seed)
-    layers = recipe.start_layers or recipe.layers
-    state: dict[str, Any] = {"step": 0, "seconds": 0.0, "layers": layers, "validation": [], "end": None}
+    state: dict[str, Any] = {"step": 0, "seconds": 0.0, "validation": [], "end": None}
+    state["layers"] = recipe.start_layers or recipe.layers
     if saved := course.saved(work, device):
         state |= saved["state"]
         report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
@@ -176,8 +177,7 @@ def train(
         course.restore(saved, "model", model, optimizers)
     batches = Batches(tokenizer, rows=recipe.rows, length=recipe.length, seed=recipe.seed)
     unseen = Batches(tokenizer, rows=recipe.rows, length=recipe.length, seed=VALIDATION_SEED)
-    last_save, smooth = time.monotonic(), 0.0
-    live = Live()
+    last_save, smooth, live = time.monotonic(), 0.0, Live()
     while (progress := _progress(state, recipe)) < 1:
         started = time.monotonic()
         if state["layers"] < recipe.layers and progress >= recipe.grow_at:
@@ -193,14 +193,15 @@ def train(
         course.update(optimizers, model.parameters())
         state["step"] += 1
         smooth = 0.95 * smooth + 0.05 * loss.item() if smooth else loss.item()
-        if recipe.steps and state["step"] % MEASURED_EVERY == 0:
+        if measured := bool(recipe.steps) and state["step"] % MEASURED_EVERY == 0:
             _measured(state, recipe, validation_loss(model, unseen, teacher, device), report)
         now = time.monotonic()
         state["seconds"] += now - started
         live.at(progress, f"step {state['step']}, loss {smooth:.4f}, {_left(state, progress)} left")
-        if now - last_save > course.CHECKPOINT_SECONDS:
+        if measured or now - last_save > course.CHECKPOINT_SECONDS:
             course.save(work, "model", model, optimizers, state)
-            report(_standing(state, recipe, smooth) + (f" | {evaluate(model)}" if evaluate else ""))
+            known = f" | {evaluate(model)}" if evaluate and (measured or not recipe.steps) else ""
+            report(_standing(state, recipe, smooth) + known)
             last_save = time.monotonic()
     live.close()
     course.save(work, "model", model, optimizers, state)
