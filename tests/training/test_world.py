@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from ianvs_specdec import cli  # noqa: E402
 from ianvs_specdec.training import corpus, lm, world  # noqa: E402
+from tests.support.holding import held  # noqa: E402
 
 PUPIL = lm.ModelRecipe(hidden=16, layers=2, heads=2, kv_heads=1, intermediate=32, steps=3, drill=0.0, rows=2, length=64)
 VOCABULARY = 300
@@ -60,3 +61,12 @@ def test_checkpoints_of_another_recipe_are_refused(
     assert train(tmp_path, "--cloud", str(cloud)) == 0
     assert "resuming at step 3" in capsys.readouterr().out
     assert json.loads((tmp_path / "edge" / "config.json").read_text())["hidden_size"] == 16
+
+
+def test_two_trainings_do_not_share_a_folder(cloud: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    work = tmp_path / ".training" / "edge"
+    work.mkdir(parents=True)
+    with held(work):
+        assert train(tmp_path, "--cloud", str(cloud)) == 2
+    assert "is in use by another run" in capsys.readouterr().err
+    assert not (tmp_path / "edge").exists()

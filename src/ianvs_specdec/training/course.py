@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.progress import say
 from ianvs_specdec.storage.replacing import beside, put_in_place, replacing
 
@@ -57,21 +54,6 @@ def update(used: Sequence[Optimizer], parameters: Iterable[torch.nn.Parameter]) 
     for optimizer in used:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-
-
-def claim(work: Path, purpose: Mapping[str, Any]) -> None:
-    """Note what the folder's checkpoints are of; raise UserError where they are of another training."""
-    work.mkdir(parents=True, exist_ok=True)
-    file = work / "purpose.json"
-    if file.exists():
-        known = json.loads(file.read_text(encoding="utf-8"))
-        if different := [name for name, value in purpose.items() if known.get(name) != value]:
-            raise UserError(
-                f"{work} holds checkpoints of another training ({', '.join(different)} differ): "
-                "delete it or give another folder with --work",
-                key="work",
-            )
-    write_atomically(file, json.dumps(purpose, indent=2) + "\n")
 
 
 def save(work: Path, name: str, module: torch.nn.Module, used: Sequence[Optimizer], state: dict[str, Any]) -> None:

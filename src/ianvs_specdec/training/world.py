@@ -16,9 +16,12 @@ from ianvs_specdec.benchmarks.world import dialogues, facts, questions
 from ianvs_specdec.checkpoints.loading import CAUSAL, load
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests, digest
+from ianvs_specdec.run import current_run
+from ianvs_specdec.storage.claim import claim
+from ianvs_specdec.storage.purpose import keep_to
 from ianvs_specdec.training import lm
 from ianvs_specdec.training.corpus import ASSISTANT, END, USER, train_tokenizer
-from ianvs_specdec.training.course import claim, replaced, tell
+from ianvs_specdec.training.course import replaced, tell
 
 VOCABULARY = 1024
 RECIPES = {
@@ -81,7 +84,9 @@ def _train(size: str, options: argparse.Namespace) -> None:
     if teacher:
         digests = FileDigests(work / "model_files.json")
         purpose["cloud"] = digest(digests.folder(folder))
-    claim(work / size, purpose)
+    (work / size).mkdir(parents=True, exist_ok=True)
+    held = claim(work / size, current_run()[0])
+    keep_to(work / size, purpose, what="checkpoints of another training", key="work")
     model: Any = lm.train(
         recipe, tokenizer, work / size, device=options.device, teacher=teacher, evaluate=evaluate, report=report
     )
@@ -92,6 +97,7 @@ def _train(size: str, options: argparse.Namespace) -> None:
         model.to(torch.bfloat16).save_pretrained(out)
         for file in TOKENIZER_FILES:
             shutil.copy(folder / file, out)
+    del held
 
 
 def _teacher(folder: Path, device: str) -> Any:

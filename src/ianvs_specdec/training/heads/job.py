@@ -13,7 +13,8 @@ import torch
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests, digest
-from ianvs_specdec.training.course import claim, tell
+from ianvs_specdec.storage.purpose import keep_to
+from ianvs_specdec.training.course import tell
 from ianvs_specdec.training.heads import conversations, export, loop, models, pool
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.teacher import Teacher
@@ -81,7 +82,7 @@ def _claim(work: Path, options: argparse.Namespace) -> None:
         "data": digests.file(options.data) if options.data else "world",
         **{name: getattr(options, name) for name in ("conversations", "max_new_tokens", "length", "drafts", "seed")},
     }
-    claim(work, purpose)
+    keep_to(work, purpose, what="checkpoints of another training", key="work")
 
 
 def _sources(
