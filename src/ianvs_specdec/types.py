@@ -88,12 +88,13 @@ class Hints:
 
     ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
     ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
-    ``AbandonedError``.
+    ``AbandonedError``. ``probe`` is told what our engine thinks of the prompt (see ``decoding.probe``).
     """
 
     prediction: str = ""
     task: str = ""
     given_up: Callable[[], bool] | None = None
+    probe: Any = None
 
 
 @dataclass(frozen=True)

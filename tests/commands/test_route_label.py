@@ -26,7 +26,7 @@ def test_quality_costs_and_labels_of_each_query(place: Place, api: ScriptedAPI) 
     assert [(row["edge"], row["cloud"], row["label"]) for row in rows] == [(0, 1, 1), (1, 1, 0), (1, 1, 0), (0, 0, 0)]
     assert [row["cloud_cost"] for row in rows] == pytest.approx([(5 * 100 + 5 * 1000) / 1e6] * 4)
     assert "edge_cost" not in rows[0]
-    assert "edge 50.00 %, cloud 75.00 %; cloud better in 25.0 %, edge better in 0.0 %" in out
+    assert "edge 50.00 %, cloud 75.00 %; cloud better in 25.0 %, edge better in 0.0 %, equal in 75.0 %" in out
     assert "label hybrid (epsilon 0): 0 in 75.0 %, 1 in 25.0 %; mean 0.250, entropy 0.81 bit" in out
     found = load_outcomes(place.out)
     assert (found.edge.tolist(), found.cloud.tolist(), found.groups) == ([0, 1, 1, 0], [1, 1, 1, 0], ["g"] * 4)

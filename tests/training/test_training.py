@@ -1,14 +1,15 @@
 """Training on a tiny scale: it learns, grows without losing its place, and goes on where it was stopped."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from transformers import AutoTokenizer, PreTrainedTokenizerFast  # noqa: E402
+from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: E402
 
-from ianvs_specdec.training import corpus, lm  # noqa: E402
+from ianvs_specdec.training import corpus, course, lm  # noqa: E402
 
 TINY = lm.ModelRecipe(
     hidden=32,
@@ -22,6 +23,8 @@ TINY = lm.ModelRecipe(
     rows=2,
     length=128,
 )
+
+PUPIL = replace(TINY, layers=2, start_layers=0, grow_at=0.0, drill=0.0, minutes=0.0, steps=6, length=64)
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +92,83 @@ def test_training_learns_grows_and_resumes(tokenizer: PreTrainedTokenizerFast, t
     assert lines[0].startswith("resuming at step")
     for ours, theirs in zip(model.parameters(), again.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lm, "VALIDATION_BATCHES", 1)
+
+
+@pytest.fixture(scope="module")
+def teacher(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    torch.manual_seed(5)
+    model = lm.build(TINY, tokenizer, 2)
+    torch.nn.init.normal_(model.lm_head.weight, std=0.3)
+    return model.eval()
+
+
+def test_a_pupil_learns_the_teachers_distributions_and_not_the_tokens(
+    tokenizer: PreTrainedTokenizerFast, teacher: LlamaForCausalLM, tmp_path: Path
+) -> None:
+    unseen = corpus.Batches(tokenizer, rows=2, length=64, seed=lm.VALIDATION_SEED)
+    assert lm.validation_loss(teacher, unseen, teacher, "cpu") == pytest.approx(0, abs=1e-2)
+    start = lm.validation_loss(lm.build(PUPIL, tokenizer, 2), unseen, teacher, "cpu")
+    taught = lm.train(PUPIL, tokenizer, tmp_path / "taught", device="cpu", teacher=teacher)
+    assert lm.validation_loss(taught, unseen, teacher, "cpu") < 0.97 * start
+    alone = lm.train(PUPIL, tokenizer, tmp_path / "alone", device="cpu")
+    assert lm.validation_loss(alone, unseen, teacher, "cpu") > start
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_a_loss_stands_still_when_the_newest_are_hardly_below_all_before() -> None:
+    falling = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5]
+    assert not course.stands_still(falling[: course.WINDOW])
+    assert not course.stands_still(falling)
+    still = [1.0] + [1.0 - course.LEAST_GAIN / 2] * course.WINDOW
+    assert course.stands_still(still)
+    assert not course.stands_still([*still[:-1], 1.0 - 2 * course.LEAST_GAIN])
+
+
+def test_what_is_left_after_a_standstill_is_the_decay(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lm, "MEASURED_EVERY", 1)
+    monkeypatch.setattr(lm, "validation_loss", lambda *_: 1.0)
+    rates: list[float] = []
+
+    def noted(used, highest: float, progress: float, decay: float) -> None:
+        set_rate(used, highest, progress, decay)
+        rates.append(used[0].param_groups[0]["lr"])
+
+    set_rate = course.set_rate
+    monkeypatch.setattr(course, "set_rate", noted)
+    lines: list[str] = []
+    lm.train(replace(PUPIL, steps=1000, decay=0.5), tokenizer, tmp_path, device="cpu", report=lines.append)
+    # It can be told at the fifth measurement, which is half of all then: ten steps, the later half ever slower.
+    assert len(rates) == 2 * (course.WINDOW + 1)
+    decay = rates[course.WINDOW + 1 :]
+    assert decay == sorted(decay, reverse=True)
+    assert decay[-1] < decay[0] / 2
+    assert any("stands still" in line for line in lines)
+
+
+def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
+    tokenizer: PreTrainedTokenizerFast, teacher: LlamaForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lm, "MEASURED_EVERY", 2)
+    recipe = replace(PUPIL, steps=4)
+    whole = lm.train(recipe, tokenizer, tmp_path / "whole", device="cpu", teacher=teacher)
+    monkeypatch.setattr(course, "CHECKPOINT_SECONDS", 0.0)
+
+    def stops(_: LlamaForCausalLM) -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lm.train(recipe, tokenizer, tmp_path / "parts", device="cpu", teacher=teacher, evaluate=stops)
+    lines: list[str] = []
+    parts = lm.train(recipe, tokenizer, tmp_path / "parts", device="cpu", teacher=teacher, report=lines.append)
+    assert lines[0].startswith("resuming at step 2")
+    for ours, theirs in zip(whole.parameters(), parts.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    states = [course.saved(tmp_path / name, "cpu")["state"] for name in ("whole", "parts")]  # type: ignore[index]
+    assert states[0]["validation"] == states[1]["validation"]

@@ -138,11 +138,11 @@ def _finish(options: argparse.Namespace, outcomes: Outcomes) -> None:
         told = f"no labels: {error}"
     with written(options.out):
         save_outcomes(options.out, outcomes, **extra)
-    better = [float((sign * outcomes.gain > 0).mean()) for sign in (1, -1)]
+    better = [100 * float((sign * outcomes.gain > 0).mean()) for sign in (1, -1)]
     print(f"{options.out}: {len(outcomes)} queries")
     print(
         f"quality: edge {100 * outcomes.edge.mean():.2f} %, cloud {100 * outcomes.cloud.mean():.2f} %; "
-        f"cloud better in {100 * better[0]:.1f} %, edge better in {100 * better[1]:.1f} %"
+        f"cloud better in {better[0]:.1f} %, edge better in {better[1]:.1f} %, equal in {100 - sum(better):.1f} %"
     )
     for side in SIDES:
         cost = getattr(outcomes, f"{side}_cost")

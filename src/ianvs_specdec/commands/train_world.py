@@ -16,9 +16,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--work", type=Path, help="folder for checkpoints (default OUT/.training); a second run resumes from it"
     )
-    parser.add_argument("--only", choices=SIZES, help="train one of the two; the edge model is cut out of OUT/cloud")
     parser.add_argument(
-        "--minutes", type=float, help="time budget for each model (default: the recipe's, see docs/benchmarks.md)"
+        "--only", choices=SIZES, help="train one of the two; the edge model learns from the cloud model"
+    )
+    parser.add_argument(
+        "--cloud", type=Path, metavar="DIR", help="the cloud model that the edge learns from (default: OUT/cloud)"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help="time budget for each model (default: the recipe's; the edge's ends when its loss stands still)",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")

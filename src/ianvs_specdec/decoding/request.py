@@ -24,6 +24,7 @@ from ianvs_specdec.decoding.contracts import (
 )
 from ianvs_specdec.decoding.load import Share, Stats
 from ianvs_specdec.decoding.meter import Stopwatch
+from ianvs_specdec.decoding.probe import Probe
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
@@ -51,7 +52,7 @@ class Request:
     drafter and length (see ``Context``, ``Stats``). ``stop`` is asked after every emission how many output ids to keep
     (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the
     trace. ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still
-    waits.
+    waits. With a ``probe`` it waits, once its prompt is read, until that may go on.
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
     empty or has tokens that the target does not know.
@@ -72,6 +73,7 @@ class Request:
         prediction: Sequence[int] = (),
         task: str = "",
         given_up: Callable[[], bool] | None = None,
+        probe: Probe | None = None,
     ) -> None:
         self._began = time.perf_counter()
         self.drafter = drafter
@@ -96,6 +98,8 @@ class Request:
         self._read: list[tuple[Tensor, ...]] = []
         self._budget = 0
         self._given_up = given_up
+        self._probe = probe
+        self._held: Output | None = None
         self.error: Exception | None = None
         """Why the request ended without a whole output."""
 
@@ -115,6 +119,16 @@ class Request:
         except Exception as error:
             self.error = error
         return self.error is not None
+
+    @property
+    def held(self) -> bool:
+        """Whether its prompt is read, and it was not yet begun with what came of that."""
+        return self._held is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody has to decide first that it goes on."""
+        return self.held and self._probe is not None and not self._probe.decided
 
     def fail(self, error: Exception) -> None:
         """It ends with ``error``, unless it has failed before: what comes behind the first error may come of it."""
@@ -153,9 +167,12 @@ class Request:
         """Take a sequence of the target. The first token comes of the prompt, unless the first tree is rooted in it."""
         prompt = self.context.tokens
         features = self.drafter.prepare(self._target)
-        self._rooted = self.drafter.roots_in_prompt and len(prompt) > 1
+        # A probe is of the whole prompt.
+        self._rooted = self.drafter.roots_in_prompt and len(prompt) > 1 and self._probe is None
         self.unread = prompt[:-1] if self._rooted else prompt[:]
-        self.sequence: SequenceState = self._target.open(features)
+        self._features = len(features)
+        layers = () if self._probe is None else self._probe.layers
+        self.sequence: SequenceState = self._target.open((*features, *layers))
         self.opened = True
 
     def close(self) -> None:
@@ -212,8 +229,10 @@ class Request:
     def accept(self, output: Output) -> None:
         """Take what the step computed for ``piece``, and decide what of it is right."""
         if isinstance(self.piece, Prompt):
-            self._begin(self.piece, output)
+            self._take(self.piece, output)
         else:
+            if self._probe is not None:
+                output = self._drafters(output)
             self._decided = self.piece, output, self._accept(self.piece, output.logits)
 
     def emit(self) -> Share:
@@ -238,13 +257,32 @@ class Request:
         tree, output, verdict = self._decided
         self.drafter.observe(Observation(tree, output, verdict.path, verdict.token))
 
-    def _begin(self, piece: Prompt, output: Output) -> None:
+    def _take(self, piece: Prompt, output: Output) -> None:
         self._read.append(output.hidden)
         if not piece.last:
             return
-        context, sampling = self.context, self.context.sampling
         hidden = self._read[0] if len(self._read) == 1 else tuple(map(torch.cat, zip(*self._read, strict=True)))
         self._read.clear()
+        read = Output(output.logits, hidden)
+        if self._probe is None:
+            self._begin(read)
+        else:
+            self._held = self._drafters(read)
+            self._probe.take(hidden[self._features :])
+
+    def go_on(self) -> None:
+        """Begin with what was held."""
+        read, self._held = self._held, None
+        assert read is not None
+        self._begin(read)
+
+    def _drafters(self, output: Output) -> Output:
+        """What of a step's output its drafter asked for."""
+        return Output(output.logits, output.hidden[: self._features])
+
+    def _begin(self, output: Output) -> None:
+        """The prompt is read: put out its first token, and begin to draft."""
+        context, sampling = self.context, self.context.sampling
         if self._rule == "coupled" and not sampling.greedy:
             context.noise = Noise(sampling.seed, output.logits.shape[-1], self._target.device)
         gaps = self._near_tie > 0
@@ -253,7 +291,7 @@ class Request:
             root = TokenTree.chain(context.tokens[-1])
             self._emit(root, self._accept(root, output.logits), output.logits)
         if self._output.finish_reason is None:
-            self.drafter.begin(self._target, context, Output(output.logits, hidden))
+            self.drafter.begin(self._target, context, output)
         self.began = True
 
     def _emit(self, tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:

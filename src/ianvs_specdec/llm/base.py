@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests, machine
 from ianvs_specdec.types import Completion, Hints, Message, Occupancy, Sampling
+
+if TYPE_CHECKING:
+    from ianvs_specdec.llm.probed import Probed
 
 OnChunk = Callable[[str, int], None]
 """Called with each piece of text as it becomes final and the number of tokens in it (0 where not known before the end).
@@ -74,6 +77,17 @@ class LLM(ABC):
         """Answer a chat. Times in the trace count from this call; loading is not among them. Raises AnswerError where
         this one cannot be answered: ContextWindowError for a prompt that does not fit.
         """
+
+    def probe(
+        self, messages: list[Message], sampling: Sampling, layers: Sequence[int], hints: Hints = NO_HINTS
+    ) -> Probed:
+        """Read a chat, and hold its answer back until somebody has looked at the hidden states of ``layers`` (as in
+        ``decoding.contracts.Target.open``) at the prompt's end. Raises UserError where the back end has none."""
+        raise UserError(
+            f"the back end {self.backend} does not tell a model's hidden states: name one of our own engine, "
+            "autoregressive or a drafting method",
+            key="backend",
+        )
 
     @abstractmethod
     def identity(self, digests: FileDigests) -> dict[str, Any]:

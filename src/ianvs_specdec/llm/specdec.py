@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,16 +17,18 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.checkpoints.layout import model_sizes, read_config
 from ianvs_specdec.errors import ContextWindowError, unknown
 from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.llm.base import NO_HINTS
 from ianvs_specdec.llm.emulated import AUTO, Emulated
 from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
 from ianvs_specdec.llm.quantization import own
-from ianvs_specdec.types import ENGINES, Hints, Occupancy, Sampling, Trace
+from ianvs_specdec.types import ENGINES, Hints, Message, Occupancy, Sampling, Trace
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding import Drafter, Length, Target
     from ianvs_specdec.decoding.costs import CostTable
     from ianvs_specdec.decoding.loop import Engine
     from ianvs_specdec.llm.batcher import Batcher
+    from ianvs_specdec.llm.probed import Probed
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,14 @@ class EngineLLM(LocalLLM):
         self._serve(Engine(self._target, length, memory, at_once, self._emulation))
         return Shared(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
 
+    def probe(
+        self, messages: list[Message], sampling: Sampling, layers: Sequence[int], hints: Hints = NO_HINTS
+    ) -> Probed:
+        from ianvs_specdec.llm.probed import Probed
+
+        self.load()
+        return Probed(lambda given: self.generate(messages, sampling, None, given), layers, hints, self._batcher.wake)
+
     def _decode(
         self,
         prompt_ids: list[int],
@@ -167,6 +177,7 @@ class EngineLLM(LocalLLM):
                 prediction=prediction,
                 task=hints.task,
                 given_up=hints.given_up,
+                probe=hints.probe,
             )
             decoded = self._batcher.run(request)
         except ContextWindowError as error:

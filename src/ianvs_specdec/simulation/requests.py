@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from ianvs_specdec.decoding.contracts import Piece
+from ianvs_specdec.decoding.contracts import Drafter, Piece
 from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.load import Share
 from ianvs_specdec.decoding.request import Request
@@ -101,7 +101,9 @@ class SimulatedRequest(Request):
 
     stats: Replayed
     piece: Any
-    opened = began = ended = over = False
+    opened = began = ended = over = held = waits = False
+    drafter = Drafter()
+    """Drafts are always there at once."""
     drafted = 0
     finds = True
     """Whether there is anything to draft for the next step."""

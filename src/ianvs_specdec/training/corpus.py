@@ -85,7 +85,7 @@ def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int
 class Batches:
     """Packed training batches: ``batch(step, drilling)`` gives token ids and loss weights, both [rows, length]."""
 
-    def __init__(self, tokenizer: Any, *, rows: int, length: int, seed: int) -> None:
+    def __init__(self, tokenizer: Any, *, rows: int, length: int, seed: int | str) -> None:
         self._tokenizer = tokenizer
         self._rows, self._length, self._seed = rows, length, seed
         self._pad, self._end, self._assistant = (int(tokenizer.convert_tokens_to_ids(t)) for t in (PAD, END, ASSISTANT))

@@ -17,6 +17,12 @@ from ianvs_specdec.storage.replacing import beside, put_in_place, replacing
 
 CHECKPOINT_SECONDS = 60.0
 
+WINDOW = 4
+"""So many of the newest measurements of a loss are held against all before: one alone may be worse by chance."""
+
+LEAST_GAIN = 0.03
+"""A loss stands still that has fallen by less than this part of itself within the window."""
+
 
 def optimizers(matrices: list[torch.nn.Parameter], others: Any) -> list[Optimizer]:
     """Muon for the matrices and AdamW for the ``others``, parameters or groups of them."""
@@ -34,6 +40,12 @@ def set_rate(used: Sequence[Optimizer], highest: float, progress: float, decay: 
     for optimizer in used:
         for group in optimizer.param_groups:
             group["lr"] = highest * group.get("factor", 1.0) * part
+
+
+def stands_still(losses: Sequence[float]) -> bool:
+    """Whether a loss that was measured so often, at equal distances, falls no more."""
+    before, newest = losses[:-WINDOW], losses[-WINDOW:]
+    return bool(before) and min(newest) > (1 - LEAST_GAIN) * min(before)
 
 
 def update(used: Sequence[Optimizer], parameters: Iterable[torch.nn.Parameter]) -> None:

@@ -1,17 +1,17 @@
-"""Training of a small Llama from nothing, within a time budget, on a CPU or a GPU; checkpoints and resumes.
+"""Training of a small Llama from nothing, on a CPU or a GPU; checkpoints and resumes.
 
 The recipe: Muon for the matrices and AdamW for the rest, bf16 autocast, constant learning rate with a linear decay over
 the last part. A deep model starts shallow and grows by stacking copies of itself (G_stack, arXiv 2405.15319): the first
-part of the budget then sees several times the tokens.
+part of the budget then sees several times the tokens. With a teacher a model learns the teacher's distribution of each
+next token instead of the token (arXiv 1503.02531), until its loss on text of its own kind stands still.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +28,24 @@ if TYPE_CHECKING:
 EMBEDDING_RATE = 10.0
 """Learning rate of the embeddings relative to the rest: they are that much larger."""
 
+MEASURED_EVERY = 500
+"""Training steps between two measurements of the validation loss: a measurement costs as much as a few steps."""
+
+VALIDATION_BATCHES = 8
+"""Batches of the validation loss, always the same: of 8 rows of 256 they are some 16,000 tokens."""
+
+VALIDATION_SEED = "validation"
+"""Of no training: a training's seed is a number."""
+
 
 @dataclass(frozen=True)
 class ModelRecipe:
     """Shape and schedule of one model.
 
-    ``drill`` is the part of the budget spent on drills first (see ``benchmarks.world.drills``), ``grow_at`` the part
-    after which a model of ``start_layers`` grows to ``layers`` (0: no growth).
+    The budget is ``minutes`` or, where given, ``steps``, the most there will be: when the validation loss stands still
+    (see ``course.stands_still``), what is left is the decay of the learning rate. ``drill`` is the part of the budget
+    spent on drills first (see ``benchmarks.world.drills``), ``grow_at`` the part after which a model of
+    ``start_layers`` grows to ``layers`` (0: no growth), ``decay`` the part at whose end the learning rate is zero.
     """
 
     hidden: int
@@ -42,7 +53,8 @@ class ModelRecipe:
     heads: int
     kv_heads: int
     intermediate: int
-    minutes: float
+    minutes: float = 0.0
+    steps: int | None = None
     start_layers: int = 0
     grow_at: float = 0.0
     drill: float = 0.1
@@ -94,32 +106,6 @@ def grow(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> LlamaF
     return grown
 
 
-@torch.no_grad()
-def prune(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> LlamaForCausalLM:
-    """The recipe's smaller model, cut out of ``model`` (same width): those layers that do best alone, and of their MLPs
-    the units with the largest weights (as in Minitron, arXiv 2407.14679, with the layers tried out exhaustively).
-    """
-    tokens, weights = Batches(tokenizer, rows=4, length=recipe.length, seed=recipe.seed).batch(0)
-    pruned = build(replace(recipe, intermediate=model.config.intermediate_size), tokenizer, recipe.layers)
-    _copy_outside(model, pruned)
-
-    def loss_with(chosen: tuple[int, ...]) -> float:
-        pruned.model.layers = torch.nn.ModuleList(model.model.layers[index] for index in chosen)
-        return loss_of(pruned, tokens, weights).item()
-
-    best = min(itertools.combinations(range(len(model.model.layers)), recipe.layers), key=loss_with)
-    small = build(recipe, tokenizer, recipe.layers)
-    _copy_outside(model, small)
-    for ours, index in zip(small.model.layers, best, strict=True):
-        state = dict(model.model.layers[index].state_dict())
-        gate, up, down = (state[f"mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
-        strength = gate.norm(dim=1) * up.norm(dim=1) * down.norm(dim=0)
-        kept = strength.topk(recipe.intermediate).indices.sort().values
-        state |= {"mlp.gate_proj.weight": gate[kept], "mlp.up_proj.weight": up[kept]}
-        ours.load_state_dict(state | {"mlp.down_proj.weight": down[:, kept]})
-    return small
-
-
 def _copy_outside(source: LlamaForCausalLM, target: LlamaForCausalLM) -> None:
     """What a model has besides its layers."""
     for part in ("model.embed_tokens", "model.norm", "lm_head"):
@@ -135,13 +121,30 @@ def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
     return course.optimizers(kinds["matrices"], groups)
 
 
-def loss_of(model: LlamaForCausalLM, tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Weighted cross-entropy of the next token."""
+def loss_of(
+    model: LlamaForCausalLM, tokens: torch.Tensor, weights: torch.Tensor, teacher: LlamaForCausalLM | None = None
+) -> torch.Tensor:
+    """Weighted cross-entropy of the next token or, with a ``teacher``, divergence from its distribution of it (KL)."""
     with torch.autocast(tokens.device.type, dtype=torch.bfloat16):
-        logits = model(input_ids=tokens, use_cache=False).logits
-    losses = functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
+        logits = model(input_ids=tokens, use_cache=False).logits[:, :-1].flatten(0, 1).float()
+    if teacher is None:
+        losses = functional.cross_entropy(logits, tokens[:, 1:].flatten(), reduction="none")
+    else:
+        with torch.no_grad():
+            wanted = teacher(input_ids=tokens, use_cache=False).logits[:, :-1].flatten(0, 1).float().log_softmax(-1)
+        losses = functional.kl_div(logits.log_softmax(-1), wanted, reduction="none", log_target=True).sum(-1)
     weight = weights[:, 1:].flatten()
     return (losses * weight).sum() / weight.sum()
+
+
+@torch.no_grad()
+def validation_loss(model: LlamaForCausalLM, batches: Batches, teacher: LlamaForCausalLM | None, device: str) -> float:
+    """The loss on ``VALIDATION_BATCHES`` batches that no training sees."""
+    total = 0.0
+    for step in range(VALIDATION_BATCHES):
+        tokens, weights = (t.to(device) for t in batches.batch(step))
+        total += loss_of(model, tokens, weights, teacher).item()
+    return total / VALIDATION_BATCHES
 
 
 def train(
@@ -150,35 +153,33 @@ def train(
     work: Path,
     *,
     device: str,
-    start: LlamaForCausalLM | None = None,
+    teacher: LlamaForCausalLM | None = None,
     evaluate: Callable[[LlamaForCausalLM], str] | None = None,
     report: Callable[[str], None] = print,
 ) -> LlamaForCausalLM:
-    """Train until the recipe's minutes are used up and return the model in float32.
+    """Train until the recipe's budget is used up and return the model in float32.
 
-    ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent) every minute; a later call with the
-    same folder goes on from there. ``start`` is a model to train on instead of an untrained one. ``evaluate`` is asked
-    for a line of results as often.
+    ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent, validation losses) every minute; a
+    later call with the same folder goes on from there. ``evaluate`` is asked for a line of results as often or, with a
+    budget in steps, whenever the validation loss is measured.
     """
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(recipe.seed)
-    state: dict[str, Any] = {"step": 0, "seconds": 0.0, "layers": recipe.start_layers or recipe.layers}
+    state: dict[str, Any] = {"step": 0, "seconds": 0.0, "validation": [], "end": None}
+    state["layers"] = recipe.start_layers or recipe.layers
     if saved := course.saved(work, device):
-        state = saved["state"]
+        state |= saved["state"]
         report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
-    model: Any = start or build(recipe, tokenizer, state["layers"])
+    model: Any = build(recipe, tokenizer, state["layers"])
     model.to(device)
     optimizers = _optimizers(model)
     if saved:
         course.restore(saved, "model", model, optimizers)
     batches = Batches(tokenizer, rows=recipe.rows, length=recipe.length, seed=recipe.seed)
-    budget = recipe.minutes * 60
-    last_save = last_report = time.monotonic()
-    tokens_seen, smooth = 0, 0.0
-    live = Live()
-    while state["seconds"] < budget:
+    unseen = Batches(tokenizer, rows=recipe.rows, length=recipe.length, seed=VALIDATION_SEED)
+    last_save, smooth, live = time.monotonic(), 0.0, Live()
+    while (progress := _progress(state, recipe)) < 1:
         started = time.monotonic()
-        progress = state["seconds"] / budget
         if state["layers"] < recipe.layers and progress >= recipe.grow_at:
             report(f"growing from {state['layers']} to {recipe.layers} layers")
             model = grow(model, recipe, tokenizer)
@@ -187,31 +188,52 @@ def train(
             state["layers"] = recipe.layers
         course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
         tokens, weights = (t.to(device) for t in batches.batch(state["step"], progress < recipe.drill))
-        loss = loss_of(model, tokens, weights)
+        loss = loss_of(model, tokens, weights, teacher)
         loss.backward()
         course.update(optimizers, model.parameters())
         state["step"] += 1
-        smooth = loss.item() if not tokens_seen else 0.95 * smooth + 0.05 * loss.item()
-        tokens_seen += tokens.numel()
+        smooth = 0.95 * smooth + 0.05 * loss.item() if smooth else loss.item()
+        if measured := bool(recipe.steps) and state["step"] % MEASURED_EVERY == 0:
+            _measured(state, recipe, validation_loss(model, unseen, teacher, device), report)
         now = time.monotonic()
         state["seconds"] += now - started
-        left = clock(max(0.0, budget - state["seconds"]))
-        live.at(progress, f"step {state['step']}, loss {smooth:.4f}, {left} left")
-        if now - last_report > 60:
-            report(_standing(state, smooth, tokens_seen) + (f" | {evaluate(model)}" if evaluate else ""))
-            last_report = time.monotonic()
-        if now - last_save > course.CHECKPOINT_SECONDS:
+        live.at(progress, f"step {state['step']}, loss {smooth:.4f}, {_left(state, progress)} left")
+        if measured or now - last_save > course.CHECKPOINT_SECONDS:
             course.save(work, "model", model, optimizers, state)
-            last_save = now
+            known = f" | {evaluate(model)}" if evaluate and (measured or not recipe.steps) else ""
+            report(_standing(state, recipe, smooth) + known)
+            last_save = time.monotonic()
     live.close()
     course.save(work, "model", model, optimizers, state)
     report(json.dumps({"steps": state["step"], "minutes": round(state["seconds"] / 60, 1), "loss": round(smooth, 4)}))
     return model
 
 
-def _standing(state: dict[str, Any], loss: float, tokens: int) -> str:
-    seconds = state["seconds"]
-    return f"step {state['step']} {seconds / 60:.1f} min loss {loss:.4f} {tokens / (seconds or 1):.0f} token/s"
+def _measured(state: dict[str, Any], recipe: ModelRecipe, loss: float, report: Callable[[str], None]) -> None:
+    """Keep a validation loss, and where it stands still, let the decay begin."""
+    state["validation"].append(loss)
+    report(f"step {state['step']} validation loss {loss:.4f}")
+    if recipe.drill <= _progress(state, recipe) < 1 - recipe.decay and course.stands_still(state["validation"]):
+        state["end"] = round(state["step"] / (1 - recipe.decay))
+        report(f"the validation loss stands still: the learning rate falls until step {state['end']}")
+
+
+def _progress(state: dict[str, Any], recipe: ModelRecipe) -> float:
+    """The part of the budget that is used up."""
+    if recipe.steps:
+        return float(state["step"] / (state["end"] or recipe.steps))
+    return float(state["seconds"]) / (recipe.minutes * 60)
+
+
+def _left(state: dict[str, Any], progress: float) -> str:
+    """How long it takes yet, at the pace so far."""
+    return clock(state["seconds"] * (1 / progress - 1)) if progress else "?"
+
+
+def _standing(state: dict[str, Any], recipe: ModelRecipe, loss: float) -> str:
+    step, seconds = state["step"], state["seconds"]
+    rate = step * recipe.rows * recipe.length / seconds
+    return f"step {step} {seconds / 60:.1f} min loss {loss:.4f} {rate:.0f} token/s"
 
 
 @torch.no_grad()

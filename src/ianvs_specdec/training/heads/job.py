@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -13,7 +12,8 @@ from typing import Any
 import torch
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.identity import FileDigests, digest, write_atomically
+from ianvs_specdec.identity import FileDigests, digest
+from ianvs_specdec.storage.purpose import keep_to
 from ianvs_specdec.training.course import tell
 from ianvs_specdec.training.heads import conversations, export, loop, models, pool
 from ianvs_specdec.training.heads.conversations import Conversation
@@ -82,16 +82,7 @@ def _claim(work: Path, options: argparse.Namespace) -> None:
         "data": digests.file(options.data) if options.data else "world",
         **{name: getattr(options, name) for name in ("conversations", "max_new_tokens", "length", "drafts", "seed")},
     }
-    file = work / "purpose.json"
-    if file.exists():
-        known = json.loads(file.read_text(encoding="utf-8"))
-        if different := [name for name, value in purpose.items() if known.get(name) != value]:
-            raise UserError(
-                f"{work} holds checkpoints of another training ({', '.join(different)} differ): "
-                "delete it or give another folder with --work",
-                key="work",
-            )
-    write_atomically(file, json.dumps(purpose, indent=2) + "\n")
+    keep_to(work, purpose, what="checkpoints of another training", key="work")
 
 
 def _sources(

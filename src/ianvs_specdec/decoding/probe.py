@@ -1,0 +1,36 @@
+"""What a model thinks of a prompt, before it is decided whether it shall answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+
+class Probe:
+    """Of one request: the hidden states at the end of its prompt, of the ``layers`` asked for (indices as in
+    ``Target.open``). The request puts out nothing until it may go on; it keeps its sequence, so that the prompt is read
+    once.
+
+    ``told`` is called on the engine's thread, once the states are there. Where it goes on, or is given up, while its
+    engine sleeps, somebody has to wake that.
+    """
+
+    def __init__(self, layers: Sequence[int], told: Callable[[], None] = lambda: None) -> None:
+        self.layers = tuple(layers)
+        self.states: Tensor | None = None
+        """Shape ``[layers, hidden]`` in float32, on the CPU; None while the prompt is not read."""
+        self.decided = False
+        """Whether the request may go on."""
+        self._told = told
+
+    def take(self, hidden: Sequence[Tensor]) -> None:
+        """The layers' states of the last piece of the prompt, each ``[rows, hidden]``."""
+        import torch
+
+        self.states = torch.stack([rows[-1] for rows in hidden]).float().cpu()
+        self._told()
+
+    def go_on(self) -> None:
+        """From any thread."""
+        self.decided = True
