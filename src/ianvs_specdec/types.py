@@ -223,6 +223,12 @@ class Trace:
         """Time to the last token; None without output."""
         return self.chunks[-1][0] if self.chunks else None
 
+    @property
+    def seconds_per_token(self) -> float | None:
+        """Of the tokens behind the first chunk; None where there are none."""
+        after = sum([n for _, n in self.chunks[1:]])
+        return (self.chunks[-1][0] - self.chunks[0][0]) / after if after else None
+
     def to_json(self) -> dict[str, Any]:
         return {
             "chunks": [[round(t, 7), n] for t, n in self.chunks],

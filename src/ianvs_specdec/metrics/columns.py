@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.metrics import split
 from ianvs_specdec.metrics.table import NAN, Column, Table
 
 
@@ -157,6 +158,7 @@ RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Bandwidth Up": lambda table: (table.query("bytes_up"), table.query("tokens")),
     "Bandwidth Down": lambda table: (table.query("bytes_down"), table.query("tokens")),
     "Goodput": lambda table: (slo_met(table), table.query("busy")),
+    **split.RATIOS,
 }
 """Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes; docs/measuring.md defines each.
 """

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ianvs_specdec import lengths
 from ianvs_specdec.errors import AbandonedError, AnswerError, UserError, not_installed, packages
 from ianvs_specdec.identity import FileDigests, machine
 from ianvs_specdec.llm import prompts
@@ -76,7 +77,10 @@ class SplitSpecDecLLM(LLM):
         self.truncate_prompts = prompts.check_truncation(truncate_prompts)
         self._acceptance, self._address = acceptance, verifier
         self._authority, self._token_file = (None if file is None else Path(file) for file in (verifier_ca, token_file))
-        self._target = Target.parse(model, length, target, elsewhere=verifier is not None)
+        self._length = None if length is None else str(length)
+        if self._length is not None:
+            lengths.create(self._length)
+        self._target = Target.parse(model, target, elsewhere=verifier is not None)
         self._edge_side = EdgeSide.parse(edge, target.get("threads"))
         self._link_options = link_options(link)
         self._loading = threading.Lock()
@@ -106,17 +110,18 @@ class SplitSpecDecLLM(LLM):
             self._target.check_files()
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        place = {"verifier": self._address} if self._address else {}
-        return {**self._identity(self._target, digests), **place, "edge": self._edge_side.identity(digests)}
+        return self._identity(self._target, self._edge_side, digests)
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
-        plain = EdgeSide.parse({"mode": "stream"}, None)
-        place = {"verifier": self._address} if self._address else {}
-        return {**self._identity(self._target.plain(), digests), **place, "edge": plain.identity(digests)}
+        return self._identity(self._target.plain(), EdgeSide.parse({"mode": "stream"}, None), digests)
 
-    def _identity(self, target: Target, digests: FileDigests) -> dict[str, Any]:
-        coupled = {"acceptance": self._acceptance} if self._acceptance else {}
-        return {"backend": self.backend, **coupled, **target.identity(digests), "link": self._link_options}
+    def _identity(self, target: Target, edge: EdgeSide, digests: FileDigests) -> dict[str, Any]:
+        settings = {"acceptance": self._acceptance, "verifier": self._address}
+        if target.drafts or edge.settings.method is not None:
+            settings["length"] = self._length
+        given = {name: value for name, value in settings.items() if value}
+        sides = {"target": target.identity(digests), "edge": edge.identity(digests), "link": self._link_options}
+        return {"backend": self.backend, **given, **sides}
 
     @packages()
     def load(self) -> None:
@@ -136,7 +141,7 @@ class SplitSpecDecLLM(LLM):
         from ianvs_specdec.split.edge.settings import target_of, token_in
 
         folder = prompts.model_folder(self.model)
-        address = self._address or self._start(self._target.command())
+        address = self._address or self._start(self._target.command(self._length))
         path = [f"--{name.replace('_', '-')}={value}" for name, value in self._link_options.items()]
         via = self._start(["link", "--listen", "127.0.0.1:0", "--to", address, *path])
         access = Access(address, token_in(self._token_file), self._authority, via)

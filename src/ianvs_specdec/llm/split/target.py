@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ianvs_specdec import drafters, lengths
+from ianvs_specdec import drafters
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.specdec import of_method
@@ -22,8 +22,8 @@ class Target:
     ``beside`` is how it drafts in mode stream, a mapping with ``backend`` and its options, empty where it does not.
     """
 
-    def __init__(self, model: str, length: Any, options: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
-        self._model, self._length, self._options, self._beside = model, length, options, beside
+    def __init__(self, model: str, options: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+        self._model, self._options, self._beside = model, options, beside
         if beside.get("acceptance", "coupled") != "coupled":
             raise UserError("beside: acceptance is coupled where a verifier drafts", key="beside")
         name, known = beside.get("backend", PLAIN), {method.backend: key for key, method in drafters.METHODS.items()}
@@ -46,33 +46,35 @@ class Target:
         return (*ENGINE, "beside")
 
     @classmethod
-    def parse(cls, model: str, length: Any, given: Mapping[str, Any], *, elsewhere: bool) -> Target:
+    def parse(cls, model: str, given: Mapping[str, Any], *, elsewhere: bool) -> Target:
         """Of the options of the back end. ``elsewhere``: the verifier runs already. Raises ``UserError``."""
         beside = given.get("beside") or {}
         if not isinstance(beside, Mapping):
             raise UserError("beside must be a mapping with backend and its options", key="beside")
         if elsewhere and beside:
             raise UserError("beside: how a verifier that runs drafts is its own setting; leave it out", key="beside")
-        if length is not None:
-            lengths.create(str(length))
         options = {key: value for key, value in given.items() if key != "beside" and value is not None}
-        return cls(model, length, options, beside)
+        return cls(model, options, beside)
 
     def plain(self) -> Target:
         """The same model without drafts of the verifier."""
-        return Target(self._model, None, self._options, {})
+        return Target(self._model, self._options, {})
 
-    def command(self) -> list[str]:
-        """How a verifier for it is called."""
+    @property
+    def drafts(self) -> bool:
+        """Whether the verifier can draft itself."""
+        return self._llm.method != PLAIN
+
+    def command(self, length: str | None) -> list[str]:
+        """How a verifier for it is called, with a rule for how much of a draft it verifies."""
         told = {"model": self._model, **self._options, "backend": PLAIN, **self._beside}
         # JSON is YAML, and has a form for every value in one line.
         given = [part for key, value in told.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-        length = [] if self._length is None else ["--length", str(self._length)]
-        return ["verifier", "--port", "0", "--grace", "0", *length, *given]
+        rule = [] if length is None else ["--length", length]
+        return ["verifier", "--port", "0", "--grace", "0", *rule, *given]
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        length = {} if self._length is None else {"length": self._length}
-        return {**length, "target": self._llm.identity(digests)}
+        return self._llm.identity(digests)
 
     def check_files(self) -> None:
         """Look at the headers of the model's files, and of those that the verifier drafts with."""

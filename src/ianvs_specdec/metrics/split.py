@@ -1,0 +1,60 @@
+"""Columns of split decoding: what an edge and a verifier did for their answers (see ``types.SplitTrace``).
+
+Undefined for every other answer. docs/split.md derives the break-even round trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ianvs_specdec.metrics.table import Table
+
+Column = NDArray[np.float64]
+
+TURN = ("rounds", "waits", "drafting", "ahead", "hits", "breaks", "lost", "prefill", "work", "base_token")
+"""Columns of turns: those of a split trace, and the seconds of a token of the plain stream after its first piece."""
+
+_NOTHING = dict.fromkeys(TURN, np.nan)
+
+
+def row_of(trace: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, float]:
+    """The entries of one turn, NaN where they are not known."""
+    told = trace.get("split")
+    if told is None:
+        return _NOTHING
+    found = {**dict.fromkeys(TURN), **{name: told[name] for name in TURN if name in told}}
+    found["base_token"] = baseline.get("token")
+    return {name: np.nan if value is None else float(value) for name, value in found.items()}
+
+
+def rounds_sums(table: Table) -> tuple[Column, Column]:
+    """Drafts that were verified, and answers."""
+    return table.query("rounds"), table.by_query(np.ones_like(table.turn("rounds")))
+
+
+def busy_sums(table: Table) -> tuple[Column, Column]:
+    """The verifier's seconds, and tokens."""
+    return table.by_query(table.turn("prefill") + table.turn("work")), table.query("tokens")
+
+
+def break_even_sums(table: Table) -> tuple[Column, Column]:
+    """Seconds that the plain stream takes longer for the same tokens than the verifier works and the edge drafts, and
+    the rounds among which they are to be shared: those that wait for the way."""
+    tokens = table.turn("tokens") - table.turn("first_tokens")
+    spare = tokens * table.turn("base_token") - table.turn("work") - table.turn("drafting")
+    return table.by_query(spare), table.query("waits")
+
+
+RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
+    "Rounds per Answer": rounds_sums,
+    "Draft-Ahead Hit Rate": lambda table: (table.query("hits"), table.query("ahead")),
+    "Cloud Busy Time": busy_sums,
+    "Break-Even Round Trip": break_even_sums,
+    "Recovery Time": lambda table: (table.query("lost"), table.query("breaks")),
+}
+"""Per name: two columns of queries, whose sums are divided (see ``columns.RATIOS``)."""
