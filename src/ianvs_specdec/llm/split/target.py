@@ -37,9 +37,9 @@ class Target:
         try:
             self._llm = chosen(model, **options, **own)
         except UserError as error:
-            if error.key in own:
-                raise UserError(f"beside: {error}", key="beside") from error
-            raise
+            if error.key in ENGINE:
+                raise
+            raise UserError(f"beside: {error}", key="beside") from error
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
