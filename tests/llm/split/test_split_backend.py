@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,3 +204,20 @@ def test_a_server_that_was_killed_is_told_as_that() -> None:
             started.ask()
     finally:
         started.close()
+
+
+def test_a_server_ends_with_a_process_that_is_killed() -> None:
+    start = "from ianvs_specdec.llm.split.process import Started; import time"
+    link = "Started(['link', '--listen', '127.0.0.1:0', '--to', '127.0.0.1:1'])"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", f"{start}\nstarted = {link}\nprint(started.pid, flush=True)\ntime.sleep(600)"],
+        stdout=subprocess.PIPE,
+    )
+    with owner:
+        assert owner.stdout is not None
+        server = int(owner.stdout.readline())
+        owner.kill()
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{server}/cmdline").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{server}/cmdline").exists()
