@@ -12,6 +12,7 @@ from ianvs_specdec.types import SplitTrace
 
 TOLD = SplitTrace(
     rounds=4,
+    in_flight=2,
     waits=2,
     drafting=0.1,
     ahead=4,
@@ -23,7 +24,8 @@ TOLD = SplitTrace(
     prefill=0.2,
     work=0.4,
 )
-"""With 11 tokens: the plain stream of ten of them at 0.1 s each takes 1 s, 0.5 s more than work and drafting."""
+"""With 11 tokens, ten of which the plain stream takes 1 s for: 0.5 s more than work and drafting, which two ways may
+take. Or three, with half of one for each draft sent ahead; then a quarter of the work is hidden."""
 COLUMNS = ("Rounds per Answer", "Draft-Ahead Hit Rate", "Cloud Busy Time", "Break-Even Round Trip", "Recovery Time")
 
 
@@ -46,9 +48,23 @@ def columns(*rows: list[Any]) -> list[float]:
 
 
 def test_each_is_a_ratio_of_sums() -> None:
-    broken = SplitTrace(**{**vars(TOLD), "rounds": 8, "waits": 8, "breaks": 2, "lost": 3.0})
-    assert columns(row(TOLD, token=0.1)) == pytest.approx([4, 0.75, 0.6 / 11, 0.25, math.nan], nan_ok=True)
-    assert columns(row(TOLD, token=0.1), row(broken, token=0.1)) == pytest.approx([6, 0.75, 0.6 / 11, 0.1, 1.5])
+    broken = SplitTrace(**{**vars(TOLD), "breaks": 2, "lost": 3.0})
+    assert columns(row(TOLD, token=0.1)) == pytest.approx([4, 0.75, 0.6 / 11, 0.2, math.nan], nan_ok=True)
+    assert columns(row(TOLD, token=0.1), row(broken, token=0.1)) == pytest.approx([4, 0.75, 0.6 / 11, 0.2, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("change", "seconds"),
+    [
+        ({"waits": 4}, 0.5 / 4),
+        ({"in_flight": 1000}, 0.5 / 2),
+        ({"waits": 0}, (0.9 - 0.2) / 2),
+        ({"drafting": 0.3}, (0.7 - 0.3) / 3),
+    ],
+    ids=["nothing sent ahead", "the verifier is the slower one", "everything sent ahead", "slower drafts"],
+)
+def test_the_break_even_round_trip_is_what_is_left_for_the_way(change: dict[str, Any], seconds: float) -> None:
+    assert columns(row(SplitTrace(**{**vars(TOLD), **change}), token=0.1))[3] == pytest.approx(seconds, rel=1e-5)
 
 
 def test_what_is_not_known_is_undefined() -> None:

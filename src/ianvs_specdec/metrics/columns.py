@@ -214,6 +214,7 @@ TOTALS: dict[str, Callable[[Table], float]] = {
     "Retries": lambda table: float(table.turn("retries").sum()),
     "Truncated Prompts": cut_prompts,
     "Model Memory": lambda table: _most_memory(table),
+    "Break-Even Round Trip": split.break_even,
 }
 """Sums of tokens of the models that answered, counts of queries (``Failed``: without a whole answer), of attempts that
 failed before an answer came and of prompts that were cut to fit, and the most memory that a model which answered held,

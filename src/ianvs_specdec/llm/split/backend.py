@@ -264,6 +264,7 @@ def told_of(answer: Answer) -> SplitTrace:
     """What an answer tells of itself besides its trace."""
     return SplitTrace(
         rounds=len(answer.trace.steps),
+        in_flight=answer.in_flight,
         waits=answer.waits,
         drafting=answer.drafting,
         ahead=answer.ahead,

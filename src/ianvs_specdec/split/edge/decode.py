@@ -26,9 +26,10 @@ class Answer(Decoded):
     """``trace.bytes_up`` and ``bytes_down`` are those of the messages, with what gRPC puts before each; HTTP/2, TLS and
     TCP add theirs. For ``ahead`` and ``hits`` see ``Drafts``. ``streamed`` tokens were drafted by the verifier.
     ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens that are the
-    edge's own, and ``why`` says why. ``waits`` are the rounds whose draft was not sent ahead, and ``drafting`` the
-    seconds in which nothing was on its way because the edge drafted. ``prefill`` and ``work`` are the verifier's
-    seconds until the first token and since, without the waits for drafts; None where it could not tell."""
+    edge's own, and ``why`` says why. ``in_flight`` drafts may be on their way at a time; ``waits`` are the rounds whose
+    draft was not sent ahead, and ``drafting`` the seconds in which nothing was on its way because the edge drafted.
+    ``prefill`` and ``work`` are the verifier's seconds until the first token and since, without the waits for drafts;
+    None where it could not tell."""
 
     ahead: int = 0
     hits: int = 0
@@ -37,6 +38,7 @@ class Answer(Decoded):
     lost: float = 0.0
     alone: int = 0
     why: str = ""
+    in_flight: int = 1
     waits: int = 0
     drafting: float = 0.0
     prefill: float | None = None
@@ -79,7 +81,7 @@ class Edge:
         set_sampling(opening, sampling)
         opening.mode = STREAM if self._controller.streams else SPLIT
         drafts = Drafts(self._drafter.fork(), self._target, prompt, sampling, prediction)
-        answer = Answer([], "", trace)
+        answer = Answer([], "", trace, in_flight=self._in_flight)
         self._heard = None
 
         def put_out(tokens: list[int]) -> None:
