@@ -30,6 +30,7 @@ from ianvs_specdec.reporting.known import known_parts, withdraw
 from ianvs_specdec.reporting.machine import doubts, targets
 from ianvs_specdec.reporting.notes import told
 from ianvs_specdec.reporting.routing import curves, outcomes
+from ianvs_specdec.reporting.split import grids
 from ianvs_specdec.reporting.sweeps import sweeps
 from ianvs_specdec.storage.cells import csv_text
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
@@ -55,7 +56,8 @@ def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Documen
 
     Keys: ``columns`` (see ``figures.column``), ``shown`` (names of columns), ``quantiles`` (percents), ``jobs``,
     ``cases``, ``queries``, ``answers`` (which the cases' entries refer to by place), ``routing``, ``load`` (see
-    ``sweeps``), ``notes``, and ``told`` (by job: the cases' notes in few lines). What is undefined is None or left out.
+    ``sweeps``), ``split`` (see ``split.grids``), ``notes``, and ``told`` (by job: the cases' notes in few lines). What
+    is undefined is None or left out.
     Raises UserError where there is nothing to report on.
     """
     workspace = read_workspace(folder)
@@ -83,6 +85,7 @@ def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Documen
         "answers": details.answers,
         "routing": _routing(workspace, sides, [case["router"] for case in cases], scores),
         "load": sweeps(workspace.jobs, load, workspace.notes),
+        "split": grids(workspace.cases, [case["figures"] for case in cases]),
         "notes": workspace.notes,
         "told": {job: told([case for case in cases if case["job"] == job]) for job in workspace.headers},
     }
