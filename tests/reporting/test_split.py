@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.reporting import collect as collecting
 from ianvs_specdec.reporting.collect import collect
 from ianvs_specdec.reporting.page import to_html
 from ianvs_specdec.reporting.split import grids
@@ -104,3 +105,26 @@ def test_the_page_has_the_picture(bench: Bench) -> None:
     page = to_html(document)
     assert 'id="split"' in page
     assert "beside the model, streamed" in page
+
+
+def test_test_cases_are_named_by_what_tells_them_apart() -> None:
+    """Not by the first few values that differ: these may all differ alike."""
+    settings = [("1", "1", "1", drafter, delay) for drafter in ("draft_model", "rest") for delay in ("1ms", "40ms")]
+    documents = [
+        {
+            "job": "job",
+            "router": "CloudOnly",
+            "edge": None,
+            "cloud": None,
+            "configuration": dict(zip(("a", "b", "c", "edge.method", "link.delay"), values, strict=True)),
+        }
+        for values in [*settings, ("2", "2", "2", None, "1ms")]
+    ]
+    collecting._name([], documents)
+    names = [document["name"] for document in documents]
+    assert names[:2] == [
+        "CloudOnly (a=1, method=draft_model, delay=1ms)",
+        "CloudOnly (a=1, method=draft_model, delay=40ms)",
+    ]
+    assert names[4] == "CloudOnly (a=2, delay=1ms)"
+    assert len(set(names)) == len(names)

@@ -265,12 +265,24 @@ def _name(cases: Sequence[Case], documents: Sequence[Document]) -> None:
     for case in documents:
         alike.setdefault((case["job"], case["name"]), []).append(case)
     for same in alike.values():
-        keys = dict.fromkeys(key for case in same for key in case["configuration"])
-        varied = [key for key in keys if len({case["configuration"].get(key) for case in same}) > 1]
+        keys = _telling(same)
         for number, case in enumerate(same, 1):
             if len(same) > 1:
-                differing = [f"{key.rpartition('.')[2]}={case['configuration'].get(key)}" for key in varied[:3]]
+                known = {key: case["configuration"].get(key) for key in keys}
+                differing = [f"{key.rpartition('.')[2]}={value}" for key, value in known.items() if value is not None]
                 case["name"] += f" ({', '.join(differing) or number})"
+
+
+def _telling(same: Sequence[Document]) -> list[str]:
+    """Keys of the configurations by which as many of these test cases are told apart as can be, each of which adds to
+    what those before it tell."""
+    chosen: list[str] = []
+    told: list[tuple[str | None, ...]] = [()] * len(same)
+    for key in dict.fromkeys(key for case in same for key in case["configuration"]):
+        finer = [(*before, case["configuration"].get(key)) for before, case in zip(told, same, strict=True)]
+        if len(set(finer)) > len(set(told)):
+            chosen, told = [*chosen, key], finer
+    return chosen
 
 
 def _routing(

@@ -9,9 +9,9 @@ function split() {
 
 function splitFigure({ name, lines }) {
   const points = lines.flatMap((line) => line.points);
-  const chart = plot({ title: `Time of a token over the round trip ${name}`, width: Math.min(room('split'), 760), height: printing ? 220 : 300,
+  const chart = plot({ title: `Time of a token over the round trip ${name}`, width: room('split'), height: printing ? 220 : 300,
     x: { domain: extent(points.map(([way]) => way * 1000), { from: 0, margin: 0.04 }), label: 'round trip, ms' },
-    y: { domain: extent(points.map(([, time]) => time * 1000), { from: 0 }), label: 'ms for a token' } });
+    y: { domain: extent(points.map(([, time, half]) => (time + half) * 1000), { from: 0 }), label: 'ms for a token' } });
   const { area, sx, sy } = chart;
   lines.forEach((line, place) => {
     area.append(graphic('path', { class: 'line', stroke: hue(place), d: path(line.points.map(([way, time]) => [way * 1000, time * 1000]), sx, sy) }));
@@ -31,5 +31,5 @@ function breakEven(lines) {
     return element('tr', {}, element('th', { scope: 'row' }, line.name), element('td', {}, line.measured === null ? 'not crossed' : seconds(line.measured)), element('td', {}, formula));
   };
   const head = ['drafter', 'break-even, measured', 'by formula'].map((text) => element('th', { scope: 'col' }, text));
-  return lines.length > 0 && element('table', {}, element('thead', {}, element('tr', {}, head)), element('tbody', {}, lines.map(row)));
+  return lines.length > 0 && element('table', { class: 'crossings' }, element('thead', {}, element('tr', {}, head)), element('tbody', {}, lines.map(row)));
 }
