@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -221,3 +222,15 @@ def test_a_server_ends_with_a_process_that_is_killed() -> None:
     while Path(f"/proc/{server}/cmdline").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not Path(f"/proc/{server}/cmdline").exists()
+
+
+def test_a_link_that_dies_in_an_answer_is_what_is_told(folder: Path, verifier: Verifier) -> None:
+    edge = {**DRAFTS, "draft": str(folder), "patience": 0.1}
+    with split(folder, edge=edge, verifier=verifier.address) as far:
+        far.load()
+
+        def kill(text: str, tokens: int) -> None:
+            os.kill(far.processes[0], signal.SIGKILL)  # type: ignore[attr-defined]
+
+        with pytest.raises(UserError, match="specdec link, which this job started, was killed by signal 9"):
+            far.generate(CHAT, Sampling(max_tokens=400), kill)

@@ -168,7 +168,7 @@ class Stream:
 
 def _is_untrusted(reason: str) -> bool:
     """Whether the verifier's certificate is what is wrong: to try again is no use."""
-    return "CERTIFICATE_VERIFY_FAILED" in reason or "Peer name" in reason
+    return any(part in reason for part in ("CERTIFICATE_VERIFY_FAILED", "Peer name", "Hostname Verification"))
 
 
 def _reason(error: Any) -> str:
