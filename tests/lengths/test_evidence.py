@@ -1,105 +1,151 @@
-"""Counts of right and wrong guesses, what a task's rates lean on, and what a request's own guesses say."""
+"""How often guesses miss, by depth, task and request: what is heard of one says less of the others."""
 
 from __future__ import annotations
+
+import random
 
 import numpy as np
 import pytest
 
-from ianvs_specdec.lengths.evidence import LEVELS, STALE, TASKS, Evidence, Trials
+from ianvs_specdec.lengths.evidence import (
+    DIFFICULTIES,
+    FIRST_GUESS,
+    HARDEST,
+    LEVELS,
+    REQUEST,
+    TASKS,
+    Belief,
+    Evidence,
+)
 
 
-def learn(known, rows, passed, failed, times=1, weight=1.0):
+def learn(known, subject, accepted, failed, times=1, drafted=True, width=1.0):
     for _ in range(times):
-        known.learn([rows], Trials([passed], [failed], [weight]))
+        known.step()
+        known.learn(subject, drafted, accepted, failed, width)
+        known.settle()
 
 
-def test_levels_that_held_are_trials_and_the_one_that_did_not_is_a_miss_of_its_weight():
-    trials = Trials([1, 2], [True, False], [3.0, 3.0])
-    assert trials.tried[:, :4].tolist() == [[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]
-    assert trials.missed[:, :4].tolist() == [[0.0, 3.0, 0.0, 0.0], [0.0] * 4]
-    assert trials.surplus[:, :4].tolist() == [[0.0, 2.0, 0.0, 0.0], [0.0] * 4]
+def miss(known, subject, level=0):
+    return float(known.misses[known.difficulty(subject)][min(level, known.misses.shape[1] - 1)])
 
 
-def test_nothing_known_is_as_likely_as_not():
+def test_nothing_known_is_the_first_guess():
     known = Evidence()
-    assert (known.misses([(known.task("a"), known.request())], 5) == 0.5).all()
+    subject = known.request("a")
+    assert DIFFICULTIES[known.difficulty(subject)] == pytest.approx(FIRST_GUESS, abs=0.13)
+    assert known.found(subject) > 0.5
 
 
-def test_each_request_leans_on_its_task_and_a_new_task_on_everything():
+def test_what_was_learned_of_a_task_is_expected_of_its_next_request_and_less_of_another_task():
     known = Evidence()
-    good, bad = ((known.task(name), known.request()) for name in ("good", "bad"))
-    learn(known, good, 3, False, times=40)
-    learn(known, bad, 1, True, times=40)
-    fresh = known.task("fresh"), known.request()
-    new_good, new_bad = (known.task("good"), known.request()), (known.task("bad"), known.request())
-    misses = known.misses([good, bad, fresh, new_good, new_bad], 4)[:, 1]
-    assert misses[0] < misses[3] < 0.1
-    assert misses[1] > misses[4] > 0.9
-    assert 0.3 < misses[2] < 0.9
+    for _ in range(30):
+        learn(known, known.request("good"), 3, False)
+        learn(known, known.request("bad"), 0, True)
+    good, other, bad = (miss(known, known.request(task)) for task in ("good", "other", "bad"))
+    assert good < 0.2 < other < 0.8 < bad
 
 
-def test_a_requests_own_guesses_outweigh_its_tasks():
+def test_a_requests_own_drafts_outweigh_its_tasks():
     known = Evidence()
-    task = known.task("a")
-    learn(known, (task, known.request()), 3, False, times=60)
-    other = task, known.request()
-    learn(known, other, 1, True, times=8)
-    assert known.misses([other], 2)[0, 1] > 0.7
-    assert known.misses([(task, known.request())], 2)[0, 1] < 0.4
+    for _ in range(60):
+        learn(known, known.request("a"), 3, False)
+    hard = known.request("a")
+    learn(known, hard, 0, True, times=8)
+    assert miss(known, hard) > 0.45
+    assert miss(known, known.request("a")) < 0.25
 
 
-def test_several_drafts_at_once_count_as_one_after_another():
-    at_once, one_by_one = Evidence(), Evidence()
-    rows = [(known.task("a"), known.request()) for known in (at_once, one_by_one) for _ in range(2)]
-    at_once.learn([rows[0], rows[1], rows[0]], Trials([1, 2, 1], [True, False, True], [1.0] * 3))
-    for row, passed, failed in ((rows[2], 1, True), (rows[3], 2, False), (rows[2], 1, True)):
-        learn(one_by_one, row, passed, failed)
-    assert np.allclose(at_once.misses(rows[:2], 4), one_by_one.misses(rows[2:], 4), atol=0.02)
-
-
-def test_a_level_that_nobody_reached_is_about_as_good_as_the_one_before_it():
+def test_a_request_is_known_anew_without_anything_being_settled():
     known = Evidence()
-    rows = known.task("a"), known.request()
-    learn(known, rows, 2, False, times=40)
-    (misses,) = known.misses([rows], 20)
-    assert misses[1] < 0.05
-    assert misses[1] < misses[2] < 0.2
-    assert misses[19] < 0.3
+    subject = known.request("a")
+    before = known.difficulty(subject)
+    for _ in range(3):
+        known.learn(subject, True, 0, True, 1.0)
+    assert known.difficulty(subject) > before
 
 
-def test_what_is_old_gives_way_to_little_that_is_new_and_depths_are_tried_again():
+def test_depths_are_told_apart():
+    known, subject = Evidence(), None
+    for number in range(400):
+        if number % 20 == 0:
+            subject = known.request("a")
+        learn(known, subject, 2, True)
+    assert miss(known, subject, 0) < 0.1
+    assert miss(known, subject, 1) < 0.1
+    assert miss(known, subject, 2) > 0.7
+
+
+def test_a_level_that_nobody_reached_is_like_the_others_of_that_difficulty():
     known = Evidence()
-    rows = known.task("a"), known.request()
-    learn(known, rows, 3, True, times=50)
-    before = known.misses([rows], 5)[0]
-    known.wait(5 * STALE)
-    after = known.misses([rows], 5)[0]
-    assert before[3] > 0.9 > 0.6 > after[3]
-    assert after[1] < 0.1
-    learn(known, (rows[0], known.request()), 1, True, times=6)
-    assert known.misses([rows], 2)[0, 1] > 0.2
+    subject = known.request("a")
+    learn(known, subject, 2, False, times=40)
+    assert miss(known, subject, LEVELS - 1) < 0.15
+
+
+def test_a_miss_in_a_wide_tree_tells_more_than_one_in_a_chain():
+    chain, tree = Evidence(), Evidence()
+    narrow, wide = chain.request("a"), tree.request("a")
+    learn(chain, narrow, 1, True, times=10)
+    learn(tree, wide, 1, True, times=10, width=3.0)
+    assert tree.difficulty(wide) > chain.difficulty(narrow)
+
+
+def test_no_draft_at_all_is_another_matter_than_a_wrong_one():
+    known = Evidence()
+    subject = known.request("a")
+    before = known.difficulty(subject)
+    learn(known, subject, 0, False, times=30, drafted=False)
+    assert known.found(subject) < 0.15
+    assert known.difficulty(subject) == before
+    learn(known, subject, 2, False, times=60)
+    assert known.found(subject) > 0.5
+
+
+def test_rates_come_out_as_they_are():
+    known, rng = Evidence(), random.Random(0)
+    for _ in range(40):
+        subject = known.request("a")
+        for _ in range(40):
+            accepted = next((level for level in range(4) if rng.random() < 0.3), 4)
+            learn(known, subject, accepted, accepted < 4)
+    assert np.mean([miss(known, subject, level) for level in range(4)]) == pytest.approx(0.3, abs=0.06)
+
+
+def test_what_is_hopeless_is_not_made_more_so():
+    """So that it is found out soon when it gets better."""
+    known = Evidence()
+    subject = known.request("a")
+    learn(known, subject, 0, True, times=3000)
+    assert known.difficulty(subject) == len(DIFFICULTIES) - 1
+    learn(known, subject, 4, False, times=12)
+    assert DIFFICULTIES[known.difficulty(subject)] < HARDEST - 1.5
+
+
+def test_time_blurs_what_is_known_up_to_what_nothing_is_known_of():
+    belief = Belief(REQUEST)
+    belief.hear(surprise=-5.0, informed=5.0, others=0.0)
+    belief.settle(1)
+    sharp, mean = belief.variance, belief.mean
+    belief.settle(1 + REQUEST.memory // 2)
+    assert sharp < belief.variance < REQUEST.variance
+    belief.settle(10 * REQUEST.memory)
+    assert belief.variance == REQUEST.variance
+    assert belief.mean == mean
+
+
+def test_what_others_may_explain_says_less():
+    alone, shared = Belief(REQUEST), Belief(REQUEST)
+    alone.hear(surprise=2.0, informed=1.0, others=0.0)
+    shared.hear(surprise=2.0, informed=1.0, others=4.0)
+    for belief in (alone, shared):
+        belief.settle(1)
+    assert alone.mean > 2 * shared.mean > 0
 
 
 def test_the_number_of_tasks_is_bounded():
     known = Evidence()
-    rows = [known.task(str(number)) for number in range(3 * TASKS)]
-    assert len(set(rows)) == TASKS + 1
-    assert rows[-1] == rows[TASKS] == known.task("one more")
-    assert known.task("0") == rows[0]
-
-
-@pytest.mark.parametrize("number", [5, 100])
-def test_rows_of_requests_that_ended_are_used_again_and_know_nothing(number):
-    known = Evidence()
-    task = known.task("a")
-    for _ in range(20):
-        rows = [known.request() for _ in range(number)]
-        assert len({task, *rows}) == number + 1
-        for row in rows[1:]:
-            learn(known, (task, row), 1, True)
-        if known.crowded:
-            known.keep(rows[:1])
-    assert len(known._seen) <= 8 * max(number, 8)
-    fresh = known.request()
-    assert fresh != rows[0]
-    assert known.misses([(task, fresh)], LEVELS)[0, 1] == pytest.approx(known.misses([(task, rows[0])], LEVELS)[0, 1])
+    tasks = {id(known.request(str(number)).task) for number in range(3 * TASKS)}
+    assert len(tasks) == TASKS + 1
+    assert known.request("one more").task is known.request("another").task
+    assert known.request("0").task is not known.request("one more").task

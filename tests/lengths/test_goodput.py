@@ -71,6 +71,19 @@ def test_rows_go_to_the_requests_that_use_them(machine):
         assert asked["good"] > 3 * asked["useless"]
 
 
+@pytest.mark.parametrize("at_once", [1, 8])
+def test_on_a_machine_that_is_shared_it_is_about_as_good_as_on_a_quiet_one(at_once):
+    """Half of the time everything takes twice as long, whatever the sizes of the steps that are seen then."""
+    clock = replace(MANY["cpu"], slow=2.0, noise=0.1)
+    requests = mix({"a": 0.75, "b": 0.75}, requests=60, seed=1)
+    fixed = {tokens: run(Fixed(tokens), MANY["cpu"], Chain(), requests, at_once=at_once) for tokens in (0, 1, 2, 4, 6)}
+    spent = [
+        sum(run(lengths.create("goodput"), clock, Chain(), requests, seed=seed, at_once=at_once).values())
+        for seed in range(2)
+    ]
+    assert sum(spent) / len(spent) <= 1.06 * min(sum(kinds.values()) for kinds in fixed.values())
+
+
 def test_at_the_boundary_a_request_changes_at_most_once_in_twenty_steps():
     """A machine on which a draft pays exactly as much as it costs."""
     clock = Machine(interpolated({1: 2.0, 2: 3.0, 60: 61.0}), noise=0.03)

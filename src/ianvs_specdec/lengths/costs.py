@@ -24,7 +24,7 @@ at most as if nothing were known."""
 BEND = 0.02
 """How far off, as a share, a size may be from the line through those around it."""
 FEW = 3
-"""Steps of a size until a surprise tells of the speed rather than of the size."""
+"""Steps of a size until a surprise tells of the speed rather than of the size, and until a bend there is believed."""
 OUTLIER = 0.3
 """In log seconds: what a single step may say at the most. Slow steps are a third slower and more."""
 UNUSUAL = 0.17
@@ -73,7 +73,8 @@ class StepCosts:
 
     def add(self, rows: int, seconds: float, context: int) -> None:
         """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds."""
-        settled = math.log(max(seconds, SHORTEST)) - self.per_token * context
+        per_token = self.per_token
+        settled = math.log(max(seconds, SHORTEST)) - per_token * context
         self.samples += 1
         if self.samples == 1:
             self._speed = settled
@@ -92,7 +93,7 @@ class StepCosts:
         away = size.seen(rows, context, self.samples, self._speed)
         keep = 1 - 1 / MEMORY
         self._spread = self._spread * keep + away * away
-        self._slope = self._slope * keep + away * surprise
+        self._slope = self._slope * keep + away * (surprise + per_token * away)
         self._knots = None
 
     def at(self, rows: Floats, context: int, hoped: bool = False) -> Floats:
@@ -139,13 +140,17 @@ class StepCosts:
         rows, work = np.array([size.rows for size in known]), np.exp([size.work for size in known])
         variances = np.array([size.variance_now(self.samples, self._speed) for size in known])
         if len(known) > 2:
-            certain = 1 / (variances * work**2)
+            spreads = variances * work**2
             low, middle, high = rows[:-2], rows[1:-1], rows[2:]
             share, place = (middle - low) / (high - low), np.arange(len(middle))
             bends = np.zeros((len(middle), len(known)))
             bends[place, place], bends[place, place + 1], bends[place, place + 2] = share - 1, 1.0, -share
-            bends /= BEND * work[1:-1, None]
-            work = np.linalg.solve(np.diag(certain) + bends.T @ bends, certain * work)
+            # A bend that is more than the sizes' uncertainty is one of the machine's own; what was seen once or twice
+            # may have been late.
+            often = np.array([size.count >= FEW for size in known])
+            own = np.maximum((bends @ work) ** 2 - bends**2 @ spreads, 0.0) * (often[:-2] & often[1:-1] & often[2:])
+            bends /= np.sqrt((BEND * work[1:-1]) ** 2 + own)[:, None]
+            work = np.linalg.solve(np.diag(1 / spreads) + bends.T @ bends, work / spreads)
         return rows, _rising(work), _rising(work * np.exp(-np.sqrt(variances)))
 
 

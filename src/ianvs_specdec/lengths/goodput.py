@@ -14,7 +14,7 @@ import numpy as np
 
 from ianvs_specdec.lengths.costs import DraftCosts, StepCosts
 from ianvs_specdec.lengths.evidence import Evidence, Floats, Subject
-from ianvs_specdec.lengths.plans import Options, Place, Plan, Steps
+from ianvs_specdec.lengths.plans import NOBODY, Options, Place, Plan, Steps
 from ianvs_specdec.lengths.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -225,7 +225,8 @@ class Goodput:
         dearer = seconds[1:] - seconds[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
         saved = gains * float(taken[best] / steps.tokens[best])
         choices, rest = (options.best(gains, saved / clear - dearer) for clear in (1.0, CLEAR))
-        return Plan(choices, rest, call, late, trial)
+        # What is only hoped for is no reason to end a rest.
+        return Plan(choices, NOBODY if trial else rest, call, late, trial)
 
     def _probe(self, running: Sequence[_Running], load: Load) -> int | None:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""
