@@ -137,6 +137,39 @@ class Step:
 
 
 @dataclass
+class SplitTrace:
+    """What an edge and a verifier did for one answer, besides its steps.
+
+    ``rounds`` are drafts that were verified, of which at most ``in_flight`` were on their way at a time; ``waits`` are
+    those that were sent when none was, and ``drafting`` the seconds that the edge drafted meanwhile. Of ``ahead``
+    verdicts behind which something was drafted already, ``hits`` left it in place. ``streamed`` tokens were drafted by
+    the verifier. ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens that
+    are the edge's own. ``prefill`` and ``work`` are the verifier's seconds until the first token and since, without
+    waits for drafts; None where it could not tell.
+    """
+
+    rounds: int
+    in_flight: int
+    waits: int
+    drafting: float
+    ahead: int
+    hits: int
+    streamed: int
+    breaks: int
+    lost: float
+    alone: int
+    prefill: float | None
+    work: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: round(value, 7) for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SplitTrace:
+        return cls(**{field.name: data.get(field.name) for field in fields(cls)})  # type: ignore[arg-type]
+
+
+@dataclass
 class Trace:
     """What happened to one request. Times are seconds since the request was issued, on a monotonic clock.
 
@@ -158,6 +191,8 @@ class Trace:
     its natural log-probability, the entropy of the distribution (nats) and the margin between its two best
     probabilities. The distribution is the model's own: the softmax of the logits, before repetition penalty,
     temperature, top-k and top-p. ``characters`` is how many characters of the text each of these tokens adds.
+
+    ``split`` is told where an edge drafted for a verifier elsewhere.
     """
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "busy", "memory", "target")
@@ -175,6 +210,7 @@ class Trace:
     target: str | None = None
     confidence: list[tuple[float, float, float]] | None = None
     characters: list[int] | None = None
+    split: SplitTrace | None = None
 
     @property
     def tokens(self) -> int:
@@ -190,6 +226,12 @@ class Trace:
         """Time to the last token; None without output."""
         return self.chunks[-1][0] if self.chunks else None
 
+    @property
+    def seconds_per_token(self) -> float | None:
+        """Of the tokens behind the first chunk; None where there are none."""
+        after = sum([n for _, n in self.chunks[1:]])
+        return (self.chunks[-1][0] - self.chunks[0][0]) / after if after else None
+
     def to_json(self) -> dict[str, Any]:
         return {
             "chunks": [[round(t, 7), n] for t, n in self.chunks],
@@ -200,6 +242,7 @@ class Trace:
             **({"failures": [[round(t, 3), what] for t, what in self.failures]} if self.failures else {}),
             **({} if self.confidence is None else {"confidence": [_rounded(*token) for token in self.confidence]}),
             **({} if self.characters is None else {"characters": list(self.characters)}),
+            **({} if self.split is None else {"split": self.split.to_json()}),
         }
 
     @classmethod
@@ -212,6 +255,7 @@ class Trace:
             failures=[(t, what) for t, what in data.get("failures", ())],
             confidence=None if (told := data.get("confidence")) is None else [(p, h, m) for p, h, m in told],
             characters=None if (told := data.get("characters")) is None else list(told),
+            split=None if (told := data.get("split")) is None else SplitTrace.from_json(told),
             **{name: data.get(name) for name in cls.OPTIONAL},
         )
 

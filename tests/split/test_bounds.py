@@ -51,3 +51,18 @@ def test_with_a_certificate_both_sides_need_tls(folder, llm, alone, tmp_path):
             with pytest.raises(UserError, match="do both sides use TLS or none"):
                 connection.describe(0.3)
             connection.close()
+
+
+def test_through_a_link_the_certificate_is_still_the_verifiers(llm, tmp_path):
+    chain, key = make_certificate(tmp_path)
+    with verifying(llm, certificate=Certificate(chain, key)) as verifier:
+        for host, known in (("far.invalid", True), ("another.invalid", False)):
+            connection = Connection(Access(f"{host}:443", "", chain, via=verifier.address))
+            try:
+                if known:
+                    assert connection.describe(PATIENCE).name
+                else:
+                    with pytest.raises(UserError, match="give the certificate that signed it"):
+                        connection.describe(1.0)
+            finally:
+                connection.close()

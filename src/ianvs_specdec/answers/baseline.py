@@ -13,9 +13,11 @@ def compare(journal: Journal, baseline_key: str, key: str, entry: Entry) -> dict
     if baseline is None:
         return None
     ours, theirs = entry.completion, baseline.completion
+    comparable = baseline.hardware == entry.hardware
     comparison: dict[str, Any] = {
         "key": baseline_key,
-        "latency": theirs.trace.latency if baseline.hardware == entry.hardware else None,
+        "latency": theirs.trace.latency if comparable else None,
+        "token": theirs.trace.seconds_per_token if comparable else None,
         "issued": theirs.trace.issued,
         "busy": theirs.trace.busy,
         "completion_tokens": theirs.completion_tokens,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeGuard
 
-from ianvs_specdec.types import Step
+from ianvs_specdec.types import SplitTrace, Step
 
 LARGEST = 1 << 53
 """Beyond this, whole numbers cannot be told apart as floats, in which metrics add them up."""
@@ -113,6 +113,16 @@ def _tuples_of(*columns: Column) -> Check:
     return lambda value: _are_tuples(value, columns)
 
 
+def _is_split(value: Any) -> bool:
+    """Whether this is a mapping with all that is always told, each a number from 0."""
+    if not isinstance(value, Mapping) or not value.keys() >= _SPLIT:
+        return False
+    told = [value[field.name] for field in fields(SplitTrace) if field.name in value]
+    return _are_numbers(told) and min(told) >= 0
+
+
+_SPLIT = {field.name for field in fields(SplitTrace)} - {"prefill", "work"}
+"""What is told of every answer that an edge drafted for."""
 _STEP_LENGTHS = set(range(sum(field.default is MISSING for field in fields(Step)), len(fields(Step)) + 1))
 """How many numbers a step may have."""
 
@@ -135,6 +145,7 @@ _TRACE: Mapping[str, Check] = {
     "confidence": lambda value: value is None or _are_tuples(value, (_are_numbers,) * 3),
     "target": lambda value: value is None or is_text(value),
     "characters": lambda value: value is None or (isinstance(value, list) and _are_counts(value)),
+    "split": lambda value: value is None or _is_split(value),
     **dict.fromkeys(("bytes_up", "bytes_down", "memory"), is_count_or_none),
     **dict.fromkeys(("issued", "busy"), is_number_or_none),
 }

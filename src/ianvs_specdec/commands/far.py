@@ -10,28 +10,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ianvs_specdec import drafters
 from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Sampling
+from ianvs_specdec.split.edge.settings import IN_FLIGHT, MODES, PATIENCE, POLICIES, EdgeSettings, target_of, token_in
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding import Decoded, Drafter
-    from ianvs_specdec.split.edge.decode import Answer, Finish
-    from ianvs_specdec.split.edge.drafts import FarTarget
-    from ianvs_specdec.split.split_pb2 import Model
+    from ianvs_specdec.split.edge.decode import Answer
 
 FIRST_PATIENCE = 30.0
 """Seconds in which a verifier has to answer at first."""
-MODES = ("auto", "split", "stream")
-POLICIES = ("wait", "fail", "edge")
-IN_FLIGHT = 4
-"""Drafts on their way at a time, unless told otherwise: more are seldom all right."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,36 +39,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     far.add_argument(
         "--outage", choices=POLICIES, default="wait", help="what to do when the verifier is gone (default: wait)"
     )
-    far.add_argument("--patience", type=float, default=10.0, metavar="S", help="seconds until it counts as gone (10)")
+    far.add_argument(
+        "--patience", type=float, default=PATIENCE, metavar="S", help=f"seconds until it counts as gone ({PATIENCE:g})"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.commands.decode import method_of, sampling_of, summarise, write
 
     # Everything the user may have got wrong is found before anybody is asked.
-    method, settings = method_of(options)
-    length = _check(options, method, settings)
-    drafter = drafters.create(method, settings)
+    method, drafting = method_of(options)
+    manner = (options.mode, options.in_flight, options.outage, options.patience)
+    settings = EdgeSettings(method, drafting, *manner)
+    if options.trace:
+        raise UserError("--trace: with --verifier the trees are not kept")
     sampling, prompts = sampling_of(options), read_prompts(options)
-    folder = options.model or (Path(settings["draft"]) if "draft" in settings else None)
+    folder = options.model or (Path(drafting["draft"]) if "draft" in drafting else None)
 
     from ianvs_specdec.split.edge.connection import Access, Connection
-    from ianvs_specdec.split.edge.controller import Controller
-    from ianvs_specdec.split.edge.decode import Edge
-    from ianvs_specdec.split.edge.session import Outage
 
-    connection = Connection(Access(options.verifier, _token(options.token_file), options.verifier_ca))
+    connection = Connection(Access(options.verifier, token_in(options.token_file), options.verifier_ca))
     try:
         model = connection.describe(FIRST_PATIENCE)
-        target = _target(options, model, folder)
-        drafter.prepare(target)  # type: ignore[arg-type]
+        _set_threads(options.threads)
+        target = target_of(model, folder, options.dtype)
+        edge = settings.edge(connection, model, target)
         tokenizer = tokenizer_of(folder)
         requests = requests_of(options, prompts, model.vocabulary, target.window, tokenizer)
-        outage = Outage(options.outage, options.patience)
-        finish = _finish(drafter, model) if options.outage == "edge" else None
-        sent_ahead = options.in_flight > 1
-        controller = Controller(length, sent_ahead=sent_ahead, mode=options.mode, beside=model.drafts)
-        edge = Edge(connection, model, drafter, target, controller, outage, options.in_flight, finish)
         answers, rows = [], []
         for number, request in enumerate(requests):
             own = replace(sampling, seed=sampling.seed + number)
@@ -94,71 +82,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace, method: str, settings: dict[str, Any]) -> int | None:
-    """The fixed length of drafts, None where it is chosen."""
-    far = [name for name, known in drafters.METHODS.items() if known.far]
-    if method not in far or settings.get("head"):
-        reason = f"method {method} needs what the target computes, which stays with the verifier"
-        raise UserError(f"{reason}; with --verifier draft with one of {', '.join(far)}")
-    drafters.check(method, settings)
-    if settings.get("acceptance", "coupled") != "coupled":
-        raise UserError("acceptance: no probabilities travel, so with --verifier it is coupled")
-    if options.trace:
-        raise UserError("--trace: with --verifier the trees are not kept")
-    if options.outage == "edge" and method != "draft_model":
-        raise UserError("--outage edge: only a draft model can finish an answer by itself; use method draft_model")
-    for name, ok, rule in (
-        ("in-flight", options.in_flight >= 1, "1 or more"),
-        ("patience", options.patience > 0, "> 0"),
-    ):
-        if not ok:
-            raise UserError(f"--{name} must be {rule}")
-    text = str(settings.get("length", "auto"))
-    kind, _, number = text.rpartition(":")
-    if text != "auto" and (kind not in ("", "fixed") or not number.isdigit()):
-        raise UserError(f"length {text!r}: with --verifier it is auto or fixed:N; the verifier has policies of its own")
-    return None if text == "auto" else int(number)
-
-
-def _token(file: Path | None) -> str:
-    if file is None:
-        return ""
-    try:
-        return file.read_text(encoding="utf-8").split()[0]
-    except (OSError, UnicodeDecodeError, IndexError) as error:
-        raise UserError(f"--token-file {file}: no token can be read from it") from error
-
-
-def _target(options: argparse.Namespace, model: Model, folder: Path | None) -> FarTarget:
-    """What drafters may ask of the target. Raises ``UserError`` for another tokenizer than the edge's."""
+def _set_threads(threads: int | None) -> None:
     import torch
 
-    from ianvs_specdec.drafters.datastore import fingerprint
     from ianvs_specdec.llm.base import check_threads
-    from ianvs_specdec.split.edge.drafts import FarTarget
 
-    if options.threads is not None:
-        check_threads(options.threads, "--threads")
-        torch.set_num_threads(options.threads)
-    own = fingerprint(folder) if folder is not None else ""
-    if own and model.tokenizer and own != model.tokenizer:
-        reason = f"{folder} has another tokenizer than {model.name}, which the verifier serves"
-        raise UserError(f"{reason}: the same ids would be other tokens. Draft with a model of its family")
-    return FarTarget(model.vocabulary, model.window or None, getattr(torch, options.dtype), folder)
-
-
-def _finish(drafter: Drafter, model: Model) -> Finish:
-    from ianvs_specdec.decoding import decode
-    from ianvs_specdec.drafters.autoregressive import Autoregressive
-    from ianvs_specdec.drafters.draft_model.drafter import DraftModel
-    from ianvs_specdec.lengths.fixed import Fixed
-
-    assert isinstance(drafter, DraftModel)
-
-    def finish(tokens: Sequence[int], sampling: Sampling) -> Decoded:
-        return decode(drafter.together, Autoregressive(), Fixed(0), tokens, sampling, eos_ids=model.ends)
-
-    return finish
+    if threads is not None:
+        check_threads(threads, "--threads")
+        torch.set_num_threads(threads)
 
 
 def _row(prompt: list[int], answer: Answer, tokenizer: Any, task: str) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import resource
 import signal
 from pathlib import Path
 
+from ianvs_specdec.commands import owned
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.link import Link
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option, metavar, text in OPTIONS:
         parser.add_argument(option, metavar=metavar, help=text)
     parser.add_argument("--record", type=Path, metavar="FILE", help="JSON lines to write: what each connection met")
+    owned.add_argument(parser, "is answered with the record's summary so far")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         link = Link(options.to, path, options.listen, options.record)
-        asyncio.run(_serve(link, options.to))
+        asyncio.run(_serve(link, options.to, options.owned))
     except OSError as error:
         if options.record is None:
             raise
@@ -62,8 +65,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _serve(link: Link, to: str) -> None:
+async def _serve(link: Link, to: str, is_owned: bool) -> None:
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    await link.run(lambda: print(f"listening on {link.address}, to {to}", flush=True), ended)
+
+    def ready() -> None:
+        if is_owned:
+            owned.watch(ended.set, lambda: print(json.dumps(link.so_far()), flush=True))
+        print(f"listening on {link.address}, to {to}", flush=True)
+
+    await link.run(ready, ended)

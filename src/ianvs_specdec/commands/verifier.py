@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ianvs_specdec import lengths
+from ianvs_specdec.commands import owned
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import backend
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metrics-port", type=int, metavar="P", help="offer /metrics on this machine's port P")
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds to finish in when stopped (30)")
+    owned.add_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -130,6 +132,8 @@ async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] 
         server = Server(service, options.sessions, served.target.window, certificate)
         port = server.bind(options.host, options.port)
         server.end_on(signal.SIGTERM, signal.SIGINT)
+        if options.owned:
+            owned.watch(server.stop)
         with _told(metrics, options.metrics_port):
             await server.run(lambda: print(f"listening on {options.host}:{port}", flush=True), options.grace)
     finally:

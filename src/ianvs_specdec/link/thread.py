@@ -84,6 +84,10 @@ class Link:
         """Reset all connections, at both ends, at once."""
         self._call(self._relay.cut)
 
+    def so_far(self) -> dict[str, Any]:
+        """``summary`` for whoever is on the event loop of ``run``."""
+        return self._relay.summary()
+
     def summary(self) -> dict[str, Any]:
         """The record's summary, of everything up to now."""
         return self._call(self._relay.summary)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 BACKENDS = {
     "huggingface": "ianvs_specdec.llm.huggingface:HuggingfaceLLM",
     **{method.backend: f"ianvs_specdec.llm.specdec:{method.class_name}" for method in METHODS.values()},
+    "SplitSpecDec": "ianvs_specdec.llm.split.backend:SplitSpecDecLLM",
     "llamacpp": "ianvs_specdec.llm.llamacpp.backend:LlamaCppLLM",
     "vllm": "ianvs_specdec.llm.vllm.backend:VllmLLM",
     "eagle-llm": "ianvs_specdec.llm.official.backend:EagleLlmLLM",

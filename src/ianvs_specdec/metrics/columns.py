@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.metrics import split
 from ianvs_specdec.metrics.table import NAN, Column, Table
 
 
@@ -157,6 +158,7 @@ RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Bandwidth Up": lambda table: (table.query("bytes_up"), table.query("tokens")),
     "Bandwidth Down": lambda table: (table.query("bytes_down"), table.query("tokens")),
     "Goodput": lambda table: (slo_met(table), table.query("busy")),
+    **split.RATIOS,
 }
 """Per name: two columns of queries, whose sums are divided. Seconds, tokens, bytes; docs/measuring.md defines each.
 """
@@ -212,6 +214,7 @@ TOTALS: dict[str, Callable[[Table], float]] = {
     "Retries": lambda table: float(table.turn("retries").sum()),
     "Truncated Prompts": cut_prompts,
     "Model Memory": lambda table: _most_memory(table),
+    "Break-Even Round Trip": split.break_even,
 }
 """Sums of tokens of the models that answered, counts of queries (``Failed``: without a whole answer), of attempts that
 failed before an answer came and of prompts that were cut to fit, and the most memory that a model which answered held,

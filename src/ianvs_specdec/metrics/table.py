@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ianvs_specdec.benchmarks.scorers import EXTRACTED
 from ianvs_specdec.benchmarks.scoring import scores
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.metrics import split
 from ianvs_specdec.plugin.edge_first import answer_of
 
 Column = NDArray[np.float64]
@@ -26,6 +27,7 @@ TURN = (
     *("query", "tokens", "first_tokens", "ttft", "latency", "steps", "drafted", "accepted", "emitted", "verified"),
     *("bytes_up", "bytes_down", "memory", "retries", "issued", "base_latency", "base_issued", "base_tokens"),
     *("identical", "near_tie"),
+    *split.TURN,
 )
 QUERY = (
     *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
@@ -87,6 +89,7 @@ class Table:
     for the query), ``untold`` (those whose server does not tell whether they were), ``unparsed`` (1 = its answer holds
     no letter or number that could be read; NaN where none is looked for) and ``chance`` (percent that guessing among
     its options gives).
+    Per turn, of split decoding: ``split.TURN``.
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
     ``busy`` is a turn's share of the time in which it was under way: where requests overlap, each of ``n`` counts a
@@ -282,6 +285,7 @@ def _turn(query: int, turn: Response, result: Response, waited: float) -> Row:
         "base_tokens": _nan(baseline.get("completion_tokens")),
         "identical": _nan(identical),
         "near_tie": NAN if identical is None else float(baseline.get("near_tie", False)),
+        **split.row_of(trace, baseline),
     }
 
 

@@ -9,8 +9,8 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
   ``types.Trace``), ``key`` (of the answer in the journal), ``replayed``, ``cached``, ``hardware``, ``baseline``
   and ``truncated``: how many tokens of the prompt were left out, where any were, None where a server does not tell;
 - ``baseline``: how the same model answered the same messages autoregressively, or None where it is not known:
-  ``key``, ``latency`` (None when taken on other hardware), ``issued``, ``busy``, ``completion_tokens``,
-  ``identical`` and, at the first difference, ``near_tie``;
+  ``key``, ``latency`` and ``token``, seconds of a token after its first piece (None when taken on other hardware),
+  ``issued``, ``busy``, ``completion_tokens``, ``identical`` and, at the first difference, ``near_tie``;
 - ``replayed``: an answer of an earlier run is in it; ``cached``: one that another test case of this run had asked for;
 - ``greedy``: there is one right output; ``lossy``: the back end is set to trade the model's own output for speed;
 - ``error``: why the query got no answer, or no whole one, and ``failures``, the attempts at it, as in a trace;

@@ -30,6 +30,7 @@ from ianvs_specdec.reporting.known import known_parts, withdraw
 from ianvs_specdec.reporting.machine import doubts, targets
 from ianvs_specdec.reporting.notes import told
 from ianvs_specdec.reporting.routing import curves, outcomes
+from ianvs_specdec.reporting.split import grids
 from ianvs_specdec.reporting.sweeps import sweeps
 from ianvs_specdec.storage.cells import csv_text
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
@@ -55,7 +56,8 @@ def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Documen
 
     Keys: ``columns`` (see ``figures.column``), ``shown`` (names of columns), ``quantiles`` (percents), ``jobs``,
     ``cases``, ``queries``, ``answers`` (which the cases' entries refer to by place), ``routing``, ``load`` (see
-    ``sweeps``), ``notes``, and ``told`` (by job: the cases' notes in few lines). What is undefined is None or left out.
+    ``sweeps``), ``split`` (see ``split.grids``), ``notes``, and ``told`` (by job: the cases' notes in few lines). What
+    is undefined is None or left out.
     Raises UserError where there is nothing to report on.
     """
     workspace = read_workspace(folder)
@@ -83,6 +85,7 @@ def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Documen
         "answers": details.answers,
         "routing": _routing(workspace, sides, [case["router"] for case in cases], scores),
         "load": sweeps(workspace.jobs, load, workspace.notes),
+        "split": grids(workspace.cases, [case["figures"] for case in cases]),
         "notes": workspace.notes,
         "told": {job: told([case for case in cases if case["job"] == job]) for job in workspace.headers},
     }
@@ -262,12 +265,24 @@ def _name(cases: Sequence[Case], documents: Sequence[Document]) -> None:
     for case in documents:
         alike.setdefault((case["job"], case["name"]), []).append(case)
     for same in alike.values():
-        keys = dict.fromkeys(key for case in same for key in case["configuration"])
-        varied = [key for key in keys if len({case["configuration"].get(key) for case in same}) > 1]
+        keys = _telling(same)
         for number, case in enumerate(same, 1):
             if len(same) > 1:
-                differing = [f"{key.rpartition('.')[2]}={case['configuration'].get(key)}" for key in varied[:3]]
+                known = {key: case["configuration"].get(key) for key in keys}
+                differing = [f"{key.rpartition('.')[2]}={value}" for key, value in known.items() if value is not None]
                 case["name"] += f" ({', '.join(differing) or number})"
+
+
+def _telling(same: Sequence[Document]) -> list[str]:
+    """Keys of the configurations by which as many of these test cases are told apart as can be, each of which adds to
+    what those before it tell."""
+    chosen: list[str] = []
+    told: list[tuple[str | None, ...]] = [()] * len(same)
+    for key in dict.fromkeys(key for case in same for key in case["configuration"]):
+        finer = [(*before, case["configuration"].get(key)) for before, case in zip(told, same, strict=True)]
+        if len(set(finer)) > len(set(told)):
+            chosen, told = [*chosen, key], finer
+    return chosen
 
 
 def _routing(

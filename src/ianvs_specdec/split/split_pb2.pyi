@@ -182,10 +182,14 @@ class Tokens(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[int]] = ..., tenths: _Optional[int] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class End(_message.Message):
-    __slots__ = ("finish_reason",)
+    __slots__ = ("finish_reason", "prefill", "work")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
     finish_reason: str
-    def __init__(self, finish_reason: _Optional[str] = ...) -> None: ...
+    prefill: int
+    work: int
+    def __init__(self, finish_reason: _Optional[str] = ..., prefill: _Optional[int] = ..., work: _Optional[int] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")

@@ -24,6 +24,8 @@ OPTIONS = (
 """Of the channels of both sides."""
 MESSAGE_OVERHEAD = 64 << 10
 """Bytes that a message may have besides the tokens of a prompt: stop strings and the like."""
+TENTHS = 1e4
+"""Of a millisecond in a second: the unit in which the format tells times."""
 TOKEN_BYTES = 5
 """The most that a token id of 32 bits takes."""
 

@@ -26,6 +26,7 @@ from ianvs_specdec.split.split_pb2 import (
     Up,
     Verdict,
 )
+from ianvs_specdec.split.wire import TENTHS
 from ianvs_specdec.verifier.drafter import Emitted, FarDrafter
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,9 @@ class Session:
         """When the client was heard of last, or was told what it waited for."""
         self.request: Request
         self._budget, self._seconds = most, 0.0
+        self._began = False
+        self._prefill = self._work = 0.0
+        """Seconds until the token that comes of the prompt was there, and of all steps since."""
 
     @property
     def attached(self) -> bool:
@@ -184,6 +188,7 @@ class Session:
         self.output += emitted.tokens
         self.seen = time.monotonic()
         self._told(emitted)
+        self._spend(emitted.seconds)
         tenths = self._changed(emitted.seconds)
         if emitted.node is None:
             tokens = Tokens(tokens=emitted.tokens, tenths=tenths, last=emitted.switched)
@@ -200,12 +205,20 @@ class Session:
         if self._seconds / TOLD_AGAIN <= seconds <= self._seconds * TOLD_AGAIN:
             return 0
         self._seconds = seconds
-        return max(1, round(seconds * 1e4))
+        return max(1, round(seconds * TENTHS))
+
+    def _spend(self, seconds: float) -> None:
+        if self._began:
+            self._work += seconds
+        else:
+            self._prefill, self._began = seconds, True
 
     def _over(self) -> None:
         error = self.request.error
         if error is None:
-            self._finish(End(finish_reason=self.request.result().finish_reason))
+            reason = self.request.result().finish_reason
+            prefill = max(1, round(self._prefill * TENTHS))
+            self._finish(End(finish_reason=reason, prefill=prefill, work=round(self._work * TENTHS)))
         elif isinstance(error, UserError):
             self._finish(Error(code=INVALID, message=str(error)))
         else:

@@ -39,18 +39,20 @@ class Broken(Exception):
 @dataclass(frozen=True)
 class Access:
     """``address`` is ``host:port``. ``token`` is what the verifier knows its clients by. TLS is used off loopback, and
-    where ``authority`` is given: a PEM file with the certificate that signed the verifier's, None = the system's."""
+    where ``authority`` is given: a PEM file with the certificate that signed the verifier's, None = the system's.
+    ``via``: the address of a link that leads there, None = straight."""
 
     address: str
     token: str = ""
     authority: Path | None = None
+    via: str | None = None
 
     def channel(self) -> grpc.Channel:
         """Raises ``UserError`` for an address or a file that can be none."""
         host, colon, port = self.address.rpartition(":")
         if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise UserError(f"--verifier {self.address}: write it as host:port")
-        options = [
+        options: list[tuple[str, int | str]] = [
             *OPTIONS,
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_PATIENCE_MS),
@@ -62,12 +64,15 @@ class Access:
             ("grpc.use_local_subchannel_pool", 1),
         ]
         if self.authority is None and host in LOOPBACK:
-            return grpc.insecure_channel(self.address, options)
+            return grpc.insecure_channel(self.via or self.address, options)
         try:
             roots = self.authority.read_bytes() if self.authority else None
         except OSError as error:
             raise UserError(f"--verifier-ca {self.authority}: {error.strerror}") from error
-        return grpc.secure_channel(self.address, grpc.ssl_channel_credentials(roots), options)
+        if self.via is not None:
+            # The certificate is the verifier's.
+            options.append(("grpc.ssl_target_name_override", host.strip("[]")))
+        return grpc.secure_channel(self.via or self.address, grpc.ssl_channel_credentials(roots), options)
 
 
 class Connection:
@@ -163,7 +168,7 @@ class Stream:
 
 def _is_untrusted(reason: str) -> bool:
     """Whether the verifier's certificate is what is wrong: to try again is no use."""
-    return "CERTIFICATE_VERIFY_FAILED" in reason or "Peer name" in reason
+    return any(part in reason for part in ("CERTIFICATE_VERIFY_FAILED", "Peer name", "Hostname Verification"))
 
 
 def _reason(error: Any) -> str:

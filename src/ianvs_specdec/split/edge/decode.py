@@ -13,7 +13,7 @@ from ianvs_specdec.split.edge.controller import Controller
 from ianvs_specdec.split.edge.drafts import Drafts, FarTarget
 from ianvs_specdec.split.edge.session import Alone, Anew, Event, Outage, Session
 from ianvs_specdec.split.split_pb2 import SPLIT, STREAM, End, Model, Open, Up, Verdict
-from ianvs_specdec.split.wire import set_sampling
+from ianvs_specdec.split.wire import TENTHS, set_sampling
 from ianvs_specdec.types import Sampling, Step, Trace
 
 OnTokens = Callable[[list[int]], None]
@@ -26,7 +26,10 @@ class Answer(Decoded):
     """``trace.bytes_up`` and ``bytes_down`` are those of the messages, with what gRPC puts before each; HTTP/2, TLS and
     TCP add theirs. For ``ahead`` and ``hits`` see ``Drafts``. ``streamed`` tokens were drafted by the verifier.
     ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens that are the
-    edge's own, and ``why`` says why."""
+    edge's own, and ``why`` says why. ``in_flight`` drafts may be on their way at a time; ``waits`` are the rounds whose
+    draft was not sent ahead, and ``drafting`` the seconds in which nothing was on its way because the edge drafted.
+    ``prefill`` and ``work`` are the verifier's seconds until the first token and since, without the waits for drafts;
+    None where it could not tell."""
 
     ahead: int = 0
     hits: int = 0
@@ -35,6 +38,11 @@ class Answer(Decoded):
     lost: float = 0.0
     alone: int = 0
     why: str = ""
+    in_flight: int = 1
+    waits: int = 0
+    drafting: float = 0.0
+    prefill: float | None = None
+    work: float | None = None
 
 
 class Edge:
@@ -73,7 +81,7 @@ class Edge:
         set_sampling(opening, sampling)
         opening.mode = STREAM if self._controller.streams else SPLIT
         drafts = Drafts(self._drafter.fork(), self._target, prompt, sampling, prediction)
-        answer = Answer([], "", trace)
+        answer = Answer([], "", trace, in_flight=self._in_flight)
         self._heard = None
 
         def put_out(tokens: list[int]) -> None:
@@ -88,7 +96,10 @@ class Edge:
             session = Session(self._connection, model, opening, self._outage)
             while session.end is None:
                 self._take(session, drafts, self._wait(session, drafts), answer, put_out)
-            answer.finish_reason = session.end.finish_reason
+            end = session.end
+            answer.finish_reason = end.finish_reason
+            if session.opened == 1 and end.prefill:
+                answer.prefill, answer.work = end.prefill / TENTHS, end.work / TENTHS
         except Alone as alone:
             self._go_on_alone(answer, drafts, sampling, str(alone), put_out)
         finally:
@@ -97,7 +108,7 @@ class Edge:
                 session.leave()
         if session is not None:
             answer.breaks, answer.lost = session.breaks, session.lost
-        answer.ahead, answer.hits = drafts.ahead, drafts.hits
+        answer.ahead, answer.hits, answer.drafting = drafts.ahead, drafts.hits, drafts.unhidden
         trace.bytes_up, trace.bytes_down = self._connection.up - before[0], self._connection.down - before[1]
         return answer
 
@@ -129,6 +140,7 @@ class Edge:
         if isinstance(event, Verdict):
             sent, tokens = drafts.verdict(event.node, event.token)
             drafted = len(sent.tree) - 1
+            answer.waits += sent.guess is None
             answer.trace.steps.append(Step(drafted, len(tokens) - 1, len(tokens), drafted + 1))
             self._controller.drafted(*drafts.taken())
             before = self._heard if sent.guess is not None else None

@@ -89,6 +89,8 @@ class Drafts:
         self._sent: deque[Sent] = deque()
         self._taken, self._seconds = 0, 0.0
         self.ahead = self.hits = 0
+        self.unhidden = 0.0
+        """Seconds of drafting with nothing on its way."""
 
     @property
     def output(self) -> list[int]:
@@ -176,7 +178,7 @@ class Drafts:
     def _now(self, length: int, ends: Container[int]) -> Sent:
         output, context = self.output, self.context
         length = min(length, self._room(len(output)))
-        root = context.tokens[-1]
+        root, before = context.tokens[-1], self._seconds
         if self._lines is None:
             with self._timed():
                 tree = self._drafter.propose(context, length) if length > 0 else TokenTree.chain(root)
@@ -185,6 +187,7 @@ class Drafts:
             while len(self._ahead) < length and self._grow(ends):
                 pass
             tree = TokenTree.chain(root, [token for token, _ in islice(self._ahead, length)])
+        self.unhidden += self._seconds - before
         return Sent(len(output), None, tree)
 
     def _room(self, position: int) -> int:

@@ -26,9 +26,8 @@ from ianvs_specdec.split.split_pb2 import (
     Up,
     Verdict,
 )
+from ianvs_specdec.split.wire import TENTHS
 
-TENTHS = 1e4
-"""Of a millisecond in a second: the unit in which the format tells times."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.25
 """Seconds between two attempts to resume; each is twice the one before."""
 LEAVING = 1.0
@@ -80,6 +79,8 @@ class Session:
         self._switching = False
         self.breaks, self.lost = 0, 0.0
         """Streams that broke, and the seconds without one."""
+        self.opened = 0
+        """Sessions that the verifier knows this one by, one after the other."""
         self._id = b""
         self._stream: Stream | None = None
         try:
@@ -163,6 +164,7 @@ class Session:
         assert first is not None
         if first.HasField("opened"):
             self._id, self.fresh = first.opened.session, True
+            self.opened += 1
             self.streams, self._switching = self._opening.mode == STREAM, False
             return []
         if self._id and first.HasField("tokens"):

@@ -1,0 +1,41 @@
+"""Servers that another process owns: they end with it, however it ends."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+
+from ianvs_specdec.errors import UserError
+
+READ = 4096
+"""Bytes taken from standard input at a time; what they say does not matter."""
+
+
+def add_argument(parser: argparse.ArgumentParser, asked: str = "") -> None:
+    """``asked``: what a line on standard input brings, if anything."""
+    more = f"; each line before it {asked}" if asked else ""
+    parser.add_argument("--owned", action="store_true", help=f"end when standard input ends, a pipe{more}")
+
+
+def watch(end: Callable[[], None], asked: Callable[[], None] | None = None) -> None:
+    """Call ``end`` once standard input has ended, and ``asked`` for each line of it, on the event loop that runs.
+
+    Raises ``UserError`` for a standard input that cannot be waited for."""
+    loop, source = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def read() -> None:
+        data = os.read(source, READ)
+        if not data:
+            loop.remove_reader(source)
+            end()
+        elif asked is not None:
+            for _ in range(data.count(b"\n")):
+                asked()
+
+    try:
+        loop.add_reader(source, read)
+    except OSError as error:
+        raise UserError("--owned: standard input must be a pipe of the process that owns this one") from error

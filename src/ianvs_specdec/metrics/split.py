@@ -1,0 +1,73 @@
+"""Columns of split decoding: what an edge and a verifier did for their answers (see ``types.SplitTrace``).
+
+Undefined for every other answer. docs/split.md derives the break-even round trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ianvs_specdec.metrics.table import Table
+
+Column = NDArray[np.float64]
+
+TURN = ("rounds", "in_flight", "waits", "drafting", "ahead", "hits", "breaks", "lost", "prefill", "work", "base_token")
+"""Columns of turns: those of a split trace, and the seconds of a token of the plain stream after its first piece."""
+
+_NOTHING = dict.fromkeys(TURN, np.nan)
+
+
+def row_of(trace: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, float]:
+    """The entries of one turn, NaN where they are not known."""
+    told = trace.get("split")
+    if told is None:
+        return _NOTHING
+    found = {**dict.fromkeys(TURN), **{name: told[name] for name in TURN if name in told}}
+    found["base_token"] = baseline.get("token")
+    return {name: np.nan if value is None else float(value) for name, value in found.items()}
+
+
+def rounds_sums(table: Table) -> tuple[Column, Column]:
+    """Drafts that were verified, and answers."""
+    return table.query("rounds"), table.by_query(np.ones_like(table.turn("rounds")))
+
+
+def busy_sums(table: Table) -> tuple[Column, Column]:
+    """The verifier's seconds, and tokens."""
+    return table.by_query(table.turn("prefill") + table.turn("work")), table.query("tokens")
+
+
+def break_even(table: Table) -> float:
+    """The round trip (seconds) at which drafting on the edge takes as long as the plain stream: see docs/split.md.
+
+    Drafts that were sent when nothing was on its way wait for it. Those sent ahead follow each other as fast as the
+    verifier works, or, on a long way, as ``in_flight`` of them at a time get through: the longer time holds, and so the
+    shorter round trip. NaN where nothing was drafted or the plain stream is not known.
+    """
+    tokens = table.turn("tokens") - table.turn("first_tokens")
+    names = ("work", "drafting", "waits", "rounds", "in_flight")
+    columns = [tokens * table.turn("base_token"), *(table.turn(name) for name in names)]
+    known = ~np.isnan(sum(columns))
+    # Rounds sent ahead, each for as much of a way as is its own.
+    columns.append((columns[4] - columns[3]) / columns[5])
+    stream, work, drafting, waits, rounds, _, shares = (float(column[known].sum()) for column in columns)
+    found = [
+        (stream - drafting - work * part) / ways
+        for ways, part in ((waits, 1.0), (waits + shares, (waits + shares) / max(rounds, 1.0)))
+        if ways > 0
+    ]
+    return min(found, default=np.nan)
+
+
+RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
+    "Rounds per Answer": rounds_sums,
+    "Draft-Ahead Hit Rate": lambda table: (table.query("hits"), table.query("ahead")),
+    "Cloud Busy Time": busy_sums,
+    "Recovery Time": lambda table: (table.query("lost"), table.query("breaks")),
+}
+"""Per name: two columns of queries, whose sums are divided (see ``columns.RATIOS``)."""

@@ -1,0 +1,35 @@
+// Split decoding: the time of a token over the round trip.
+
+function split() {
+  const about = 'Each line is a drafter on the edge, or the cloud that streams, over paths that differ in their delay. Where a drafter\u2019s line crosses that of the plain stream, splitting stops paying.';
+  const list = data.split.filter((grid) => grid.job === state.job);
+  for (const node of [byId('split'), document.querySelector('[data-jump][href="#split"]')]) node.hidden = !list.length;
+  replace('split', list.length > 0 && [caption('split', 'Split decoding', about), list.map(splitFigure)]);
+}
+
+function splitFigure({ name, lines }) {
+  const points = lines.flatMap((line) => line.points);
+  const chart = plot({ title: `Time of a token over the round trip ${name}`, width: room('split'), height: printing ? 220 : 300,
+    x: { domain: extent(points.map(([way]) => way * 1000), { from: 0, margin: 0.04 }), label: 'round trip, ms' },
+    y: { domain: extent(points.map(([, time, half]) => (time + half) * 1000), { from: 0 }), label: 'ms for a token' } });
+  const { area, sx, sy } = chart;
+  lines.forEach((line, place) => {
+    area.append(graphic('path', { class: 'line', stroke: hue(place), d: path(line.points.map(([way, time]) => [way * 1000, time * 1000]), sx, sy) }));
+    for (const [way, time, half] of line.points) {
+      interval(area, sx, sy, way * 1000, time * 1000, 0, half * 1000, hue(place));
+      area.append(tipped(marker(outline(place), sx(way * 1000), sy(time * 1000), 4.2, hue(place)), line.name, [`round trip ${seconds(way)}`, `${seconds(time)} for a token`]));
+    }
+  });
+  const key = lines.map((line, place) => element('span', {}, swatch(outline(place), hue(place)), line.name));
+  return element('figure', {}, name && element('figcaption', {}, name), element('div', { class: 'key' }, key), chart.svg, breakEven(lines.filter((line) => line.splits)));
+}
+
+function breakEven(lines) {
+  const row = (line) => {
+    const known = [...line.formula].sort((one, other) => one - other);
+    const formula = known.length ? [...new Set([seconds(known[0]), seconds(known.at(-1))])].join(' to ') : '';
+    return element('tr', {}, element('th', { scope: 'row' }, line.name), element('td', {}, line.measured === null ? 'not crossed' : seconds(line.measured)), element('td', {}, formula));
+  };
+  const head = ['drafter', 'break-even, measured', 'by formula'].map((text) => element('th', { scope: 'col' }, text));
+  return lines.length > 0 && element('table', { class: 'crossings' }, element('thead', {}, element('tr', {}, head)), element('tbody', {}, lines.map(row)));
+}
