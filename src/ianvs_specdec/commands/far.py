@@ -75,8 +75,8 @@ def run(options: argparse.Namespace) -> int:
         requests = requests_of(options, prompts, model.vocabulary, target.window, tokenizer)
         outage = Outage(options.outage, options.patience)
         finish = _finish(drafter, model) if options.outage == "edge" else None
-        sent_ahead = options.in_flight > 1
-        controller = Controller(length, sent_ahead=sent_ahead, mode=options.mode, beside=model.drafts)
+        in_flight = options.in_flight if drafter.lines else 0
+        controller = Controller(length, in_flight=in_flight, mode=options.mode, beside=model.drafts)
         edge = Edge(connection, model, drafter, target, controller, outage, options.in_flight, finish)
         answers, rows = [], []
         for number, request in enumerate(requests):

@@ -31,6 +31,7 @@ from ianvs_specdec.split.split_pb2 import (
     Limits,
     Model,
     Open,
+    Pong,
     Resume,
     Up,
 )
@@ -144,6 +145,9 @@ class Service:
                 if message.HasField("leave"):
                     self._leave(session)
                     return
+                if message.HasField("ping"):
+                    stream.say(Down(pong=Pong()))
+                    continue
                 session.take(message)
         except Refused as refused:
             self._counts.refused(refused.code)

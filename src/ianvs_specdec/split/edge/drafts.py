@@ -17,17 +17,14 @@ from torch import Tensor
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, TokenTree
 from ianvs_specdec.decoding.meter import Stopwatch
 from ianvs_specdec.decoding.sampling import Noise
-from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.errors import AnswerError
+from ianvs_specdec.split.edge.controller import WORTH_SENDING
 from ianvs_specdec.split.split_pb2 import Draft
 from ianvs_specdec.split.wire import draft_of
 from ianvs_specdec.types import Sampling
 
 LEAST_LIKELY = 0.05
 """What is reached with less probability is not drafted ahead: it would almost always be in vain."""
-WORTH_SENDING = 0.3
-"""With this probability of being reached, a draft is sent before the verdict on the one before it: it takes bytes, and
-where it is not reached, nothing else."""
 
 
 class FarTarget:
@@ -82,7 +79,7 @@ class Drafts:
         )
         self._drafter, self._target = drafter, target
         self._begun = False
-        self._lines = drafter if isinstance(drafter, DraftModel) and drafter.branches == 1 else None
+        self._lines = drafter if drafter.lines else None
         self._line: Iterator[tuple[int, float]] | None = None
         self._ahead: deque[tuple[int, float]] = deque()
         """What is drafted behind what was confirmed: tokens, and how likely each is reached."""

@@ -20,6 +20,8 @@ from ianvs_specdec.split.split_pb2 import (
     Leave,
     Model,
     Open,
+    Ping,
+    Pong,
     Resume,
     Switch,
     Tokens,
@@ -55,7 +57,7 @@ class Anew:
     tokens: list[int]
 
 
-Event = Verdict | Tokens | Anew | End
+Event = Verdict | Tokens | Anew | End | Pong
 
 
 class Session:
@@ -100,6 +102,10 @@ class Session:
         self.streams = True
         self.send(Up(switch=Switch(mode=self._opening.mode)))
 
+    def ping(self) -> None:
+        """Have the verifier answer with a ``Pong``."""
+        self.send(Up(ping=Ping()))
+
     @property
     def steady(self) -> bool:
         """Whether the mode can be changed: no change is under way, and the prompt is read."""
@@ -133,6 +139,8 @@ class Session:
                 self.streams = self._switching = False
             self.seconds = down.tokens.tenths / TENTHS or self.seconds
             return down.tokens
+        if kind == "pong":
+            return down.pong
         if kind == "end":
             self.end = down.end
             return down.end
