@@ -15,7 +15,7 @@ from bench.command import command
 from bench.environment import environment
 from ianvs_specdec.identity import write_atomically
 
-PARTS = ("grid",)
+PARTS = ("bytes", "grid", "ahead", "kill")
 
 
 def main(argv: list[str] | None = None) -> int:

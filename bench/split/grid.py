@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from statistics import median
 from typing import Any
 
 from bench.split.paced import Paced
-from bench.split.scene import COSTS, PACED, Client, decoded, endless_target, pace, random_prompts, relay, verifier
+from bench.split.scene import Client, floats, pace, paced_verifier, relay
 from ianvs_specdec.split.edge.connection import Access
 
 LENGTHS = (1, 2, 4, 8, 12)
 AUTO, STREAMED = "auto", "streamed"
+FIRST_TOKENS = 8
+"""Of what is decoded first and not counted."""
 
 
 @dataclass
@@ -42,19 +46,16 @@ class Point:
 
 
 def add_arguments(add: Any) -> None:
-    add("--round-trips", type=_floats, default=[2, 10, 30, 80, 200], metavar="MS,MS", help="(2,10,30,80,200)")
-    add("--bandwidths", type=_floats, default=[0.1, 1, 100], metavar="M,M", help="Mbit/s each way (0.1,1,100)")
-    add("--acceptances", type=_floats, default=[0.6, 0.8, 0.95], metavar="A,A", help="of the edge's drafts")
+    add("--round-trips", type=floats, default=[2, 10, 30, 80, 200], metavar="MS,MS", help="(2,10,30,80,200)")
+    add("--bandwidths", type=floats, default=[0.1, 1, 100], metavar="M,M", help="Mbit/s each way (0.1,1,100)")
+    add("--acceptances", type=floats, default=[0.6, 0.8, 0.95], metavar="A,A", help="of the edge's drafts")
     add("--draft-ms", type=float, default=2.0, metavar="MS", help="the edge's time to draft a token (2)")
-    add("--beside", type=_floats, default=[0.5, 2], metavar="A,K", help="the verifier's own drafts: acceptance, length")
+    add("--beside", type=floats, default=[0.5, 2], metavar="A,K", help="the verifier's own drafts: acceptance, length")
     add("--scale", type=float, default=2.0, metavar="X", help="by which the cost table's times are stretched (2)")
-    add("--tokens", type=int, default=160, metavar="N", help="of an answer (160)")
-    add("--prompts", type=int, default=2, metavar="N")
+    add("--tokens", type=int, default=120, metavar="N", help="of an answer (120)")
+    add("--prompts", type=int, default=1, metavar="N")
+    add("--at-once", type=int, default=3, metavar="N", help="points at a time, each with its own processes (3)")
     add("--repeats", type=int, default=1, metavar="R")
-
-
-def _floats(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
 
 
 def contestants() -> dict[str, dict[str, Any]]:
@@ -63,26 +64,23 @@ def contestants() -> dict[str, dict[str, Any]]:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    target = endless_target(folder / "target")
-    prompts = random_prompts(options.prompts + 1)
-    truth = folder / "truth.jsonl"
-    decoded(target, prompts, options.tokens + 1, truth)
-    quality, most = options.beside
-    own = {"truth": str(truth), "acceptance": quality, "most": int(most)}
-    settings = {
-        "backend": "SpecDec",
-        "drafter": f"{PACED}:Paced",
-        "drafter_options": own,
-        "emulate": str(COSTS),
-        "emulate_scale": options.scale,
-        "--length": "full",
-    }
-    points = []
-    with verifier(target, settings) as address:
-        for point in _points(options):
+    points = list(_points(options))
+    print(_heads(), flush=True)
+    with ExitStack() as stack:
+        scenes: SimpleQueue[Any] = SimpleQueue()
+        for number in range(options.at_once):
+            place = folder / str(number)
+            place.mkdir()
+            scenes.put(stack.enter_context(paced_verifier(place, options, options.prompts + 1)))
+
+        def measured(point: Point) -> None:
+            address, prompts, truth = scene = scenes.get()
             _measured(point, address, prompts, truth, options)
-            points.append(point)
+            scenes.put(scene)
             print(_line(point), flush=True)
+
+        with ThreadPoolExecutor(options.at_once) as pool:
+            list(pool.map(measured, points))
     return {"points": [{**vars(point), "rates": point.rates()} for point in points]}
 
 
@@ -101,8 +99,9 @@ def _measured(point: Point, address: str, prompts: list[list[int]], truth: Path,
             name: stack.enter_context(Client(Access(link.address), drafter.fork(), **how))
             for name, how in contestants().items()
         }
-        for client in clients.values():
-            client.decode(prompts[0], options.tokens)
+        for name, client in clients.items():
+            # Connections are made, and the controller has seen what it works with.
+            client.decode(prompts[0], options.tokens if name == AUTO else FIRST_TOKENS)
         order = list(clients)
         for turn in range(options.repeats * options.prompts):
             for name in order[turn % len(order) :] + order[: turn % len(order)]:
@@ -110,6 +109,11 @@ def _measured(point: Point, address: str, prompts: list[list[int]], truth: Path,
                 point.seen.setdefault(name, []).append(pace(answer))
                 if name == AUTO:
                     point.seen.setdefault("streamed share", []).append((answer.streamed, len(answer.token_ids)))
+
+
+def _heads() -> str:
+    cells = "".join(f"{name.replace('split', 'k ='):>9}" for name in contestants())
+    return f"{'ms':>6}{'Mbit':>7}{'a':>6}{cells}{'stream':>7}  {'best':<9}{'/best':>6}{'/str.':>7}"
 
 
 def _line(point: Point) -> str:

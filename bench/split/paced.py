@@ -28,14 +28,21 @@ class Paced(Drafter):
     """Each token takes ``seconds`` and is the target's own with probability ``acceptance``; drafts have at most
     ``most`` tokens. ``lines``: whether an edge can have it draft ahead."""
 
-    lines = True
-
-    def __init__(self, truth: str, acceptance: float, seconds: float = 0.0, most: int = 64, seed: int = 0) -> None:
+    def __init__(
+        self,
+        truth: str,
+        acceptance: float,
+        seconds: float = 0.0,
+        most: int = 64,
+        seed: int = 0,
+        lines: bool = True,
+    ) -> None:
         self._truth, self._acceptance, self._seconds, self._most, self._seed = truth, acceptance, seconds, most, seed
+        self.lines = lines
         self._coins: list[bool] = []
 
     def fork(self) -> Paced:
-        return Paced(self._truth, self._acceptance, self._seconds, self._most, self._seed)
+        return Paced(self._truth, self._acceptance, self._seconds, self._most, self._seed, self.lines)
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         prompt = tuple(context.tokens[: context.prompt_tokens])

@@ -204,6 +204,30 @@ class Client:
         return self._edge.decode(prompt, Sampling(max_tokens=tokens), **more)
 
 
+def floats(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+@contextmanager
+def paced_verifier(folder: Path, options: Any, count: int) -> Iterator[tuple[str, list[list[int]], Path]]:
+    """A verifier whose steps take what a cost table says, ``options.scale`` times, and which drafts as
+    ``options.beside`` says: its address, so many prompts, and the file of what follows them."""
+    target = endless_target(folder / "target")
+    prompts, truth = random_prompts(count), folder / "truth.jsonl"
+    decoded(target, prompts, options.tokens + 1, truth)
+    quality, most = options.beside
+    settings = {
+        "backend": "SpecDec",
+        "drafter": f"{PACED}:Paced",
+        "drafter_options": {"truth": str(truth), "acceptance": quality, "most": int(most)},
+        "emulate": str(COSTS),
+        "emulate_scale": options.scale,
+        "--length": "full",
+    }
+    with verifier(target, settings) as address:
+        yield address, prompts, truth
+
+
 def pace(answer: Answer) -> tuple[int, float]:
     """Tokens behind the first, and the seconds they took."""
     chunks = answer.trace.chunks

@@ -110,7 +110,7 @@ class Controller:
     def rate(self, length: int, acceptance: float | None = None) -> float:
         """Tokens per second of rounds with drafts of ``length``, by the formula."""
         accepted = self.acceptance if acceptance is None else acceptance
-        return round_rate(length, accepted, **self._times(), in_flight=self._under_way(length, accepted))
+        return round_rate(length, accepted, **self.measured, in_flight=self._under_way(length, accepted))
 
     def stream_rate(self) -> float | None:
         """Tokens per second that streaming brings; None where that is not known."""
@@ -183,9 +183,11 @@ class Controller:
         """Seconds of a round of that length, as a share of the mean of its tokens."""
         share = (accepted + 1) / round_tokens(drafted, self.acceptance)
         under_way = self._under_way(drafted, self.acceptance)
-        return share * round_seconds(drafted, self.acceptance, **self._times(), in_flight=under_way)
+        return share * round_seconds(drafted, self.acceptance, **self.measured, in_flight=under_way)
 
-    def _times(self) -> dict[str, float]:
+    @property
+    def measured(self) -> dict[str, float]:
+        """The round trip, the verifier's own time, and the time to draft a token, in seconds."""
         means = {"way": self._way, "service": self._service, "draft": self._draft}
         return {name: mean.value or 0.0 for name, mean in means.items()}
 
