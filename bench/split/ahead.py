@@ -8,6 +8,7 @@ verifier's time and the time to draft that were measured in the same runs.
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -93,8 +94,8 @@ def _measured(
                     arm.rejected += step.accepted < step.drafted
         learned = [client.controller for client, arm in zip(clients, arms, strict=True) if arm.name == AHEAD]
         told = {name: sum(one.measured[name] for one in learned) / len(learned) for name in ("service", "draft")}
-        own = [one.measured["way"] - arm.way for one, arm in zip(learned, [a for a in arms if a.name == AHEAD])]
-        told["extra"] = sum(own) / len(own)
+        ways = sum(arm.way for arm in arms if arm.name == AHEAD)
+        told["extra"] = (sum(one.measured["way"] for one in learned) - ways) / len(learned)
     return arms, told
 
 
@@ -131,7 +132,7 @@ def crossing(ways: Sequence[float], rates: Sequence[float], streamed: float) -> 
     """Where the rate comes down to ``streamed``: the seconds per token are taken to grow evenly from one round trip to
     the next. None where it does not within ``ways``."""
     points = list(zip(ways, (1 / rate for rate in rates), strict=True))
-    for (before, slow), (after, slower) in zip(points, points[1:], strict=False):
+    for (before, slow), (after, slower) in itertools.pairwise(points):
         if slow <= 1 / streamed <= slower:
             return before + (after - before) * (1 / streamed - slow) / (slower - slow)
     return None

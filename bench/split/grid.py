@@ -1,4 +1,4 @@
-"""Part ``grid``: the controller against every mode and every fixed length in hindsight, over round trips, bandwidths and
+"""Part ``grid``: the controller against every mode and every fixed length in hindsight, by round trip, bandwidth and
 qualities of the edge's drafts.
 
 The verifier's steps take what a cost table says, and the edge's drafts what is set, so that neither this machine nor

@@ -201,7 +201,10 @@ class Client:
         self._connection.close()
 
     def decode(self, prompt: Sequence[int], tokens: int, **more: Any) -> Answer:
-        return self._edge.decode(prompt, Sampling(max_tokens=tokens), **more)
+        return self.sampled(prompt, Sampling(max_tokens=tokens), **more)
+
+    def sampled(self, prompt: Sequence[int], sampling: Sampling, **more: Any) -> Answer:
+        return self._edge.decode(prompt, sampling, **more)
 
 
 def floats(text: str) -> list[float]:

@@ -31,8 +31,9 @@ from ianvs_specdec.split.split_pb2 import (
 
 TENTHS = 1e4
 """Of a millisecond in a second: the unit in which the format tells times."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.25
-"""Seconds between two attempts to resume; each is twice the one before."""
+SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.02, 0.25, 0.05
+"""Seconds between two attempts to resume: this share of the time that the verifier has been gone, so that it hardly
+lasts longer than it must, and a verifier that is gone for long is not asked all the time."""
 LEAVING = 1.0
 """Seconds in which the last word may reach the verifier."""
 
@@ -44,6 +45,10 @@ class Outage:
 
     policy: Literal["wait", "fail", "edge"] = "wait"
     patience: float = 10.0
+
+
+class Forgotten(Broken):
+    """The verifier does not know the session (any more): a new one may be opened at once."""
 
 
 class Alone(Exception):
@@ -153,7 +158,7 @@ class Session:
             return AnswerError("the verifier says what this version does not know: use the same version on both sides")
         if error.code in (UNKNOWN_SESSION, IDLE, BUSY):
             self._id = b""
-            return Broken(error.message)
+            return Broken(error.message) if error.code == BUSY else Forgotten(error.message)
         return AnswerError(f"the verifier refuses: {error.message}")
 
     def _begin(self) -> list[int]:
@@ -190,7 +195,7 @@ class Session:
         return self.end is not None
 
     def _recover(self, reason: str) -> list[int]:
-        began, pause = time.monotonic(), FIRST_PAUSE
+        began, forgotten = time.monotonic(), False
         if self._switching:
             # Nobody knows whether the verifier has read the change: in a new session it need not.
             self._id = b""
@@ -206,8 +211,11 @@ class Session:
                 confirmed = self._begin()
             except Broken as broken:
                 reason = str(broken)
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                if isinstance(broken, Forgotten) and not forgotten:
+                    forgotten = True
+                    continue
+                gone = time.monotonic() - began
+                time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * gone), LONGEST_PAUSE))
                 continue
             self.lost += time.monotonic() - began
             return confirmed
