@@ -22,7 +22,11 @@ is beaten where e / T is more. T grows with R in two straight pieces, so the bre
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
+
+ROUNDS = 30
+"""In which a step's rows and its seconds, which depend on each other, come to rest."""
 
 
 def round_tokens(length: int, acceptance: float) -> float:
@@ -82,3 +86,31 @@ def best_break_even(
         for length in range(longest + 1)
     ]
     return max((way for way in found if way is not None), default=None)
+
+
+def shared_rate(
+    sessions: int,
+    length: int,
+    acceptance: float,
+    *,
+    way: float,
+    step: Callable[[int], float],
+    draft: float,
+    in_flight: int = 0,
+) -> float:
+    """Tokens a second of so many ``sessions`` together on one verifier, of which a step with so many rows takes
+    ``step(rows)`` seconds.
+
+    A draft that begins anew comes at any moment of a step, waits for its end, half a step in the mean, and is verified
+    in the next one. One that was sent ahead takes part in the step that follows. So S is a step and a half where a
+    round begins anew, and otherwise a step. A step has the drafts that came during the one before: of the sessions as
+    many as a step is of a round, at least one. The verifier can do no more than verify all of them in each step.
+    """
+    rows = sessions * (length + 1)
+    hit = acceptance ** (length + 1) if in_flight else 0.0
+    for _ in range(ROUNDS):
+        seconds = step(max(1, round(rows)))
+        again = max((length + 1) * draft, seconds, (way + 1.5 * seconds) / max(in_flight, 1))
+        taken = (1 - hit) * (length * draft + way + 1.5 * seconds) + hit * again
+        rows += (sessions * min(1.0, seconds / taken) * (length + 1) - rows) / 2
+    return sessions * round_tokens(length, acceptance) / taken
