@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.split.paced import Paced
-from bench.split.scene import Client, floats, pace, paced_verifier, relay
+from bench.split.scene import Client, Known, drafting_verifier, floats, pace, relay
 from ianvs_specdec.split.breakeven import break_even, round_rate
 from ianvs_specdec.split.edge.connection import Access
 
@@ -56,18 +56,19 @@ def add_arguments(add: Any) -> None:
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
-    with paced_verifier(folder, options, options.prompts) as (address, prompts, truth):
+    known = Known.made(folder, options.prompts, options.tokens)
+    with drafting_verifier(known, options.beside, options.scale) as address:
         for acceptance in options.acceptances:
-            arms, told = _measured(acceptance, address, prompts, str(truth), options)
+            arms, told = _measured(acceptance, address, known, options)
             rows.append(_compared(acceptance, arms, told, options))
             print(_lines(rows[-1]), flush=True)
     return {"rows": rows}
 
 
 def _measured(
-    acceptance: float, address: str, prompts: Sequence[list[int]], truth: str, options: argparse.Namespace
+    acceptance: float, address: str, known: Known, options: argparse.Namespace
 ) -> tuple[list[Arm], dict[str, float]]:
-    draft = options.draft_ms / 1e3
+    draft, prompts = options.draft_ms / 1e3, known.prompts
     arms, clients = [], []
     with ExitStack() as stack:
         for share in options.ways:
@@ -77,7 +78,7 @@ def _measured(
                 if name == STREAMED and share != 1:
                     continue
                 for length in (options.length, None) if share == 1 and name != STREAMED else (options.length,):
-                    drafter = Paced(truth, acceptance, draft, lines=name != WAITING)
+                    drafter = Paced(str(known.truth), acceptance, draft, lines=name != WAITING)
                     mode = "stream" if name == STREAMED else "split"
                     client = Client(Access(link.address), drafter, length, mode, options.in_flight)
                     clients.append(stack.enter_context(client))

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from bench.split.paced import Paced
-from bench.split.scene import Client, floats, pace, paced_verifier, relay
+from bench.split.scene import Client, Known, drafting_verifier, floats, pace, relay
 from ianvs_specdec.split.edge.connection import Access
 
 LENGTHS = (1, 2, 4, 8, 12)
@@ -64,19 +64,18 @@ def contestants() -> dict[str, dict[str, Any]]:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    points = list(_points(options))
+    points, known = list(_points(options)), Known.made(folder, options.prompts + 1, options.tokens)
     print(_heads(), flush=True)
     with ExitStack() as stack:
-        scenes: SimpleQueue[Any] = SimpleQueue()
+        addresses: SimpleQueue[str] = SimpleQueue()
         for number in range(options.at_once):
-            place = folder / str(number)
-            place.mkdir()
-            scenes.put(stack.enter_context(paced_verifier(place, options, options.prompts + 1)))
+            scene = drafting_verifier(known, options.beside, options.scale, number)
+            addresses.put(stack.enter_context(scene))
 
         def measured(point: Point) -> None:
-            address, prompts, truth = scene = scenes.get()
-            _measured(point, address, prompts, truth, options)
-            scenes.put(scene)
+            address = addresses.get()
+            _measured(point, address, known.prompts, known.truth, options)
+            addresses.put(address)
             print(_line(point), flush=True)
 
         with ThreadPoolExecutor(options.at_once) as pool:

@@ -115,11 +115,11 @@ def said(running: subprocess.Popen[str], begin: str) -> str:
 
 
 def verifier_command(
-    model: Path, settings: Mapping[str, Any], port: int = 0, certificate: Certificate | None = None
+    model: Path, settings: Mapping[str, Any], port: int = 0, certificate: Certificate | None = None, number: int = 0
 ) -> list[str]:
     """``settings``: hyperparameters, which are written beside the model, and options by their names with ``--``."""
     own = {name: value for name, value in settings.items() if not name.startswith("--")}
-    file = model.parent / "verifier.yaml"
+    file = model.parent / f"verifier-{number}.yaml"
     file.write_text(json.dumps({"model": str(model), "threads": 1, **own}), encoding="utf-8")
     command = [*SPECDEC, "verifier", "--settings", str(file), "--port", str(port), "--grace", "1"]
     for name in settings.keys() - own.keys():
@@ -130,9 +130,11 @@ def verifier_command(
 
 
 @contextmanager
-def verifier(model: Path, settings: Mapping[str, Any], certificate: Certificate | None = None) -> Iterator[str]:
+def verifier(
+    model: Path, settings: Mapping[str, Any], certificate: Certificate | None = None, number: int = 0
+) -> Iterator[str]:
     """The address of a running one."""
-    with process(verifier_command(model, settings, 0, certificate)) as running:
+    with process(verifier_command(model, settings, 0, certificate, number)) as running:
         yield said(running, "listening on").split()[-1]
 
 
@@ -211,24 +213,35 @@ def floats(text: str) -> list[float]:
     return [float(part) for part in text.split(",")]
 
 
+@dataclass(frozen=True)
+class Known:
+    """A target, prompts, and the file of what it writes after them."""
+
+    target: Path
+    prompts: list[list[int]]
+    truth: Path
+
+    @classmethod
+    def made(cls, folder: Path, count: int, tokens: int) -> Known:
+        target, prompts, truth = endless_target(folder / "target"), random_prompts(count), folder / "truth.jsonl"
+        decoded(target, prompts, tokens + 1, truth)
+        return cls(target, prompts, truth)
+
+
 @contextmanager
-def paced_verifier(folder: Path, options: Any, count: int) -> Iterator[tuple[str, list[list[int]], Path]]:
-    """A verifier whose steps take what a cost table says, ``options.scale`` times, and which drafts as
-    ``options.beside`` says: its address, so many prompts, and the file of what follows them."""
-    target = endless_target(folder / "target")
-    prompts, truth = random_prompts(count), folder / "truth.jsonl"
-    decoded(target, prompts, options.tokens + 1, truth)
-    quality, most = options.beside
+def drafting_verifier(known: Known, beside: Sequence[float], scale: float, number: int = 0) -> Iterator[str]:
+    """The address of a verifier whose steps take what a cost table says, ``scale`` times, and which drafts with this
+    acceptance and length. ``number`` tells those apart that run at the same time."""
     settings = {
         "backend": "SpecDec",
         "drafter": f"{PACED}:Paced",
-        "drafter_options": {"truth": str(truth), "acceptance": quality, "most": int(most)},
+        "drafter_options": {"truth": str(known.truth), "acceptance": beside[0], "most": int(beside[1])},
         "emulate": str(COSTS),
-        "emulate_scale": options.scale,
+        "emulate_scale": scale,
         "--length": "full",
     }
-    with verifier(target, settings) as address:
-        yield address, prompts, truth
+    with verifier(known.target, settings, number=number) as address:
+        yield address
 
 
 def pace(answer: Answer) -> tuple[int, float]:

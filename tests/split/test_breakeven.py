@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from ianvs_specdec.split.breakeven import best_break_even, break_even, round_rate, round_seconds, round_tokens
+from ianvs_specdec.split.breakeven import (
+    best_break_even,
+    break_even,
+    round_rate,
+    round_seconds,
+    round_tokens,
+    shared_rate,
+)
 
 
 def test_a_round_without_drafting_ahead_is_all_its_parts():
@@ -59,3 +66,16 @@ def test_where_streaming_is_faster_without_any_way_there_is_no_break_even():
 def test_the_best_length_has_the_longest_way():
     ways = [break_even(20.0, length, 0.8, service=0.03, draft=0.005) or 0.0 for length in range(17)]
     assert best_break_even(20.0, 16, 0.8, service=0.03, draft=0.005) == pytest.approx(max(ways))
+
+
+def test_sessions_of_a_verifier_that_is_hardly_used_do_not_slow_each_other():
+    times = {"way": 0.5, "draft": 0.001}
+    one, ten = (shared_rate(sessions, 4, 0.8, step=lambda rows: 0.01, **times) for sessions in (1, 10))
+    assert ten == pytest.approx(10 * one)
+
+
+def test_a_full_verifier_brings_what_its_steps_do():
+    """Steps that take as long as they have rows: more sessions bring nothing more."""
+    rates = [shared_rate(n, 4, 0.8, way=0.01, draft=0.001, step=lambda rows: rows * 0.01) for n in (64, 128)]
+    assert rates[1] == pytest.approx(rates[0], rel=0.05)
+    assert rates[1] <= round_tokens(4, 0.8) / (5 * 0.01)

@@ -106,7 +106,7 @@ def shared_rate(
     round begins anew, and otherwise a step. A step has the drafts that came during the one before: of the sessions as
     many as a step is of a round, at least one. The verifier can do no more than verify all of them in each step.
     """
-    rows = sessions * (length + 1)
+    rows = float(sessions * (length + 1))
     hit = acceptance ** (length + 1) if in_flight else 0.0
     for _ in range(ROUNDS):
         seconds = step(max(1, round(rows)))
