@@ -23,12 +23,12 @@ FACTOR = 4
 
 
 def add_arguments(add: Any) -> None:
-    add("--round-trips", type=floats, default=[8, 20], metavar="MS,MS", help="before the change (8,20)")
+    add("--round-trips", type=floats, default=[16, 40], metavar="MS,MS", help="before the change (16,40)")
     add("--acceptances", type=floats, default=[0.8, 0.95], metavar="A,A", help="of the edge's drafts (0.8,0.95)")
-    add("--draft-ms", type=float, default=2.0, metavar="MS", help="the edge's time to draft a token (2)")
+    add("--draft-ms", type=float, default=4.0, metavar="MS", help="the edge's time to draft a token (4)")
     add("--beside", type=floats, default=[0.3, 1], metavar="A,K", help="the verifier's own drafts: acceptance, length")
-    add("--scale", type=float, default=2.0, metavar="X", help="by which the cost table's times are stretched (2)")
-    add("--tokens", type=int, default=160, metavar="N", help="of an answer (160)")
+    add("--scale", type=float, default=4.0, metavar="X", help="by which the cost table's times are stretched (4)")
+    add("--tokens", type=int, default=120, metavar="N", help="of an answer (120)")
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:

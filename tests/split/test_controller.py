@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ianvs_specdec.split.breakeven import round_rate
+from ianvs_specdec.split.breakeven import round_rate, round_tokens
 from ianvs_specdec.split.edge.controller import FORGOTTEN, LONGEST, SETTLED, WORTH_SENDING, Controller
 
 
@@ -106,11 +106,23 @@ def test_a_verifier_that_comes_nearer_is_drafted_for_again():
 
 
 def test_rounds_that_take_longer_than_the_formula_says_count():
-    slow, fast = (taught(0.02, 0.005, 0.001, 6) for _ in range(2))
-    for controller, seconds in ((slow, 0.06), (fast, 0.03)):
+    """The more each round takes besides, the longer drafts should be."""
+    slow, fast = (taught(0.02, 0.005, 0.002, 6, in_flight=4) for _ in range(2))
+    for controller, late in ((slow, 0.015), (fast, 0.0)):
+        before = controller.rate(4)
         for _ in range(40):
-            controller.answered(8, 6, 0.005, 0.02, elapsed=seconds)
-    assert fast.split_rate(64) == pytest.approx(2 * slow.split_rate(64), rel=0.05)
+            controller.answered(8, 6, 0.005, 0.02, elapsed=8 * 0.002 + 0.025 + late)
+            controller.answered(8, 6, 0.005, elapsed=9 * 0.002 + late, ahead=True)
+        seconds = round_tokens(4, controller.acceptance) / controller.rate(4)
+        assert seconds == pytest.approx(round_tokens(4, controller.acceptance) / before + late, rel=0.05)
+    assert slow.choose(64) > fast.choose(64)
+
+
+def test_an_outage_is_not_taken_for_a_round():
+    controller = taught(0.02, 0.005, 0.002, 6)
+    before = controller.rate(4)
+    controller.answered(8, 6, 0.005, 0.02, elapsed=1000.0)
+    assert controller.rate(4) > before / 2
 
 
 def test_a_mode_that_is_chosen_is_kept():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf, log, sqrt
 from typing import Literal
 
-from ianvs_specdec.split.breakeven import round_rate, round_seconds, round_tokens
+from ianvs_specdec.split.breakeven import round_seconds, round_tokens
 
 MEMORY = 256
 """Drafted tokens after which what was learned of acceptance counts half: with fewer the length would follow luck."""
@@ -29,8 +29,8 @@ MOVED = 1.5
 """By which factor the round trip has to change for what was learned of changes of the mode to be void."""
 SUM_MEMORY = 64
 """Rounds or messages after which a sum of them counts half."""
-MOST_WRONG = 2.0
-"""By which factor the formula may be off; what is measured beyond that is an outage or the like."""
+MOST_LATE = 2.0
+"""By which factor a round may take longer than the formula says: what is measured beyond that is an outage."""
 
 Choice = Literal["split", "stream", "auto"]
 
@@ -68,12 +68,15 @@ class Controller:
     was measured so far: the round trip, the verifier's own time, the time to draft a token, and how many are accepted.
     Of the drafts that may be on their way (``in_flight``) only those count that are worth sending.
 
-    The mode ``auto`` compares the best of these rates with that of streaming. What the formula says is corrected by
-    what rounds really took. What streaming brings is measured, which is tried once where the verifier drafts
-    (``beside``); where it does not, streaming brings a token for each of its steps. The mode is changed where
-    ``HORIZON`` tokens take less time so, the change included: a round trip and a step, twice that for each change
-    that there was since the round trip was another. While the verifier drafts, the acceptance is taken to be what it
-    may be at best, one standard error above what was seen, so that bad luck does not end the matter.
+    What rounds took beyond the formula is added: messages take time on both sides, and no two steps the same. It is
+    known for each of both kinds, those that begin anew and those that were drafted ahead.
+
+    The mode ``auto`` compares the best of these rates with that of streaming. What streaming brings is measured, which
+    is tried once where the verifier drafts (``beside``); where it does not, streaming brings a token for each of its
+    steps. The mode is changed where ``HORIZON`` tokens take less time so, the change included: a round trip and a step,
+    twice that for each change that there was since the round trip was another. While the verifier drafts, the
+    acceptance is taken to be what it may be at best, one standard error above what was seen, so that bad luck does not
+    end the matter.
 
     ``length`` fixes it. ``in_flight`` 0: nothing is drafted ahead. One controller serves all answers of one edge.
     """
@@ -84,7 +87,9 @@ class Controller:
         self._length, self._in_flight, self._mode, self._beside = length, in_flight, mode, beside
         self._right, self._wrong = PRIOR_ACCEPTED, PRIOR_REJECTED
         self._way, self._service, self._draft = Mean(), Mean(), Mean()
-        self._error, self._streamed = Ratio(), Ratio()
+        self._late = {False: Ratio(), True: Ratio()}
+        """Seconds beyond the formula, by rounds: of those drafted ahead and of the others."""
+        self._streamed = Ratio()
         self._since = self._age = 0
         """Tokens since the mode was changed, and since streaming was measured."""
         self._changes, self._way_then = 0, 0.0
@@ -110,7 +115,12 @@ class Controller:
     def rate(self, length: int, acceptance: float | None = None) -> float:
         """Tokens per second of rounds with drafts of ``length``, by the formula."""
         accepted = self.acceptance if acceptance is None else acceptance
-        return round_rate(length, accepted, **self.measured, in_flight=self._under_way(length, accepted))
+        under_way = self._under_way(length, accepted)
+        seconds = round_seconds(length, accepted, **self.measured, in_flight=under_way)
+        hit = accepted ** (length + 1) if under_way else 0.0
+        late = [self._late[ahead].value or 0.0 for ahead in (False, True)]
+        seconds += (1 - hit) * late[False] + hit * late[True]
+        return round_tokens(length, accepted) / max(seconds, 1e-9)
 
     def stream_rate(self) -> float | None:
         """Tokens per second that streaming brings; None where that is not known."""
@@ -143,8 +153,7 @@ class Controller:
             seen = self._right + self._wrong
             accepted = min(accepted + sqrt(accepted * (1 - accepted) / seen), 1.0)
         lengths = range(min(LONGEST, budget) + 1) if self._length is None else [min(self._length, budget)]
-        wrong = min(max(self._error.value or 1.0, 1 / MOST_WRONG), MOST_WRONG)
-        return max(self.rate(length, accepted) for length in lengths) / wrong
+        return max(self.rate(length, accepted) for length in lengths)
 
     def drafted(self, tokens: int, seconds: float) -> None:
         """So many tokens took so long to draft."""
@@ -152,11 +161,18 @@ class Controller:
             self._draft.add(seconds / tokens)
 
     def answered(
-        self, drafted: int, accepted: int, service: float, way: float | None = None, elapsed: float | None = None
+        self,
+        drafted: int,
+        accepted: int,
+        service: float,
+        way: float | None = None,
+        elapsed: float | None = None,
+        ahead: bool = False,
     ) -> None:
-        """Of a draft of so many levels so many were accepted. The verifier says it took ``service`` seconds. The
-        verdict was ``way`` seconds on its way there and back; None where it waited for others. ``elapsed`` seconds had
-        passed since the verdict before it; None where something else came between."""
+        """Of a draft of so many levels so many were accepted. The verifier says it took ``service`` seconds. Draft and
+        verdict were ``way`` seconds on their way; None where the draft was sent before the verdict before it.
+        ``elapsed`` seconds had passed since that verdict; None where something else came between. ``ahead``: the draft
+        was made before that verdict came."""
         self._right += accepted
         self._wrong += accepted < drafted
         if self._right + self._wrong > MEMORY:
@@ -165,7 +181,8 @@ class Controller:
         if way is not None:
             self._way.add(max(0.0, way))
         if elapsed is not None and self._way.value is not None:
-            self._error.add(elapsed, self._expected(drafted, accepted))
+            told = self._told(drafted, ahead)
+            self._late[ahead].add(min(elapsed, MOST_LATE * told) - told, 1.0)
         self._since += accepted + 1
         self._age += accepted + 1
 
@@ -179,11 +196,11 @@ class Controller:
         self._since += tokens
         self._age = 0
 
-    def _expected(self, drafted: int, accepted: int) -> float:
-        """Seconds of a round of that length, as a share of the mean of its tokens."""
-        share = (accepted + 1) / round_tokens(drafted, self.acceptance)
-        under_way = self._under_way(drafted, self.acceptance)
-        return share * round_seconds(drafted, self.acceptance, **self.measured, in_flight=under_way)
+    def _told(self, length: int, ahead: bool) -> float:
+        """Seconds of a round by the formula: of one that was drafted ahead, or that began anew."""
+        right = 1.0 if ahead else 0.0
+        under_way = self._under_way(length, self.acceptance) if ahead else 0
+        return round_seconds(length, right, **self.measured, in_flight=under_way)
 
     @property
     def measured(self) -> dict[str, float]:

@@ -147,7 +147,7 @@ class Edge:
             self._controller.drafted(*drafts.taken())
             way = None if sent.guess is not None else now - sent.at - session.seconds
             elapsed = None if self._heard is None else now - self._heard
-            self._controller.answered(sent.tree.depth, len(tokens) - 1, session.seconds, way, elapsed)
+            self._controller.answered(sent.tree.depth, len(tokens) - 1, session.seconds, way, elapsed, sent.ahead)
         elif isinstance(event, Pong):
             if self._asked is not None:
                 self._controller.travelled(now - self._asked)

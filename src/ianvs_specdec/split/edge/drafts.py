@@ -54,6 +54,8 @@ class Sent:
     position: int
     guess: int | None
     tree: TokenTree
+    ahead: bool = True
+    """Whether it was drafted before the verdict came that it builds on."""
     at: float = field(default_factory=time.perf_counter)
 
     def fits(self, output: Sequence[int]) -> bool:
@@ -86,6 +88,8 @@ class Drafts:
         self._sent: deque[Sent] = deque()
         self._taken, self._seconds = 0, 0.0
         self.ahead = self.hits = 0
+        self._hit = False
+        """Whether the last verdict left what was drafted ahead in place."""
 
     @property
     def output(self) -> list[int]:
@@ -99,9 +103,11 @@ class Drafts:
         """These tokens follow; of a draft ``sent`` its ``path`` was accepted."""
         context = self.context
         known = [token for token, _ in list(self._ahead)[: len(tokens)]]
+        self._hit = False
         if len(self._ahead) > (0 if sent is None else len(sent.tree) - 1):
             self.ahead += 1
             self.hits += known == list(tokens)
+            self._hit = known == list(tokens)
         if known == list(tokens):
             for _ in tokens:
                 _, likely = self._ahead.popleft()
@@ -182,7 +188,7 @@ class Drafts:
             while len(self._ahead) < length and self._grow(ends):
                 pass
             tree = TokenTree.chain(root, [token for token, _ in islice(self._ahead, length)])
-        return Sent(len(output), None, tree)
+        return Sent(len(output), None, tree, self._hit)
 
     def _room(self, position: int) -> int:
         """How many tokens of a draft can become output behind ``position`` tokens of it, with one that follows."""
