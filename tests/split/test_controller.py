@@ -112,7 +112,7 @@ def test_rounds_that_take_longer_than_the_formula_says_count():
         before = controller.rate(4)
         for _ in range(40):
             controller.answered(8, 6, 0.005, 0.02, elapsed=8 * 0.002 + 0.025 + late)
-            controller.answered(8, 6, 0.005, elapsed=9 * 0.002 + late, ahead=True)
+            controller.answered(8, 6, 0.005, elapsed=0.025 + late, ahead=True)
         seconds = round_tokens(4, controller.acceptance) / controller.rate(4)
         assert seconds == pytest.approx(round_tokens(4, controller.acceptance) / before + late, rel=0.05)
     assert slow.choose(64) > fast.choose(64)
