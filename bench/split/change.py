@@ -61,18 +61,16 @@ def _measured(
             }
             for client in steady[way].values():
                 client.decode(prompts[0], FIRST_TOKENS)
-        rates: dict[float, dict[str, float]] = {}
         for way in (near, FACTOR * near, near):
             moving.move(way / 2e3)
             _rounds(auto, prompts[0], options.tokens)
             answer = auto.decode(prompts[1], options.tokens)
             tokens, seconds = pace(answer)
-            if way not in rates:
-                runs = {name: pace(client.decode(prompts[1], options.tokens)) for name, client in steady[way].items()}
-                rates[way] = {name: tokens / seconds for name, (tokens, seconds) in runs.items()}
-            best = max(rates[way], key=lambda name: rates[way][name])
+            runs = {name: pace(client.decode(prompts[1], options.tokens)) for name, client in steady[way].items()}
+            best = max(runs, key=lambda name: runs[name][0] / runs[name][1])
             row = {"acceptance": acceptance, "way": way, "rate": tokens / seconds, "best": best}
-            rows.append(row | {"best_rate": rates[way][best], "streamed": answer.streamed / len(answer.token_ids)})
+            best_rate = runs[best][0] / runs[best][1]
+            rows.append(row | {"best_rate": best_rate, "streamed": answer.streamed / len(answer.token_ids)})
     return rows
 
 
