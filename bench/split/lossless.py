@@ -1,5 +1,5 @@
 """Part ``lossless``: every preset of the path, greedy and drawn, chains and trees, on each target: the share of answers
-that are what `specdec decode --method autoregressive` writes.
+that are what `specdec decode --method autoregressive` writes. The draft model is the target with noise in its weights.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.prompts import read_prompts
-from bench.split.scene import MODELS, Client, decoded, relay, verifier
+from bench.split.scene import MODELS, Client, decoded, noised, relay, verifier
 from ianvs_specdec import drafters
 from ianvs_specdec.link.presets import PRESETS
 from ianvs_specdec.split.edge.connection import Access
@@ -24,7 +24,6 @@ SAMPLING = {"greedy": (0.0, 1.0), "coupled": (0.8, 0.9)}
 
 def add_arguments(add: Any) -> None:
     add("--targets", type=Path, nargs="+", default=[MODELS / "cloud"], metavar="DIR", help="(the embedded cloud)")
-    add("--drafts", type=Path, nargs="+", default=[MODELS / "edge"], metavar="DIR", help="a draft model for each")
     add("--presets", type=lambda text: text.split(","), default=list(PRESETS), metavar="A,B", help="(all)")
     add("--prompts", type=Path, action="append", metavar="FILE", help="repeatable (the embedded sets)")
     add("--limit", type=int, default=2, metavar="N", help="prompts of each file, evenly spread (2)")
@@ -35,7 +34,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
     rows = []
-    for target, draft in zip(options.targets, options.drafts, strict=True):
+    for place, target in enumerate(options.targets):
+        draft = noised(target, folder / f"draft-{place}")
         tokenizer = AutoTokenizer.from_pretrained(target)
         files = options.prompts or [
             MODELS.parent / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended")
@@ -62,7 +62,7 @@ def _met(
     expected: dict[str, dict[int, list[int]]],
     tokens: int,
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {"target": target.name, "preset": preset, "cells": {}}
+    row: dict[str, Any] = {"target": target.name, "preset": preset, "cells": {}, "accepted": 0, "drafted": 0}
     with ExitStack() as stack:
         link = stack.enter_context(relay(address, {"preset": preset}))
         for name, branches in BRANCHES.items():
@@ -75,12 +75,15 @@ def _met(
                 same = prompts[number] + answer.token_ids == expected[how][number]
                 equal, of = row["cells"].get(f"{how} {name}", (0, 0))
                 row["cells"][f"{how} {name}"] = equal + same, of + 1
+                row["accepted"] += sum(step.accepted for step in answer.trace.steps)
+                row["drafted"] += sum(step.drafted for step in answer.trace.steps)
     return row
 
 
 def _line(row: dict[str, Any]) -> str:
     cells = "  ".join(f"{name} {equal}/{of}" for name, (equal, of) in row["cells"].items())
-    return f"{row['target']:<12}{row['preset']:<15}{cells}"
+    share = row["accepted"] / max(1, row["drafted"])
+    return f"{row['target']:<12}{row['preset']:<15}{cells}  of drafted tokens {100 * share:.0f} % accepted"
 
 
 def table(report: dict[str, Any]) -> str:

@@ -28,6 +28,8 @@ SPECDEC = (sys.executable, "-m", "ianvs_specdec")
 PATIENCE = 60.0
 """Seconds for a process to be there."""
 PROMPT_TOKENS = 24
+NOISE = 0.3
+"""With it about half of the embedded cloud model's tokens are guessed right."""
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 """Several processes compute at the same time."""
 
@@ -69,6 +71,24 @@ def endless_target(folder: Path) -> Path:
     config = LlamaConfig(vocab_size=len(tokenizer), eos_token_id=None, bos_token_id=None, **sizes)
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+def noised(model: Path, folder: Path, share: float = NOISE) -> Path:
+    """A draft model that is ``model`` but for noise in its weights, of this share of each one's standard deviation."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    torch.manual_seed(0)
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    with torch.no_grad():
+        for weight in loaded.parameters():
+            if weight.dim() > 1:
+                weight += share * weight.std() * torch.randn_like(weight)
+    loaded.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
     return folder
 
 
