@@ -51,7 +51,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     ]
     drafts.append(("the target itself", drafters.create("draft_model", {"draft": str(target)})))
     for tls in (True, False):
-        with verifier(target, {}, certificate if tls else None) as address, ExitStack() as stack:
+        with verifier(folder, target, {}, certificate if tls else None) as address, ExitStack() as stack:
             for name, drafter in drafts:
                 for in_flight in map(int, options.in_flight):
                     link = stack.enter_context(relay(address, {"preset": options.preset}))

@@ -90,7 +90,7 @@ def _measured(
     with ExitStack() as stack:
         arms = []
         for name, settings, k in ((PLAIN, stated, 0), (BESIDE, stated | beside, own), (SPLIT, stated, length)):
-            address = stack.enter_context(verifier(target, settings))
+            address = stack.enter_context(verifier(Path(truth).parent, target, settings))
             link = stack.enter_context(relay(address, {"delay": f"{options.way_ms * scale / 2}ms"}))
             drafter = Paced(truth, acceptance, options.draft_ms * scale / 1e3)
             mode = "split" if name == SPLIT else "stream"

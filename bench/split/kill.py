@@ -156,7 +156,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = verifier_command(target, settings, port)[3:]
+    command = verifier_command(folder, target, settings, port)[3:]
     rows = []
     with _spawner(folder) as spawner, relay(f"127.0.0.1:{port}", {"delay": options.delay}) as link:
         running = [spawner.start(*command)]

@@ -46,7 +46,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             drawn = ("--temperature", str(temperature), "--top-p", str(top_p), "--set", "acceptance=coupled")
             own = drawn if temperature else ()
             expected[name] = decoded(target, prompts, options.tokens, folder / f"{name}.jsonl", *own)
-        with verifier(target, {}) as address:
+        with verifier(folder, target, {}) as address:
             for preset in options.presets:
                 rows.append(_met(target, draft, preset, address, prompts, expected, options.tokens))
                 print(_line(rows[-1]), flush=True)

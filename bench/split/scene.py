@@ -135,11 +135,16 @@ def said(running: subprocess.Popen[str], begin: str) -> str:
 
 
 def verifier_command(
-    model: Path, settings: Mapping[str, Any], port: int = 0, certificate: Certificate | None = None, number: int = 0
+    folder: Path,
+    model: Path,
+    settings: Mapping[str, Any],
+    port: int = 0,
+    certificate: Certificate | None = None,
+    number: int = 0,
 ) -> list[str]:
-    """``settings``: hyperparameters, which are written beside the model, and options by their names with ``--``."""
+    """``settings``: hyperparameters, which are written into ``folder``, and options by their names with ``--``."""
     own = {name: value for name, value in settings.items() if not name.startswith("--")}
-    file = model.parent / f"verifier-{number}.yaml"
+    file = folder / f"verifier-{number}.yaml"
     file.write_text(json.dumps({"model": str(model), "threads": 1, **own}), encoding="utf-8")
     command = [*SPECDEC, "verifier", "--settings", str(file), "--port", str(port), "--grace", "1"]
     for name in settings.keys() - own.keys():
@@ -151,10 +156,10 @@ def verifier_command(
 
 @contextmanager
 def verifier(
-    model: Path, settings: Mapping[str, Any], certificate: Certificate | None = None, number: int = 0
+    folder: Path, model: Path, settings: Mapping[str, Any], certificate: Certificate | None = None, number: int = 0
 ) -> Iterator[str]:
     """The address of a running one."""
-    with process(verifier_command(model, settings, 0, certificate, number)) as running:
+    with process(verifier_command(folder, model, settings, 0, certificate, number)) as running:
         yield said(running, "listening on").split()[-1]
 
 
@@ -260,7 +265,7 @@ def drafting_verifier(known: Known, beside: Sequence[float], scale: float, numbe
         "emulate_scale": scale,
         "--length": "full",
     }
-    with verifier(known.target, settings, number=number) as address:
+    with verifier(known.truth.parent, known.target, settings, number=number) as address:
         yield address
 
 

@@ -12,15 +12,27 @@ import signal
 import sys
 import traceback
 
+import transformers.models.llama.modeling_llama
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
 import ianvs_specdec.commands.decode
 import ianvs_specdec.commands.far
 import ianvs_specdec.commands.verifier
 import ianvs_specdec.decoding.loop
+import ianvs_specdec.decoding.native.target
 import ianvs_specdec.llm.specdec
 import ianvs_specdec.split.edge.decode
 import ianvs_specdec.verifier.server
-import ianvs_specdec.verifier.service  # noqa: F401 - imported for the children
+import ianvs_specdec.verifier.service
 from ianvs_specdec.cli import main as specdec
+
+# transformers imports what it needs when it is first named.
+FOR_THE_CHILDREN = (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    transformers.models.llama.modeling_llama,
+    ianvs_specdec.decoding.native.target,
+)
 
 
 def main() -> None:
