@@ -9,6 +9,7 @@ is to be had where rows are not free. Times of path and edge are in milliseconds
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from bench.split.paced import Paced
 from bench.split.scene import (
     COSTS,
     PACED,
+    PROMPT_TOKENS,
     Client,
     decoded,
     endless_target,
@@ -123,8 +125,6 @@ def _serve(arm: Arm, run: Callable[..., Any], prompts: Sequence[list[int]], toke
     tokens: what an engine does with fewer is not asked."""
 
     def one(client: Client, prompt: list[int]) -> list[tuple[float, int]]:
-        import time
-
         seen: list[tuple[float, int]] = []
         client.decode(prompt, tokens, on_tokens=lambda more: seen.append((time.perf_counter(), len(more))))
         return seen
@@ -139,8 +139,6 @@ def _serve(arm: Arm, run: Callable[..., Any], prompts: Sequence[list[int]], toke
 
 def _held(options: argparse.Namespace) -> tuple[int, int]:
     """Tokens of context in all, in the middle of the answers, and sessions."""
-    from bench.split.scene import PROMPT_TOKENS
-
     return options.sessions * (PROMPT_TOKENS + options.tokens // 2), options.sessions
 
 
