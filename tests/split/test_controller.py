@@ -84,6 +84,17 @@ def test_what_streaming_brought_is_believed_until_it_is_forgotten():
     assert controller.decide(64)
 
 
+def test_streaming_is_tried_again_and_again_but_seldom():
+    controller, tries = streaming(0.02, 1, 0.05), 0
+    for _ in range(4 * FORGOTTEN):
+        if controller.decide(64):
+            tries += 1
+            for _ in range(SETTLED):
+                controller.streamed(1, 0.05)
+        controller.answered(1, 0, 0.005, 0.02)
+    assert tries in (3, 4)
+
+
 def test_a_change_that_takes_longer_than_it_brings_is_not_made():
     """Streaming is a little faster, and the change is dear."""
     controller = taught(0.2, 0.005, 0.001, 7, mode="auto")

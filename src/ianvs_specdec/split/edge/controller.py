@@ -24,7 +24,7 @@ SETTLED = 24
 HORIZON = 256
 """Tokens in which a change has to pay for itself."""
 FORGOTTEN = 2048
-"""Tokens after which what streaming brought is not known any more, so that it is tried again."""
+"""Tokens after which what streaming brought, and how often the mode was changed before, is not known any more."""
 MOVED = 1.5
 """By which factor the round trip has to change for what was learned of changes of the mode to be void."""
 SUM_MEMORY = 64
@@ -132,7 +132,8 @@ class Controller:
         """Whether the verifier is to draft from now on."""
         if self._mode != "auto" or self._way.value is None or self._since < SETTLED:
             return self.streams
-        if not self._way_then / MOVED < self._way.value < self._way_then * MOVED:
+        moved = not self._way_then / MOVED < self._way.value < self._way_then * MOVED
+        if moved or self._since >= FORGOTTEN:
             self._changes, self._way_then = 0, self._way.value
         stream = self.stream_rate()
         other, now = inf if stream is None else stream, self.split_rate(budget)
