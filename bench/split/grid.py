@@ -24,8 +24,8 @@ from ianvs_specdec.split.edge.connection import Access
 
 LENGTHS = (1, 2, 4, 8, 12)
 AUTO, STREAMED = "auto", "streamed"
-FIRST_TOKENS = 8
-"""Of what is decoded first and not counted."""
+FIRST_TOKENS, FIRST_ANSWERS = 8, 2
+"""What is decoded first and not counted: so many tokens, and by the controller so many whole answers."""
 
 
 @dataclass
@@ -100,7 +100,8 @@ def _measured(point: Point, address: str, prompts: list[list[int]], truth: Path,
         }
         for name, client in clients.items():
             # Connections are made, and the controller has seen what it works with.
-            client.decode(prompts[0], options.tokens if name == AUTO else FIRST_TOKENS)
+            for _ in range(FIRST_ANSWERS if name == AUTO else 1):
+                client.decode(prompts[0], options.tokens if name == AUTO else FIRST_TOKENS)
         order = list(clients)
         for turn in range(options.repeats * options.prompts):
             for name in order[turn % len(order) :] + order[: turn % len(order)]:
