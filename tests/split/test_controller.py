@@ -106,6 +106,21 @@ def test_a_change_that_takes_longer_than_it_brings_is_not_made():
     assert controller.decide(64)
 
 
+def test_between_modes_that_are_about_equal_there_is_an_end_of_changes():
+    controller, changes = taught(0.001, 0.005, 0.001, 6, mode="auto"), 0
+    for _ in range(20):
+        streams = controller.streams
+        changes += controller.decide(64) != streams
+        for _ in range(SETTLED):
+            rate = controller.rate(controller.choose(64))
+            if controller.streams:
+                controller.streamed(1, 1 / (0.93 * rate))
+            else:
+                controller._streamed.over, controller._streamed.under = 1.07 * rate, 1.0
+                controller._since += 1
+    assert changes <= 4
+
+
 def test_a_verifier_that_comes_nearer_is_drafted_for_again():
     controller = streaming(0.3, 2, 0.02)
     for _ in range(SETTLED):

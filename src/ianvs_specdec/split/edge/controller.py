@@ -23,6 +23,9 @@ SETTLED = 24
 """Tokens after a change of the mode until another one is considered: so many tell how fast the mode is."""
 HORIZON = 256
 """Tokens in which a change has to pay for itself."""
+LEAST_GAIN = 0.02
+"""By which share the other mode has to be faster for each change before: between modes that are about equal there is
+nothing to win, and each change costs."""
 FORGOTTEN = 2048
 """Tokens after which what streaming brought, and how often the mode was changed before, is not known any more."""
 MOVED = 1.5
@@ -74,9 +77,9 @@ class Controller:
     The mode ``auto`` compares the best of these rates with that of streaming. What streaming brings is measured, which
     is tried once where the verifier drafts (``beside``); where it does not, streaming brings a token for each of its
     steps. The mode is changed where ``HORIZON`` tokens take less time so, the change included: a round trip and a step,
-    twice that for each change that there was since the round trip was another. While the verifier drafts, the
-    acceptance is taken to be what it may be at best, one standard error above what was seen, so that bad luck does not
-    end the matter.
+    twice that for each change that there was since the round trip was another, and a share of ``LEAST_GAIN`` more.
+    While the verifier drafts, the acceptance is taken to be what it may be at best, one standard error above what was
+    seen, so that bad luck does not end the matter.
 
     ``length`` fixes it. ``in_flight`` 0: nothing is drafted ahead. One controller serves all answers of one edge.
     """
@@ -140,7 +143,8 @@ class Controller:
         if self.streams:
             other, now = now, other
         change = (self._way.value + (self._service.value or 0.0)) * 2**self._changes
-        if HORIZON / other + change < HORIZON / now:
+        gain = 1 + LEAST_GAIN * self._changes
+        if gain * HORIZON / other + change < HORIZON / now:
             self.streams = not self.streams
             self._since, self._changes = 0, self._changes + 1
             if self.streams and stream is None:
