@@ -136,12 +136,20 @@ def test_rounds_that_take_longer_than_the_formula_says_count():
     slow, fast = (taught(0.02, 0.005, 0.002, 6, in_flight=4) for _ in range(2))
     for controller, late in ((slow, 0.015), (fast, 0.0)):
         before = controller.rate(4)
-        for _ in range(40):
+        for _ in range(200):
             controller.answered(8, 6, 0.005, 0.02, elapsed=8 * 0.002 + 0.025 + late)
             controller.answered(8, 6, 0.005, elapsed=0.025 + late, ahead=True)
         seconds = round_tokens(4, controller.acceptance) / controller.rate(4)
         assert seconds == pytest.approx(round_tokens(4, controller.acceptance) / before + late, rel=0.05)
     assert slow.choose(64) > fast.choose(64)
+
+
+def test_a_few_slow_rounds_are_hardly_believed():
+    controller = taught(0.02, 0.005, 0.002, 6)
+    before = controller.rate(4)
+    for _ in range(2):
+        controller.answered(8, 6, 0.005, 0.02, elapsed=2 * 0.041)
+    assert controller.rate(4) > 0.75 * before
 
 
 def test_an_outage_is_not_taken_for_a_round():

@@ -32,6 +32,8 @@ MOVED = 1.5
 """By which factor the round trip has to change for what was learned of changes of the mode to be void."""
 SUM_MEMORY = 64
 """Rounds or messages after which a sum of them counts half."""
+DOUBT = 8.0
+"""Rounds that are taken to have been seen before any were, none of them late: a few slow ones may be chance."""
 MOST_LATE = 2.0
 """By which factor a round may take longer than the formula says: what is measured beyond that is an outage."""
 
@@ -90,7 +92,7 @@ class Controller:
         self._length, self._in_flight, self._mode, self._beside = length, in_flight, mode, beside
         self._right, self._wrong = PRIOR_ACCEPTED, PRIOR_REJECTED
         self._way, self._service, self._draft = Mean(), Mean(), Mean()
-        self._late = {False: Ratio(), True: Ratio()}
+        self._late = {ahead: Ratio(under=DOUBT) for ahead in (False, True)}
         """Seconds beyond the formula, by rounds: of those drafted ahead and of the others."""
         self._streamed = Ratio()
         self._since = self._age = 0
