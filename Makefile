@@ -5,6 +5,7 @@
 # make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
 # make test-official  the packages eagle-llm and lade, in runs/official (2.2 GB)
 # make test-load  guidellm itself for specdec load, in runs/load    make load   the example's sweep of policies and rates
+# make bench-split  split decoding over emulated paths, PART=bytes (default), grid, capacity, kill ...
 # make dist   wheels and source distributions, in dist
 PYTHON ?= python3
 VENV := .venv
@@ -20,7 +21,7 @@ LLAMACPP := runs/llamacpp
 LOAD := runs/load
 DIST := dist
 
-.PHONY: demo test test-slow test-all test-vllm test-official test-llamacpp test-load load check dist bench bench-many bench-gpu bench-official setup
+.PHONY: demo test test-slow test-all test-vllm test-official test-llamacpp test-load load check dist bench bench-many bench-split bench-gpu bench-official setup
 
 setup: $(VENV)/installed
 
@@ -111,6 +112,11 @@ bench: setup
 
 bench-many: setup
 	$(BIN)/python -m bench.many
+
+# PART: bytes, lossless, grid, change, ahead, capacity or kill.
+PART ?= bytes
+bench-split: setup
+	$(BIN)/python -m bench.split $(PART)
 
 bench-gpu: setup
 	$(BIN)/python -m bench.engine

@@ -70,6 +70,23 @@ def test_where_the_verifier_was_started_anew_the_answer_goes_on(folder, llm, alo
     assert started[1].sample("sessions_opened_total") == 1
 
 
+def test_a_session_that_is_forgotten_is_opened_anew_without_a_pause(folder, verifier, way, alone, monkeypatch):
+    pauses, done = [], []
+    monkeypatch.setattr("ianvs_specdec.split.edge.session.time.sleep", pauses.append)
+
+    def forget(tokens):
+        done.extend(tokens)
+        if len(done) == len(tokens):
+            way.cut()
+            verifier.forget()
+
+    with edge_of(way.address, drafting(folder)) as edge:
+        answer = edge.decode(PROMPT, GREEDY, on_tokens=forget)
+    assert answer.token_ids == done == alone(PROMPT, GREEDY)
+    assert verifier.sample("sessions_opened_total") == 2
+    assert not pauses
+
+
 def test_a_verifier_with_another_model_is_not_gone_on_with(folder, wrong, llm):
     first = Verifier(llm)
     way = Breaking(first.port)

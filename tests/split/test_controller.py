@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ianvs_specdec.split.edge.controller import LONGEST, TRIED_AGAIN, Controller
+from ianvs_specdec.split.breakeven import round_rate, round_tokens
+from ianvs_specdec.split.edge.controller import FORGOTTEN, LONGEST, SETTLED, WORTH_SENDING, Controller
 
 
 def taught(way, service, draft, accepted, **options):
@@ -12,7 +13,7 @@ def taught(way, service, draft, accepted, **options):
     controller = Controller(**options)
     for _ in range(100):
         controller.drafted(8, 8 * draft)
-        controller.answered(8, accepted, way + service, service)
+        controller.answered(8, accepted, service, way)
     return controller
 
 
@@ -35,42 +36,129 @@ def test_without_anything_accepted_nothing_is_drafted_that_takes_long():
     assert taught(0.0, 0.005, 0.1, 0).choose(64) == 0
 
 
-@pytest.mark.parametrize("sent_ahead", [False, True])
-def test_the_rate_is_that_of_the_formula(sent_ahead):
-    controller = taught(0.02, 0.005, 0.002, 6, sent_ahead=sent_ahead)
-    a = controller.acceptance
-    tokens = sum(a**n for n in range(5))
-    least = 0.005 if sent_ahead else 0.025
-    seconds = (1 - a**5) * (0.025 + 4 * 0.002) + a**5 * max(least, 5 * 0.002)
-    assert controller.rate(4) == pytest.approx(tokens / seconds)
+@pytest.mark.parametrize("in_flight", [0, 1, 4])
+def test_the_rate_is_that_of_the_formula(in_flight):
+    controller = taught(0.02, 0.005, 0.002, 7, in_flight=in_flight)
+    told = round_rate(4, controller.acceptance, way=0.02, service=0.005, draft=0.002, in_flight=min(in_flight, 2))
+    assert controller.acceptance ** (2 * 5) ** 0.5 > WORTH_SENDING
+    assert controller.rate(4) == pytest.approx(told, rel=0.05)
 
 
-def test_where_verdicts_follow_each_other_slowly_drafts_are_longer():
-    controller = taught(0.02, 0.005, 0.001, 7, sent_ahead=True)
-    before = controller.choose(64)
-    for _ in range(20):
-        controller.answered(8, 7, 0.012, 0.005, ahead=True)
-    assert controller.choose(64) > before
+def test_only_drafts_that_are_worth_sending_are_counted_on():
+    poor = taught(0.2, 0.005, 0.001, 2, in_flight=8)
+    hit = poor.acceptance**9
+    assert hit < WORTH_SENDING
+    assert poor.rate(8) == pytest.approx(
+        round_rate(8, poor.acceptance, way=0.2, service=0.005, draft=0.001, in_flight=1)
+    )
 
 
 def test_a_verifier_far_away_streams_and_a_near_one_does_not():
-    far, near = (taught(way, 0.005, 0.0005, 7, sent_ahead=False, mode="auto") for way in (0.2, 0.0))
+    far, near = (taught(way, 0.005, 0.0005, 7, mode="auto") for way in (0.2, 0.0))
     assert far.decide(64)
     assert not near.decide(64)
 
 
-def test_where_streaming_was_worse_than_it_promised_the_edge_drafts_again_and_looks_later():
-    controller = taught(0.02, 0.005, 0.001, 6, mode="auto")
+def streaming(way, tokens, seconds, **options):
+    """One that tried streaming, and was brought so many tokens by each message."""
+    controller = taught(way, 0.005, 0.001, 6, mode="auto", beside=True, **options)
     assert controller.decide(64)
-    for _ in range(20):
-        controller.streamed(1, 0.05)
+    for _ in range(SETTLED):
+        controller.streamed(tokens, seconds)
+    return controller
+
+
+def test_where_the_verifier_drafts_streaming_is_tried():
+    assert not streaming(0.02, 1, 0.05).decide(64)
+    assert streaming(0.02, 4, 0.01).decide(64)
+
+
+def test_what_streaming_brought_is_believed_until_it_is_forgotten():
+    controller = streaming(0.02, 1, 0.05)
     assert not controller.decide(64)
-    for _ in range(TRIED_AGAIN // 7 - 1):
-        controller.answered(8, 6, 0.025, 0.005)
+    for _ in range(FORGOTTEN // 7):
         assert not controller.decide(64)
+        controller.answered(8, 6, 0.005, 0.02)
     for _ in range(3):
-        controller.answered(8, 6, 0.025, 0.005)
+        controller.answered(8, 6, 0.005, 0.02)
     assert controller.decide(64)
+
+
+def test_streaming_is_tried_again_and_again_but_seldom():
+    controller, tries = streaming(0.02, 1, 0.05), 0
+    for _ in range(4 * FORGOTTEN):
+        if controller.decide(64):
+            tries += 1
+            for _ in range(SETTLED):
+                controller.streamed(1, 0.05)
+        controller.answered(1, 0, 0.005, 0.02)
+    assert tries in (3, 4)
+
+
+def test_a_change_that_takes_longer_than_it_brings_is_not_made():
+    """Streaming is a little faster, and the change is dear."""
+    controller = taught(0.2, 0.005, 0.001, 7, mode="auto")
+    controller.streamed(1, 1.0)
+    split = controller.split_rate(64)
+    controller._streamed.over, controller._streamed.under = 1.02 * split, 1.0
+    assert not controller.decide(64)
+    controller._streamed.over = 2 * split
+    assert controller.decide(64)
+
+
+def test_between_modes_that_are_about_equal_there_is_an_end_of_changes():
+    controller, changes = taught(0.001, 0.005, 0.001, 6, mode="auto"), 0
+    for _ in range(20):
+        streams = controller.streams
+        changes += controller.decide(64) != streams
+        for _ in range(SETTLED):
+            rate = controller.rate(controller.choose(64))
+            if controller.streams:
+                controller.streamed(1, 1 / (0.93 * rate))
+            else:
+                controller._streamed.over, controller._streamed.under = 1.07 * rate, 1.0
+                controller._since += 1
+    assert changes <= 4
+
+
+def test_a_verifier_that_comes_nearer_is_drafted_for_again():
+    controller = streaming(0.3, 2, 0.02)
+    for _ in range(SETTLED):
+        controller.streamed(2, 0.02)
+        assert controller.decide(64)
+    for _ in range(20):
+        controller.travelled(0.001)
+    assert not controller.decide(64)
+
+
+def test_rounds_that_take_longer_than_the_formula_says_count():
+    """The more each round takes besides, the longer drafts should be."""
+    slow, fast = (taught(0.02, 0.005, 0.002, 6, in_flight=4) for _ in range(2))
+    for controller, late in ((slow, 0.015), (fast, 0.0)):
+        before = controller.rate(4)
+        for _ in range(200):
+            controller.answered(8, 6, 0.005, 0.02, elapsed=8 * 0.002 + 0.025 + late)
+            controller.answered(8, 6, 0.005, elapsed=0.025 + late, ahead=True)
+        seconds = round_tokens(4, controller.acceptance) / controller.rate(4)
+        assert seconds == pytest.approx(round_tokens(4, controller.acceptance) / before + late, rel=0.05)
+    assert slow.choose(64) > fast.choose(64)
+
+
+def test_a_few_slow_rounds_are_hardly_believed():
+    controller = taught(0.02, 0.005, 0.002, 6)
+    before = controller.rate(4)
+    for _ in range(2):
+        controller.answered(8, 6, 0.005, 0.02, elapsed=2 * 0.041)
+    assert controller.rate(4) > 0.75 * before
+
+
+def test_an_outage_is_not_taken_for_a_round():
+    controller = taught(0.02, 0.005, 0.002, 6)
+    for _ in range(20):
+        controller.answered(8, 6, 0.005, 0.02, elapsed=0.041)
+    before = controller.rate(4)
+    controller.answered(8, 6, 0.005, 0.02, elapsed=1000.0)
+    assert controller.rate(4) > 0.9 * before
 
 
 def test_a_mode_that_is_chosen_is_kept():

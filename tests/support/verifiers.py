@@ -112,7 +112,8 @@ def edge_of(
         model = connection.describe(PATIENCE)
         target = FarTarget(model.vocabulary, model.window or None, torch.float32, None)
         drafter.prepare(target)  # type: ignore[arg-type]
-        controller = Controller(length, sent_ahead=in_flight > 1, mode=mode, beside=model.drafts)
+        ahead = in_flight if drafter.lines else 0
+        controller = Controller(length, in_flight=ahead, mode=mode, beside=model.drafts)
         yield Edge(connection, model, drafter, target, controller, outage or Outage(), in_flight, finish)
     finally:
         connection.close()

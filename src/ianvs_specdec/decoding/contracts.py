@@ -186,10 +186,19 @@ class Drafter:
     ready: bool = True
     """Whether its request takes part in the next step; only one that is far may make it wait."""
 
+    lines: bool = False
+    """Whether it has ``line``, so that an edge can draft on while its verifier decides."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "propose" in vars(cls) and "propose_all" not in vars(cls):
             cls.together = vars(cls).get("together")  # type: ignore[assignment]
+
+    def line(self, context: Context) -> Iterator[tuple[int, float]]:
+        """The likeliest continuation of ``context`` as it is now: tokens, and the probability of each behind those
+        before it, as many as are asked for and there are. Ends with the next call of ``line`` or ``propose``, for which
+        the context may have gone on in any way."""
+        raise NotImplementedError(f"{type(self).__name__} drafts whole trees only")
 
     @property
     def together(self) -> Any:

@@ -57,7 +57,7 @@ class Flow:
         over: Callable[[str], None],
     ) -> None:
         """``ends``: where it reads and where it writes. ``over`` is told once how it ended."""
-        self._loop, self._clock, self._line, self._sender = loop, clock, line, sender
+        self._loop, self._clock, self._line, self.sender = loop, clock, line, sender
         self._source, self._sink = ends
         self._counts, self._over = counts, over
         self._waiting: deque[tuple[Packet, bytes | memoryview]] = deque()
@@ -111,9 +111,9 @@ class Flow:
                 self._listen(False)
                 return
             now = self._clock.now()
-            if not (room := self._sender.room(now)):
+            if not (room := self.sender.room(now)):
                 self._park()
-                self._clock.at(self._sender.opens(), self._resume)
+                self._clock.at(self.sender.opens(), self._resume)
                 return
             if not self._line.admits(now, self._turn):
                 self._park()
@@ -135,7 +135,7 @@ class Flow:
         """The line has room for a piece, and it is ours."""
         self._parked = False
         now = self._clock.now()
-        room = 0 if self._closed or self._end or self._stuck else self._sender.room(now)
+        room = 0 if self._closed or self._end or self._stuck else self.sender.room(now)
         if not room or self._take(now, room):
             self._read()
 
@@ -152,7 +152,7 @@ class Flow:
         if not data:
             self._end = self._end or CLOSED
         place = 0
-        for packet in self._sender.send(now, len(data)):
+        for packet in self.sender.send(now, len(data)):
             self._waiting.append((packet, data[place : place + packet.size]))
             place += packet.size
         self._write()

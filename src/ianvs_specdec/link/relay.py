@@ -8,6 +8,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -122,6 +123,13 @@ class Relay:
         """Reset all connections, at both ends, at once."""
         for connection in list(self._connections.values()):
             self._end(connection, CUT)
+
+    def move(self, delay: float, jitter: float) -> None:
+        """What is sent from now on takes another delay. Raises UserError for one that no path has."""
+        self._path = replace(self._path, delay=delay, jitter=jitter)
+        for connection in self._connections.values():
+            for flow in connection.flows:
+                flow.sender.move(self._path)
 
     def summary(self) -> dict[str, Any]:
         """What the record says of all connections up to now."""

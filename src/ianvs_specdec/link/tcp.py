@@ -102,6 +102,11 @@ class Sender:
         self._last_sent = -math.inf
         self._recovered = -math.inf
 
+    def move(self, path: Path) -> None:
+        """What is sent from now on takes the delay of ``path``; a shorter one does not overtake what is under way."""
+        self._path = path
+        self._drawn, self._drawn_at = path.delay, -math.inf
+
     @property
     def timeout(self) -> float:
         return min(self._srtt + max(4 * self._rttvar, LEAST_VARIANCE), LONGEST_TIMEOUT)

@@ -66,18 +66,20 @@ class Limits(_message.Message):
     def __init__(self, draft: _Optional[int] = ..., in_flight: _Optional[int] = ..., keep_seconds: _Optional[int] = ...) -> None: ...
 
 class Up(_message.Message):
-    __slots__ = ("draft", "open", "resume", "switch", "leave")
+    __slots__ = ("draft", "open", "resume", "switch", "leave", "ping")
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
     draft: Draft
     open: Open
     resume: Resume
     switch: Switch
     leave: Leave
-    def __init__(self, draft: _Optional[_Union[Draft, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    ping: Ping
+    def __init__(self, draft: _Optional[_Union[Draft, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("fingerprint", "prompt", "output", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "stop", "mode", "task")
@@ -131,6 +133,14 @@ class Leave(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Ping(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Pong(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Switch(_message.Message):
     __slots__ = ("mode",)
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -138,18 +148,20 @@ class Switch(_message.Message):
     def __init__(self, mode: _Optional[_Union[Mode, str]] = ...) -> None: ...
 
 class Down(_message.Message):
-    __slots__ = ("verdict", "tokens", "opened", "end", "error")
+    __slots__ = ("verdict", "tokens", "opened", "end", "error", "pong")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    PONG_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     tokens: Tokens
     opened: Opened
     end: End
     error: Error
-    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    pong: Pong
+    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., tokens: _Optional[_Union[Tokens, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("session", "budget")

@@ -31,6 +31,7 @@ from ianvs_specdec.split.split_pb2 import (
     Limits,
     Model,
     Open,
+    Pong,
     Resume,
     Up,
 )
@@ -144,6 +145,9 @@ class Service:
                 if message.HasField("leave"):
                     self._leave(session)
                     return
+                if message.HasField("ping"):
+                    answer_ping(stream)
+                    continue
                 session.take(message)
         except Refused as refused:
             self._counts.refused(refused.code)
@@ -251,6 +255,13 @@ class Service:
     def end_all(self, why: str) -> None:
         for session in self.sessions:
             session.end(Refused(BUSY, why))
+
+
+def answer_ping(stream: Stream) -> None:
+    """Tell a client that asks how far we are. One that asks on before it has taken the answer fills our memory."""
+    if any(waiting.HasField("pong") for waiting in stream.waiting):
+        raise Refused(INVALID, "a ping before the answer to the one before it")
+    stream.say(Down(pong=Pong()))
 
 
 def _last(stream: Stream, refused: Refused) -> None:

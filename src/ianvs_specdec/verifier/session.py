@@ -182,7 +182,16 @@ class Session:
 
     def _later(self, function: Callable[..., None], *arguments: object) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function, *arguments)
+            self._loop.call_soon_threadsafe(self._or_fail, function, *arguments)
+
+    def _or_fail(self, function: Callable[..., None], *arguments: object) -> None:
+        """What fails here has no caller that would tell the client."""
+        try:
+            function(*arguments)
+        except Exception as error:
+            self._fail(error)
+            self.request.cancel()
+            self._wake()
 
     def _emitted(self, emitted: Emitted) -> None:
         self.output += emitted.tokens
@@ -222,8 +231,12 @@ class Session:
         elif isinstance(error, UserError):
             self._finish(Error(code=INVALID, message=str(error)))
         else:
-            log.error("a session failed", exc_info=error)
-            self._finish(Error(code=FAILED, message="this session failed; the verifier's log says why"))
+            self._fail(error)
+        self._settled.set()
+
+    def _fail(self, error: BaseException) -> None:
+        log.error("a session failed", exc_info=error)
+        self._finish(Error(code=FAILED, message="this session failed; the verifier's log says why"))
         self._settled.set()
 
     def _finish(self, end: End | Error) -> None:

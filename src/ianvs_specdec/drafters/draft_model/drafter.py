@@ -77,10 +77,11 @@ class DraftModel(Drafter):
             self._sequence.close()
             self._sequence = None
 
+    @property
+    def lines(self) -> bool:  # type: ignore[override]
+        return self.branches == 1
+
     def line(self, context: Context) -> Iterator[tuple[int, float]]:
-        """The likeliest continuation of ``context`` as it is now: tokens, and the probability of each behind those
-        before it, as many as are asked for and the model has positions for. Ends with the next call of ``line`` or
-        ``propose``, for which the context may have gone on in any way."""
         assert self._sequence is not None
         model, root, held = self._model, context.tokens[-1], len(context.tokens)
         levels = self._sequence.reach(context.tokens)

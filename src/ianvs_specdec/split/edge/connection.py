@@ -21,7 +21,7 @@ FRAME_BYTES = 5
 """What gRPC puts before each message."""
 KEEPALIVE_MS, KEEPALIVE_PATIENCE_MS = 5_000, 5_000
 """A verifier that is gone without a word is noticed after both together."""
-RECONNECT_MS, LONGEST_RECONNECT_MS = 50, 250
+RECONNECT_MS, LONGEST_RECONNECT_MS = 50, 100
 """Between two attempts to connect: a verifier that is back is to be found soon."""
 CONNECTING_MS = 5_000
 """For one attempt: three round trips by satellite, TLS included, are 2 seconds."""

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import inf, log, sqrt
 from typing import Literal
 
-MEMORY = 64
-"""Drafted tokens after which what was learned of acceptance counts half."""
+from ianvs_specdec.split.breakeven import round_seconds, round_tokens
+
+MEMORY = 256
+"""Drafted tokens after which what was learned of acceptance counts half: with fewer the length would follow luck."""
 PRIOR_ACCEPTED, PRIOR_REJECTED = 3.0, 1.0
 """What is taken to have been seen before anything was: three of four drafted tokens are right."""
 SMOOTHING = 0.2
 """The share of the latest measurement in a mean of times."""
 LONGEST = 16
 """The longest draft that is considered: behind it hardly any token is reached."""
-BETTER = 1.1
-"""By which factor the other mode has to promise more tokens per second, so that noise does not have it changed."""
-TRIED_AGAIN = 256
-"""Tokens after which a mode that was measured to be worse may be so no more, and only what it promises counts."""
-PROMISED = 2.0
-"""Tokens of one step of a verifier that drafts, before any were counted."""
+WORTH_SENDING = 0.3
+"""With this probability of being reached, a draft is sent before the verdict on the one before it: it takes bytes, and
+where it is not reached, nothing else."""
+SETTLED = 24
+"""Tokens after a change of the mode until another one is considered: so many tell how fast the mode is."""
+HORIZON = 256
+"""Tokens in which a change has to pay for itself."""
+LEAST_GAIN = 0.02
+"""By which share the other mode has to be faster for each change before: between modes that are about equal there is
+nothing to win, and each change costs."""
+FORGOTTEN = 2048
+"""Tokens after which what streaming brought, and how often the mode was changed before, is not known any more."""
+MOVED = 1.5
+"""By which factor the round trip has to change for what was learned of changes of the mode to be void."""
+SUM_MEMORY = 64
+"""Rounds or messages after which a sum of them counts half."""
+DOUBT = 8.0
+"""Rounds that are taken to have been seen before any were, none of them late: a few slow ones may be chance."""
+MOST_LATE = 2.0
+"""By which factor a round may take longer than the formula says: what is measured beyond that is an outage."""
 
 Choice = Literal["split", "stream", "auto"]
 
@@ -34,41 +51,61 @@ class Mean:
 
 
 @dataclass
-class Streamed:
-    """What streaming brought when it was last tried: tokens of a message, and the seconds since the one before."""
+class Ratio:
+    """Of two sums whose older parts count less."""
 
-    tokens: Mean = field(default_factory=Mean)
-    seconds: Mean = field(default_factory=Mean)
-    age: int = TRIED_AGAIN
-    """Tokens put out otherwise since."""
+    over: float = 0.0
+    under: float = 0.0
+    count: float = 0.0
+
+    def add(self, over: float, under: float) -> None:
+        self.over, self.under, self.count = self.over + over, self.under + under, self.count + 1
+        if self.count > SUM_MEMORY:
+            self.over, self.under, self.count = self.over / 2, self.under / 2, self.count / 2
+
+    @property
+    def value(self) -> float | None:
+        return self.over / self.under if self.under else None
 
 
 class Controller:
-    """Chooses the length k of drafts for the most tokens per second, from what was measured so far.
+    """Chooses the length of drafts for the most tokens per second, by the formula of ``split/breakeven.py`` and what
+    was measured so far: the round trip, the verifier's own time, the time to draft a token, and how many are accepted.
+    Of the drafts that may be on their way (``in_flight``) only those count that are worth sending.
 
-    A draft of k tokens, each right with probability a where those before it are, brings (1 - a^(k+1)) / (1 - a)
-    tokens. Its round takes W = R + S, the round trip and the verifier's own time, and k d seconds are spent on drafting
-    before it, d for each token. But where the round before ended as was guessed, with probability h = a^(k+1), the
-    k + 1 tokens were drafted during it: then a verdict comes as often as k + 1 tokens are drafted, and not more often
-    than every F seconds. F is W, or where drafts are sent before the verdicts on those before them (``sent_ahead``),
-    the seconds that were measured from such a verdict to the next, and S before there were any::
+    What rounds took beyond the formula is added: messages take time on both sides, and no two steps the same. It is
+    known for each of both kinds, those that begin anew and those that were drafted ahead.
 
-        T(k) = (1 - h) (W + k d) + h max(F, (k + 1) d)
+    The mode ``auto`` compares the best of these rates with that of streaming. What streaming brings is measured, which
+    is tried once where the verifier drafts (``beside``); where it does not, streaming brings a token for each of its
+    steps. The mode is changed where ``HORIZON`` tokens take less time so, the change included: a round trip and a step,
+    twice that for each change that there was since the round trip was another, and a share of ``LEAST_GAIN`` more.
+    While the verifier drafts, the acceptance is taken to be what it may be at best, one standard error above what was
+    seen, so that bad luck does not end the matter.
 
-    The mode ``auto`` compares the best of these rates with that of streaming: the tokens of a verifier's own step over
-    its seconds, measured where it was tried, and before that one token for each of its steps, or ``PROMISED`` where it
-    drafts (``beside``). ``length`` fixes k. One controller serves all answers of one edge.
+    ``length`` fixes it. ``in_flight`` 0: nothing is drafted ahead. One controller serves all answers of one edge.
     """
 
     def __init__(
-        self, length: int | None = None, *, sent_ahead: bool = False, mode: Choice = "split", beside: bool = False
+        self, length: int | None = None, *, in_flight: int = 0, mode: Choice = "split", beside: bool = False
     ) -> None:
-        self._length, self._sent_ahead, self._mode, self._beside = length, sent_ahead, mode, beside
+        self._length, self._in_flight, self._mode, self._beside = length, in_flight, mode, beside
         self._right, self._wrong = PRIOR_ACCEPTED, PRIOR_REJECTED
-        self._way, self._service, self._draft, self._beat = Mean(), Mean(), Mean(), Mean()
-        self._streamed = Streamed()
+        self._way, self._service, self._draft = Mean(), Mean(), Mean()
+        self._late = {ahead: Ratio(under=DOUBT) for ahead in (False, True)}
+        """Seconds beyond the formula, by rounds: of those drafted ahead and of the others."""
+        self._streamed = Ratio()
+        self._since = self._age = 0
+        """Tokens since the mode was changed, and since streaming was measured."""
+        self._changes, self._way_then = 0, 0.0
+        """Changes of the mode while the round trip was about ``way_then``."""
         self.streams = mode == "stream"
         """Whether the verifier is to draft."""
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the mode is its to choose."""
+        return self._mode == "auto"
 
     @property
     def acceptance(self) -> float:
@@ -80,53 +117,107 @@ class Controller:
             return min(self._length, budget)
         return max(range(min(LONGEST, budget) + 1), key=self.rate, default=0)
 
-    def rate(self, length: int) -> float:
-        """Tokens per second of rounds with drafts of ``length``."""
-        right, draft = self.acceptance, self._draft.value or 0.0
-        hit = right ** (length + 1)
-        service = self._service.value or 0.0
-        waited = (self._way.value or 0.0) + service
-        least = (self._beat.value or service) if self._sent_ahead else waited
-        seconds = (1 - hit) * (waited + length * draft) + hit * max(least, (length + 1) * draft)
-        return (1 - hit) / (1 - right) / max(seconds, 1e-9)
+    def rate(self, length: int, acceptance: float | None = None) -> float:
+        """Tokens per second of rounds with drafts of ``length``, by the formula."""
+        accepted = self.acceptance if acceptance is None else acceptance
+        under_way = self._under_way(length, accepted)
+        seconds = round_seconds(length, accepted, **self.measured, in_flight=under_way)
+        hit = accepted ** (length + 1) if under_way else 0.0
+        late = [self._late[ahead].value or 0.0 for ahead in (False, True)]
+        seconds += (1 - hit) * late[False] + hit * late[True]
+        return round_tokens(length, accepted) / max(seconds, 1e-9)
 
     def stream_rate(self) -> float | None:
-        """Tokens per second that streaming brought or promises; None before the verifier told the time of a step."""
-        streamed = self._streamed
-        if streamed.tokens.value is not None and streamed.seconds.value and streamed.age < TRIED_AGAIN:
-            return streamed.tokens.value / streamed.seconds.value
-        if self._service.value is None:
-            return None
-        return (PROMISED if self._beside else 1.0) / max(self._service.value, 1e-9)
+        """Tokens per second that streaming brings; None where that is not known."""
+        if self._streamed.value is not None and self._age < FORGOTTEN:
+            return self._streamed.value
+        return None if self._beside or not self._service.value else 1.0 / self._service.value
 
     def decide(self, budget: int) -> bool:
         """Whether the verifier is to draft from now on."""
-        if self._mode == "auto" and (stream := self.stream_rate()) is not None and self._way.value is not None:
-            split = self.rate(self.choose(budget))
-            self.streams = split <= BETTER * stream if self.streams else stream > BETTER * split
+        if self._mode != "auto" or self._way.value is None or self._since < SETTLED:
+            return self.streams
+        moved = not self._way_then / MOVED < self._way.value < self._way_then * MOVED
+        if moved or self._since >= FORGOTTEN:
+            self._changes, self._way_then = 0, self._way.value
+        stream = self.stream_rate()
+        other, now = inf if stream is None else stream, self.split_rate(budget)
+        if self.streams:
+            other, now = now, other
+        change = (self._way.value + (self._service.value or 0.0)) * 2**self._changes
+        gain = 1 + LEAST_GAIN * self._changes
+        if gain * HORIZON / other + change < HORIZON / now:
+            self.streams = not self.streams
+            self._since, self._changes = 0, self._changes + 1
+            if self.streams and stream is None:
+                self._streamed = Ratio()
         return self.streams
+
+    def split_rate(self, budget: int) -> float:
+        """Tokens per second that drafts of the edge bring."""
+        accepted = self.acceptance
+        if self.streams:
+            seen = self._right + self._wrong
+            accepted = min(accepted + sqrt(accepted * (1 - accepted) / seen), 1.0)
+        lengths = range(min(LONGEST, budget) + 1) if self._length is None else [min(self._length, budget)]
+        return max(self.rate(length, accepted) for length in lengths)
 
     def drafted(self, tokens: int, seconds: float) -> None:
         """So many tokens took so long to draft."""
         if tokens:
             self._draft.add(seconds / tokens)
 
-    def answered(self, drafted: int, accepted: int, seconds: float, service: float, ahead: bool = False) -> None:
-        """Of a draft of so many levels so many were accepted. The verdict came ``seconds`` after it was sent, of which
-        the verifier says it took ``service``; or, for one that was sent ``ahead``, after the verdict before."""
+    def answered(
+        self,
+        drafted: int,
+        accepted: int,
+        service: float,
+        way: float | None = None,
+        elapsed: float | None = None,
+        ahead: bool = False,
+    ) -> None:
+        """Of a draft of so many levels so many were accepted. The verifier says it took ``service`` seconds. Draft and
+        verdict were ``way`` seconds on their way; None where the draft was sent before the verdict before it.
+        ``elapsed`` seconds had passed since that verdict; None where something else came between. ``ahead``: the draft
+        was made before that verdict came."""
         self._right += accepted
         self._wrong += accepted < drafted
         if self._right + self._wrong > MEMORY:
             self._right, self._wrong = self._right / 2, self._wrong / 2
         self._service.add(service)
-        if ahead:
-            self._beat.add(seconds)
-        else:
-            self._way.add(max(0.0, seconds - service))
-        self._streamed.age += accepted + 1
+        if way is not None:
+            self._way.add(max(0.0, way))
+        if elapsed is not None and self._way.value is not None:
+            told = self._told(drafted, ahead)
+            self._late[ahead].add(min(elapsed, MOST_LATE * told) - told, 1.0)
+        self._since += accepted + 1
+        self._age += accepted + 1
+
+    def travelled(self, seconds: float) -> None:
+        """So long took a message there and one back."""
+        self._way.add(seconds)
 
     def streamed(self, tokens: int, seconds: float) -> None:
         """So many tokens came that the verifier drafted itself, so many seconds after those before them."""
-        self._streamed.tokens.add(tokens)
-        self._streamed.seconds.add(seconds)
-        self._streamed.age = 0
+        self._streamed.add(tokens, seconds)
+        self._since += tokens
+        self._age = 0
+
+    def _told(self, length: int, ahead: bool) -> float:
+        """Seconds of a round by the formula: of one that was drafted ahead, or that began anew."""
+        right = 1.0 if ahead else 0.0
+        under_way = self._under_way(length, self.acceptance) if ahead else 0
+        return round_seconds(length, right, **self.measured, in_flight=under_way)
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The round trip, the verifier's own time, and the time to draft a token, in seconds."""
+        means = {"way": self._way, "service": self._service, "draft": self._draft}
+        return {name: mean.value or 0.0 for name, mean in means.items()}
+
+    def _under_way(self, length: int, acceptance: float) -> int:
+        """Drafts on their way at a time: those that are worth sending."""
+        hit = acceptance ** (length + 1)
+        if hit <= WORTH_SENDING:
+            return min(self._in_flight, 1)
+        return self._in_flight if hit >= 1 else min(self._in_flight, 1 + int(log(WORTH_SENDING) / log(hit)))

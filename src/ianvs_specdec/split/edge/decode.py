@@ -12,9 +12,12 @@ from ianvs_specdec.split.edge.connection import Connection
 from ianvs_specdec.split.edge.controller import Controller
 from ianvs_specdec.split.edge.drafts import Drafts, FarTarget
 from ianvs_specdec.split.edge.session import Alone, Anew, Event, Outage, Session
-from ianvs_specdec.split.split_pb2 import SPLIT, STREAM, End, Model, Open, Up, Verdict
+from ianvs_specdec.split.split_pb2 import SPLIT, STREAM, End, Model, Open, Pong, Up, Verdict
 from ianvs_specdec.split.wire import TENTHS, set_sampling
 from ianvs_specdec.types import Sampling, Step, Trace
+
+PINGED = 16
+"""Messages of streamed tokens between two looks at how long the way is."""
 
 OnTokens = Callable[[list[int]], None]
 Finish = Callable[[Sequence[int], Sampling], Decoded]
@@ -63,6 +66,10 @@ class Edge:
         self._controller, self._outage, self._finish = controller, outage, finish
         self._heard: float | None = None
         """When output came last; None where what comes next was waited for with another mode."""
+        self._asked: float | None = None
+        """When the verifier was asked how long the way is; None where that is answered."""
+        self._unasked = 0
+        """Messages of streamed tokens since."""
         self._in_flight = min(in_flight, int(model.limits.in_flight))
 
     def decode(
@@ -82,7 +89,7 @@ class Edge:
         opening.mode = STREAM if self._controller.streams else SPLIT
         drafts = Drafts(self._drafter.fork(), self._target, prompt, sampling, prediction)
         answer = Answer([], "", trace, in_flight=self._in_flight)
-        self._heard = None
+        self._heard = self._asked = None
 
         def put_out(tokens: list[int]) -> None:
             if tokens:
@@ -120,6 +127,7 @@ class Edge:
                 session.switch(controller.streams)
                 self._heard = None
             if session.streams:
+                self._ping(session)
                 event = session.receive()
                 assert event is not None
                 return event
@@ -133,6 +141,12 @@ class Edge:
             if event is not None:
                 return event
 
+    def _ping(self, session: Session) -> None:
+        """Streamed tokens do not tell how far the verifier is, on which it depends whether they should be."""
+        if self._controller.adapts and self._asked is None and self._unasked >= PINGED:
+            self._asked, self._unasked = time.perf_counter(), 0
+            session.ping()
+
     def _take(
         self, session: Session, drafts: Drafts, event: Event, answer: Answer, put_out: Callable[[list[int]], None]
     ) -> None:
@@ -143,9 +157,14 @@ class Edge:
             answer.waits += sent.guess is None
             answer.trace.steps.append(Step(drafted, len(tokens) - 1, len(tokens), drafted + 1))
             self._controller.drafted(*drafts.taken())
-            before = self._heard if sent.guess is not None else None
-            seconds = now - (sent.at if before is None else before)
-            self._controller.answered(sent.tree.depth, len(tokens) - 1, seconds, session.seconds, before is not None)
+            way = None if sent.guess is not None else now - sent.at - session.seconds
+            elapsed = None if self._heard is None else now - self._heard
+            self._controller.answered(sent.tree.depth, len(tokens) - 1, session.seconds, way, elapsed, sent.ahead)
+        elif isinstance(event, Pong):
+            if self._asked is not None:
+                self._controller.travelled(now - self._asked)
+            self._asked = None
+            return
         elif isinstance(event, End):
             return
         else:
@@ -154,8 +173,10 @@ class Edge:
                 drafts.confirm(tokens)
             if isinstance(event, Anew):
                 drafts.void()
+                self._asked = None
             elif answer.token_ids:
                 answer.streamed += len(tokens)
+                self._unasked += 1
                 if self._heard is not None:
                     self._controller.streamed(len(tokens), now - self._heard)
         self._heard = now

@@ -17,17 +17,14 @@ from torch import Tensor
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, TokenTree
 from ianvs_specdec.decoding.meter import Stopwatch
 from ianvs_specdec.decoding.sampling import Noise
-from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.errors import AnswerError
+from ianvs_specdec.split.edge.controller import WORTH_SENDING
 from ianvs_specdec.split.split_pb2 import Draft
 from ianvs_specdec.split.wire import draft_of
 from ianvs_specdec.types import Sampling
 
 LEAST_LIKELY = 0.05
 """What is reached with less probability is not drafted ahead: it would almost always be in vain."""
-WORTH_SENDING = 0.3
-"""With this probability of being reached, a draft is sent before the verdict on the one before it: it takes bytes, and
-where it is not reached, nothing else."""
 
 
 class FarTarget:
@@ -57,6 +54,8 @@ class Sent:
     position: int
     guess: int | None
     tree: TokenTree
+    ahead: bool = True
+    """Whether it was drafted before the verdict came that it builds on."""
     at: float = field(default_factory=time.perf_counter)
 
     def fits(self, output: Sequence[int]) -> bool:
@@ -82,7 +81,7 @@ class Drafts:
         )
         self._drafter, self._target = drafter, target
         self._begun = False
-        self._lines = drafter if isinstance(drafter, DraftModel) and drafter.branches == 1 else None
+        self._lines = drafter if drafter.lines else None
         self._line: Iterator[tuple[int, float]] | None = None
         self._ahead: deque[tuple[int, float]] = deque()
         """What is drafted behind what was confirmed: tokens, and how likely each is reached."""
@@ -91,6 +90,8 @@ class Drafts:
         self.ahead = self.hits = 0
         self.unhidden = 0.0
         """Seconds of drafting with nothing on its way."""
+        self._hit = False
+        """Whether the last verdict left what was drafted ahead in place."""
 
     @property
     def output(self) -> list[int]:
@@ -104,9 +105,11 @@ class Drafts:
         """These tokens follow; of a draft ``sent`` its ``path`` was accepted."""
         context = self.context
         known = [token for token, _ in list(self._ahead)[: len(tokens)]]
+        self._hit = False
         if len(self._ahead) > (0 if sent is None else len(sent.tree) - 1):
             self.ahead += 1
             self.hits += known == list(tokens)
+            self._hit = known == list(tokens)
         if known == list(tokens):
             for _ in tokens:
                 _, likely = self._ahead.popleft()
@@ -188,7 +191,7 @@ class Drafts:
                 pass
             tree = TokenTree.chain(root, [token for token, _ in islice(self._ahead, length)])
         self.unhidden += self._seconds - before
-        return Sent(len(output), None, tree)
+        return Sent(len(output), None, tree, self._hit)
 
     def _room(self, position: int) -> int:
         """How many tokens of a draft can become output behind ``position`` tokens of it, with one that follows."""

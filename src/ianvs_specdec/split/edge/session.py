@@ -20,6 +20,8 @@ from ianvs_specdec.split.split_pb2 import (
     Leave,
     Model,
     Open,
+    Ping,
+    Pong,
     Resume,
     Switch,
     Tokens,
@@ -28,8 +30,9 @@ from ianvs_specdec.split.split_pb2 import (
 )
 from ianvs_specdec.split.wire import TENTHS
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.25
-"""Seconds between two attempts to resume; each is twice the one before."""
+SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.02, 0.25, 0.05
+"""Seconds between two attempts to resume: this share of the time that the verifier has been gone, so that it hardly
+lasts longer than it must, and a verifier that is gone for long is not asked all the time."""
 LEAVING = 1.0
 """Seconds in which the last word may reach the verifier."""
 
@@ -43,6 +46,10 @@ class Outage:
     patience: float = 10.0
 
 
+class Forgotten(Broken):
+    """The verifier does not know the session (any more): a new one may be opened at once."""
+
+
 class Alone(Exception):
     """The verifier cannot be had, and the edge is to finish by itself."""
 
@@ -54,7 +61,7 @@ class Anew:
     tokens: list[int]
 
 
-Event = Verdict | Tokens | Anew | End
+Event = Verdict | Tokens | Anew | End | Pong
 
 
 class Session:
@@ -101,6 +108,10 @@ class Session:
         self.streams = True
         self.send(Up(switch=Switch(mode=self._opening.mode)))
 
+    def ping(self) -> None:
+        """Have the verifier answer with a ``Pong``."""
+        self.send(Up(ping=Ping()))
+
     @property
     def steady(self) -> bool:
         """Whether the mode can be changed: no change is under way, and the prompt is read."""
@@ -134,6 +145,8 @@ class Session:
                 self.streams = self._switching = False
             self.seconds = down.tokens.tenths / TENTHS or self.seconds
             return down.tokens
+        if kind == "pong":
+            return down.pong
         if kind == "end":
             self.end = down.end
             return down.end
@@ -146,7 +159,7 @@ class Session:
             return AnswerError("the verifier says what this version does not know: use the same version on both sides")
         if error.code in (UNKNOWN_SESSION, IDLE, BUSY):
             self._id = b""
-            return Broken(error.message)
+            return Broken(error.message) if error.code == BUSY else Forgotten(error.message)
         return AnswerError(f"the verifier refuses: {error.message}")
 
     def _begin(self) -> list[int]:
@@ -184,7 +197,7 @@ class Session:
         return self.end is not None
 
     def _recover(self, reason: str) -> list[int]:
-        began, pause = time.monotonic(), FIRST_PAUSE
+        began, forgotten = time.monotonic(), False
         if self._switching:
             # Nobody knows whether the verifier has read the change: in a new session it need not.
             self._id = b""
@@ -200,8 +213,11 @@ class Session:
                 confirmed = self._begin()
             except Broken as broken:
                 reason = str(broken)
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                if isinstance(broken, Forgotten) and not forgotten:
+                    forgotten = True
+                    continue
+                gone = time.monotonic() - began
+                time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * gone), LONGEST_PAUSE))
                 continue
             self.lost += time.monotonic() - began
             return confirmed

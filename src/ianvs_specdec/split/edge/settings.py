@@ -86,8 +86,8 @@ class EdgeSettings:
 
         drafter = Autoregressive() if self.method is None else drafters.create(self.method, self.options)
         drafter.prepare(target)  # type: ignore[arg-type]
-        sent_ahead = self.in_flight > 1
-        controller = Controller(self._length(), sent_ahead=sent_ahead, mode=self.mode, beside=model.drafts)  # type: ignore[arg-type]
+        in_flight = self.in_flight if drafter.lines else 0
+        controller = Controller(self._length(), in_flight=in_flight, mode=self.mode, beside=model.drafts)  # type: ignore[arg-type]
         outage = Outage(self.outage, self.patience)  # type: ignore[arg-type]
         finish = _finish(drafter, model) if self.outage == "edge" else None
         return Edge(connection, model, drafter, target, controller, outage, self.in_flight, finish)

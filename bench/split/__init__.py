@@ -1,0 +1,1 @@
+"""``python -m bench.split PART``: split decoding measured, see ``__main__``."""

@@ -1,0 +1,164 @@
+"""Part ``ahead``: drafting ahead beside stop-and-wait where the round trip is as long as drafting, and the round trip
+at which splitting and streaming are equally fast, measured and by the formula.
+
+The verifier's steps take what a cost table says, and a drafted token what is set. The formula gets the acceptance, the
+verifier's time and the time to draft that were measured in the same runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.split.paced import Paced
+from bench.split.scene import Client, Known, drafting_verifier, floats, pace, relay
+from ianvs_specdec.split.breakeven import break_even, round_rate
+from ianvs_specdec.split.edge.connection import Access
+
+STREAMED, WAITING, AHEAD = "streamed", "stop-and-wait", "ahead"
+
+
+@dataclass
+class Arm:
+    """One contestant at one round trip: tokens and seconds of its answers, and what the formula needs."""
+
+    name: str
+    length: int | None
+    way: float
+    runs: list[tuple[int, float]] = field(default_factory=list)
+    drafted: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    ahead: int = 0
+    hits: int = 0
+
+    @property
+    def rate(self) -> float:
+        return sum(tokens for tokens, _ in self.runs) / sum(seconds for _, seconds in self.runs)
+
+
+def add_arguments(add: Any) -> None:
+    add("--acceptances", type=floats, default=[0.8, 0.9], metavar="A,A", help="of the edge's drafts (0.8,0.9)")
+    add("--length", type=int, default=4, metavar="K", help="of a draft (4)")
+    add("--draft-ms", type=float, default=5.0, metavar="MS", help="the edge's time to draft a token (5)")
+    add("--ways", type=floats, default=[0.5, 1, 2, 4], metavar="X,X", help="round trips, in drafts")
+    add("--in-flight", type=int, default=4, metavar="N")
+    add("--beside", type=floats, default=[0.3, 1], metavar="A,K", help="the verifier's own drafts: acceptance, length")
+    add("--scale", type=float, default=2.0, metavar="X", help="by which the cost table's times are stretched (2)")
+    add("--tokens", type=int, default=160, metavar="N", help="of an answer (160)")
+    add("--prompts", type=int, default=2, metavar="N")
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    known = Known.made(folder, options.prompts, options.tokens)
+    with drafting_verifier(known, options.beside, options.scale) as address:
+        for acceptance in options.acceptances:
+            arms, told = _measured(acceptance, address, known, options)
+            rows.append(_compared(acceptance, arms, told, options))
+            print(_lines(rows[-1]), flush=True)
+    return {"rows": rows}
+
+
+def _measured(
+    acceptance: float, address: str, known: Known, options: argparse.Namespace
+) -> tuple[list[Arm], dict[str, float]]:
+    draft, prompts = options.draft_ms / 1e3, known.prompts
+    arms, clients = [], []
+    with ExitStack() as stack:
+        for share in options.ways:
+            way = share * options.length * draft
+            link = stack.enter_context(relay(address, {"delay": f"{way / 2}s"}))
+            for name in (STREAMED, WAITING, AHEAD):
+                if name == STREAMED and share != 1:
+                    continue
+                for length in (options.length, None) if share == 1 and name != STREAMED else (options.length,):
+                    drafter = Paced(str(known.truth), acceptance, draft, lines=name != WAITING)
+                    mode = "stream" if name == STREAMED else "split"
+                    client = Client(Access(link.address), drafter, length, mode, options.in_flight)
+                    clients.append(stack.enter_context(client))
+                    arms.append(Arm(name, length, way))
+        for client in clients:
+            client.decode(prompts[-1], 40)
+        for turn in range(len(prompts)):
+            for arm, client in list(zip(arms, clients, strict=True))[:: 1 if turn % 2 else -1]:
+                answer = client.decode(prompts[turn], options.tokens)
+                arm.runs.append(pace(answer))
+                arm.ahead, arm.hits = arm.ahead + answer.ahead, arm.hits + answer.hits
+                for step in answer.trace.steps:
+                    arm.accepted += step.accepted
+                    arm.rejected += step.accepted < step.drafted
+        learned = [client.controller for client, arm in zip(clients, arms, strict=True) if arm.name == AHEAD]
+        told = {name: sum(one.measured[name] for one in learned) / len(learned) for name in ("service", "draft")}
+        ways = sum(arm.way for arm in arms if arm.name == AHEAD)
+        told["extra"] = (sum(one.measured["way"] for one in learned) - ways) / len(learned)
+    return arms, told
+
+
+def _compared(
+    acceptance: float, arms: list[Arm], told: dict[str, float], options: argparse.Namespace
+) -> dict[str, Any]:
+    length, drafted = options.length, options.length * options.draft_ms / 1e3
+    streamed = next(arm.rate for arm in arms if arm.name == STREAMED)
+    row: dict[str, Any] = {"acceptance": acceptance, "streamed": streamed, **told, "arms": []}
+    for name, in_flight in ((WAITING, 0), (AHEAD, options.in_flight)):
+        own = [arm for arm in arms if arm.name == name]
+        fixed = sorted((arm for arm in own if arm.length), key=lambda arm: arm.way)
+        a = sum(arm.accepted for arm in fixed) / sum(arm.accepted + arm.rejected for arm in fixed)
+        times = {"service": told["service"], "draft": told["draft"], "in_flight": in_flight}
+        formula = break_even(streamed, length, a, **times)
+        row["arms"].append(
+            {
+                "name": name,
+                "seen": a,
+                "ways": [arm.way for arm in fixed],
+                "rates": [arm.rate for arm in fixed],
+                "told": [round_rate(length, a, way=arm.way + told["extra"], **times) for arm in fixed],
+                "hits": sum(arm.hits for arm in fixed) / max(1, sum(arm.ahead for arm in fixed)),
+                "chosen": next(arm.rate for arm in own if not arm.length),
+                "at": next(arm.rate for arm in fixed if abs(arm.way - drafted) < 1e-9),
+                "break_even": crossing([arm.way for arm in fixed], [arm.rate for arm in fixed], streamed),
+                "formula": None if formula is None else formula - told["extra"],
+            }
+        )
+    return row
+
+
+def crossing(ways: Sequence[float], rates: Sequence[float], streamed: float) -> float | None:
+    """Where the rate comes down to ``streamed``: the seconds per token are taken to grow evenly from one round trip to
+    the next. None where it does not within ``ways``."""
+    points = list(zip(ways, (1 / rate for rate in rates), strict=True))
+    for (before, slow), (after, slower) in itertools.pairwise(points):
+        if slow <= 1 / streamed <= slower:
+            return before + (after - before) * (1 / streamed - slow) / (slower - slow)
+    return None
+
+
+def _lines(row: dict[str, Any]) -> str:
+    waiting, ahead = row["arms"]
+    head = (
+        f"acceptance {row['acceptance']:g}: service {1e3 * row['service']:.1f} ms, drafting {1e3 * row['draft']:.1f} ms"
+    )
+    lines = [f"{head} a token, streamed {row['streamed']:.1f} token/s; beyond the path {1e3 * row['extra']:.1f} ms"]
+    for arm in row["arms"]:
+        cells = "".join(
+            f"{1e3 * way:>7.0f}:{rate:6.1f} ({told:5.1f})"
+            for way, rate, told in zip(arm["ways"], arm["rates"], arm["told"], strict=True)
+        )
+        even = [f"{1e3 * found:.1f}" if found is not None else "-" for found in (arm["break_even"], arm["formula"])]
+        lines.append(f"  {arm['name']:<14}a={arm['seen']:.3f} hits {arm['hits']:.2f}{cells}")
+        lines.append(f"  {'':<14}break-even {even[0]} ms, by the formula {even[1]} ms")
+    ratios = [ahead[key] / waiting[key] for key in ("at", "chosen")]
+    lines.append(
+        f"  ahead to stop-and-wait where the way is a draft: {ratios[0]:.2f}, each at its own length {ratios[1]:.2f}"
+    )
+    return "\n".join(lines)
+
+
+def table(report: dict[str, Any]) -> str:
+    return "token/s at each round trip in ms, and by the formula in brackets"
