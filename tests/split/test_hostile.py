@@ -13,6 +13,7 @@ from ianvs_specdec.split.edge.connection import Access, Connection
 from ianvs_specdec.split.edge.session import Outage
 from ianvs_specdec.split.split_pb2 import (
     BUSY,
+    FAILED,
     INVALID,
     UNAUTHENTICATED,
     UNKNOWN_SESSION,
@@ -22,6 +23,7 @@ from ianvs_specdec.split.split_pb2 import (
 )
 from ianvs_specdec.types import Sampling
 from ianvs_specdec.verifier.service import Bounds
+from ianvs_specdec.verifier.session import Session
 from tests.split.conftest import PROMPT
 from tests.support.split_client import Client, opening
 from tests.support.verifiers import PATIENCE, edge_of, verifying
@@ -142,3 +144,16 @@ def test_what_the_verifier_refuses_is_told_once(folder, running):
         pytest.raises(AnswerError, match="the verifier refuses: the prompt has 600 tokens, the model's context window"),
     ):
         edge.decode([5] * 600, Sampling(max_tokens=9))
+
+
+def test_what_fails_on_the_verifiers_side_ends_its_session_alone(folder, running, client, alone, monkeypatch, caplog):
+    def broken(self, emitted):
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(Session, "_emitted", broken)
+    assert client().say(opening()).error() == FAILED
+    assert "nobody thought of this" in caplog.text
+    monkeypatch.undo()
+    drafter = drafters.create("draft_model", {"draft": folder})
+    with edge_of(Access(running.address, TOKENS[1]), drafter, length=2) as edge:
+        assert edge.decode(PROMPT, Sampling(max_tokens=9)).token_ids == alone(PROMPT, Sampling(max_tokens=9))
