@@ -132,6 +132,21 @@ def test_fifty_steps_after_a_change_it_is_at_its_best_again(change, at_once):
     assert tokens_per_second(lengths.create("goodput")) >= 0.95 * best
 
 
+def test_plans_take_little_of_the_time_of_short_steps(monkeypatch):
+    """A plan for steps of 2 ms is made less often than one for steps of 20 ms."""
+    from ianvs_specdec.lengths.goodput import Goodput
+
+    made, plan = [], Goodput._planned_for
+    monkeypatch.setattr(Goodput, "_planned_for", lambda self, *args: made.append(self) or plan(self, *args))
+    plans = []
+    for machine in (MACHINES["gpu"], Machine(interpolated({1: 2.0, 60: 2.1, 200: 2.6}), call=0.02, level=0.1)):
+        requests = [request("a", 0.6, 50, 400, seed, True, 1.0) for seed in range(6)]
+        run(lengths.create("goodput"), machine, Chain(), requests)
+        plans.append(len(made))
+        made.clear()
+    assert plans[1] < 0.6 * plans[0]
+
+
 def test_it_learns_anew_when_a_task_turns_good():
     clock, drafts = replace(MACHINES["cpu"], noise=0.0, outliers=0.0), Chain()
     goodput = lengths.create("goodput")

@@ -27,6 +27,8 @@ FEW = 3
 """Steps of a size until a surprise tells of the speed rather than of the size, and until a bend there is believed."""
 OUTLIER = 0.3
 """In log seconds: what a single step may say at the most. Slow steps are a third slower and more."""
+NEW = 0.7
+"""In log seconds: by how much the first step of a size may be above what was expected."""
 UNUSUAL = 0.17
 """In log seconds: twice in a row on the same side, it is no noise."""
 MEMORY, OFTEN = 100, 50
@@ -86,7 +88,9 @@ class StepCosts:
         index = _class_of(rows)
         size = self._sizes.get(index)
         if size is None:
-            size = self._sizes[index] = _Size(settled - self._speed, UNKNOWN)
+            # The first step of a new size may be late, as any other: it is hardly twice what those around it say.
+            expected = float(np.log(self.at(np.array([float(rows)]), 0))[0]) if self._sizes else settled
+            size = self._sizes[index] = _Size(min(settled, expected + NEW) - self._speed, UNKNOWN)
         surprise = settled - self._speed - size.work
         if self.samples % SOME and size.count == OFTEN and min(abs(surprise), abs(self._before)) < CALM:
             self._before = size.before = surprise

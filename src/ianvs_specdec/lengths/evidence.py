@@ -146,17 +146,17 @@ class Evidence:
     def learn(self, subject: Subject, drafted: bool, accepted: int, failed: bool, width: float) -> None:
         """Of a draft of the request, if there was one, so many tokens were accepted; ``failed``: the next one was
         wrong. In a tree a miss is so many times rarer than in a chain as it is wide."""
-        beliefs = self._all.none, subject.task.none, subject.own.none
-        miss = _share(sum([belief.mean for belief in beliefs]))
+        everything, task, own = self._all, subject.task, subject.own
+        miss = _share(everything.none.mean + task.none.mean + own.none.mean)
         if miss > CERTAIN or not drafted:
-            self._hear(beliefs, (not drafted) - miss, miss * (1 - miss))
+            self._hear(everything.none, task.none, own.none, (not drafted) - miss, miss * (1 - miss))
         if drafted and (tried := min(accepted + failed, LEVELS)):
             if tried > len(self._expected[0]):
                 self._tabulate(tried)
-            beliefs = self._all.wrong, subject.task.wrong, subject.own.wrong
-            place = _place(sum([belief.mean for belief in beliefs]) - math.log(width))
-            self._trials.append((place, tried, failed, sum([belief.variance for belief in beliefs])))
-            self._hear(beliefs, failed - self._expected[place][tried - 1], self._informed[place][tried - 1])
+            wrong = everything.wrong, task.wrong, own.wrong
+            place = _place(wrong[0].mean + wrong[1].mean + wrong[2].mean - math.log(width))
+            self._trials.append((place, tried, failed, wrong[0].variance + wrong[1].variance + wrong[2].variance))
+            self._hear(*wrong, failed - self._expected[place][tried - 1], self._informed[place][tried - 1])
 
     def settle(self) -> None:
         """Work out anew what is known of everything, of tasks and of depths; of requests it is after every draft."""
@@ -167,13 +167,14 @@ class Evidence:
             self._learn_depths()
             self._tabulate(len(self._expected[0]))
 
-    def _hear(self, beliefs: tuple[Belief, ...], surprise: float, informed: float) -> None:
-        if surprise > 0 and sum([belief.mean for belief in beliefs]) > HARDEST:
+    def _hear(self, everything: Belief, task: Belief, own: Belief, surprise: float, informed: float) -> None:
+        if surprise > 0 and everything.mean + task.mean + own.mean > HARDEST:
             return
-        total = sum([belief.variance for belief in beliefs])
-        for belief in beliefs:
-            belief.hear(surprise, informed, total - belief.variance)
-        beliefs[-1].settle(self._now)
+        first, second, third = everything.variance, task.variance, own.variance
+        everything.hear(surprise, informed, second + third)
+        task.hear(surprise, informed, first + third)
+        own.hear(surprise, informed, first + second)
+        own.settle(self._now)
 
     def _learn_depths(self) -> None:
         place, tried, failed, others = (np.array(column) for column in zip(*self._trials, strict=True))

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 WARM = 3
 """Steps before the first draft: the first of all also warms up."""
-PLAN = 8
-"""Steps for which a plan holds if hardly anybody comes or leaves: making one takes a part of a small model's step."""
+PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.01, 1.5
+"""Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, and
+should take no more than that share of the time: for a small model, whose steps are short, plans hold longer, each by
+this factor than the one before."""
 PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
 JOINED = 0.25
@@ -31,8 +33,8 @@ JOINED = 0.25
 REST, CLEAR = 40, 1.5
 """Steps between two moments at which a request begins to speculate, unless drafts bring so many times what they are
 thought to. At the boundary, noise would have it change with every step: so it does once in 20 steps on average."""
-TRIAL = 2
-"""Steps of a trial: a single one would not be believed."""
+TRIAL, LOOK = 2, 20
+"""Steps of a trial: a single one would not be believed. When times have changed there is one after so many others."""
 CHANCES = 3
 """Trials that a change of times is worth; otherwise there is one in ``REST`` steps."""
 PROBE = 0.006
@@ -80,6 +82,7 @@ class Goodput:
         self._verify, self._draft = StepCosts(), DraftCosts()
         self._evidence, self._shapes = Evidence(), Shapes()
         self._plan, self._until_plan, self._planned = Plan(), 0, 0
+        self._until_probe = self._holds = PLAN
         self._options, self._until_options = Options.of(self._shapes), 0
         self._misses = self._evidence.misses
         self._by_difficulty = self._options.gains(self._misses)
@@ -99,8 +102,11 @@ class Goodput:
             return [0] * len(running)
         probing = None
         if self._until_plan <= 0 or abs(len(running) - self._planned) > JOINED * self._planned:
-            self._until_plan, self._planned = PLAN, len(running)
+            self._planned = len(running)
             self._plan = self._planned_for(load, running)
+        self._until_probe -= 1
+        if self._until_probe <= 0:
+            self._until_probe = PLAN
             probing = self._probe(running, load)
         self._until_plan -= 1
         self._since_trial += 1
@@ -124,6 +130,8 @@ class Goodput:
         telling = False
         if not finished.prompt_rows or self._verify.samples < WARM:
             telling = self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
+            if self._verify.changed:
+                self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
         asked = [share for share in finished.shares if share.budget]
         if telling and (asked or self._until_plan == 0):
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
@@ -132,6 +140,8 @@ class Goodput:
         for share in asked:
             if not share.over:
                 self._learn(share)
+        if asked and len(self._options.budgets) < len(self._shapes.budgets()):
+            self._until_plan = self._until_options = 0
 
     def _learn(self, share: Share) -> None:
         step, request = share.step, share.stats.kept
@@ -139,12 +149,10 @@ class Goodput:
         if request.probed and step.accepted:
             # What paid has cost nothing, and may pay for others.
             self._fund += request.probed
-            self._until_plan = 0
+            self._until_plan = self._until_probe = 0
         request.probed = 0.0
         failed = step.accepted < share.depth or ended
         self._evidence.learn(request.subject, step.drafted > 0, step.accepted, failed, width)
-        if len(self._options.budgets) < len(self._shapes.budgets()):
-            self._until_plan = self._until_options = 0
 
     def _known(self, stats: Stats) -> _Running:
         if stats.kept is None:
@@ -179,13 +187,15 @@ class Goodput:
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
         drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
         taken, hoped = (drafting + self._verify.at(steps.rows, context, hoped) for hoped in (False, True))
-        if self._since_trial >= REST and self._verify.changed:
+        if self._since_trial >= LOOK and self._verify.changed:
             # When times have changed, what a step without drafts takes is to be known, and trials are worth more.
             self._verify.changed, self._chances = False, CHANCES
             self._fund += float(taken[0, 0])
             self._since_trial, self._until_plan = 0, TRIAL
             return Plan(trial=True)
         best, tried = steps.fastest(taken), steps.fastest(hoped)
+        self._holds = int(max(PLAN, min(LONGER * self._holds, PLANNING / (SPENT * float(taken[best])))))
+        self._until_plan = self._holds
         lost = float(taken[tried] - steps.tokens[tried] * taken[best] / steps.tokens[best])
         if not 0 < lost <= self._fund or (self._since_trial < REST and not self._chances):
             return self._priced(by_difficulty, steps, best, taken, context, trial=False)
@@ -228,7 +238,7 @@ class Goodput:
         saved = gains * float(taken[best] / steps.tokens[best])
         choices, rest = (options.best(gains, saved / clear - dearer) for clear in (1.0, CLEAR))
         # What is only hoped for is no reason to end a rest.
-        return Plan(choices, NOBODY if trial else rest, call, late, trial)
+        return Plan(choices, NOBODY if trial and not self._chances else rest, call, late, trial)
 
     def _probe(self, running: Sequence[_Running], load: Load) -> int | None:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""
