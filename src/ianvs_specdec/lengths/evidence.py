@@ -139,9 +139,9 @@ class Evidence:
         """How likely its drafter has any guess."""
         return 1 - _share(self._all.none.mean + subject.task.none.mean + subject.own.none.mean)
 
-    def step(self) -> None:
-        """One more step has passed."""
-        self._now += 1
+    def step(self, number: int = 1) -> None:
+        """So many more steps have passed."""
+        self._now += number
 
     def learn(self, subject: Subject, drafted: bool, accepted: int, failed: bool, width: float) -> None:
         """Of a draft of the request, if there was one, so many tokens were accepted; ``failed``: the next one was

@@ -88,6 +88,7 @@ class Goodput:
         self._by_difficulty = self._options.gains(self._misses)
         self._fund = 0.0
         self._since_trial, self._chances = REST, 0
+        self._quiet, self._slept, self._sleeping = 0, 0, list[_Running]()
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -96,6 +97,11 @@ class Goodput:
         return cls()
 
     def budgets(self, load: Load) -> Sequence[int]:
+        if self._quiet and [stats.kept for stats in load.running] == self._sleeping:
+            self._quiet -= 1
+            self._slept += 1
+            return [0] * len(self._sleeping)
+        self._wake()
         running = [self._known(stats) for stats in load.running]
         self._evidence.step()
         if self._verify.samples < WARM:
@@ -119,7 +125,26 @@ class Goodput:
                 request.settle(budget)
         if probing is not None and not budgets[probing]:
             budgets[probing] = int(self._options.budgets[0])
+        if not self._plan.trial and not any(budgets):
+            self._sleep(running)
         return budgets
+
+    def _sleep(self, running: list[_Running]) -> None:
+        """Nobody drafts: until something is to be looked at, nothing is learned that would change that. Where drafts do
+        not pay, to find that out again at each step would cost a part of a small model's step."""
+        rests = [REST - request.since for request in running if request.since <= REST]
+        self._quiet, self._sleeping = max(min(self._until_plan, self._until_probe, *rests) - 1, 0), running
+
+    def _wake(self) -> None:
+        """Catch up with the steps that were slept through."""
+        slept, self._slept, self._quiet = self._slept, 0, 0
+        if slept:
+            self._evidence.step(slept)
+            self._until_plan -= slept
+            self._until_probe -= slept
+            self._since_trial += slept
+            for request in self._sleeping:
+                request.since += slept
 
     def learn(self, finished: Finished) -> None:
         rows = finished.rows
@@ -131,6 +156,7 @@ class Goodput:
         if not finished.prompt_rows or self._verify.samples < WARM:
             telling = self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
             if self._verify.changed:
+                self._wake()
                 self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
         asked = [share for share in finished.shares if share.budget]
         if telling and (asked or self._until_plan == 0):
