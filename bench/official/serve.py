@@ -37,6 +37,8 @@ def serve(load: Callable[[argparse.Namespace], tuple[dict[str, str], Decode]], *
     # The packages print: standard output is kept for answers, what they write goes to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    # So that what they write before they fail can be read.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
     def write(message: dict[str, Any]) -> None:
         print(json.dumps(message), file=answers, flush=True)

@@ -36,7 +36,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     rows = []
     for place, target in enumerate(options.targets):
         draft = noised(target, folder / f"draft-{place}")
-        tokenizer = AutoTokenizer.from_pretrained(target)
+        tokenizer = AutoTokenizer.from_pretrained(target, trust_remote_code=False)
         files = options.prompts or [
             MODELS.parent / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended")
         ]

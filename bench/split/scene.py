@@ -65,7 +65,7 @@ def endless_target(folder: Path) -> Path:
     disable_progress_bar()
 
     torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(MODELS / "cloud")
+    tokenizer = AutoTokenizer.from_pretrained(MODELS / "cloud", trust_remote_code=False)
     tokenizer.eos_token = None
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = LlamaConfig(vocab_size=len(tokenizer), eos_token_id=None, bos_token_id=None, **sizes)
@@ -82,13 +82,13 @@ def noised(model: Path, folder: Path, share: float = NOISE) -> Path:
 
     disable_progress_bar()
     torch.manual_seed(0)
-    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, trust_remote_code=False)
     with torch.no_grad():
         for weight in loaded.parameters():
             if weight.dim() > 1:
                 weight += share * weight.std() * torch.randn_like(weight)
     loaded.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model, trust_remote_code=False).save_pretrained(folder)
     return folder
 
 

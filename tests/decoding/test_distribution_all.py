@@ -129,7 +129,7 @@ class ScoredByWhatWasDrawn(DraftModel):
 
     def _add_children(self, growth, frontier, scores, context, least):
         q = scores.exp()
-        drawn = torch.multinomial(q, self._branches, generator=context.generator).tolist()
+        drawn = torch.multinomial(q, self.branches, generator=context.generator).tolist()
         growth.drawn_from.update(zip(frontier, q, strict=True))
         for parent, row, children in zip(frontier, q.log(), drawn, strict=True):
             for token in children:

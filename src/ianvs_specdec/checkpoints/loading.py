@@ -6,6 +6,7 @@ for.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from ianvs_specdec.errors import UserError, not_installed, packages
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_TURN = threading.Lock()
+"""While transformers loads a model, it changes what all threads see: one that loads at the same time lacks weights."""
 
 CAUSAL, CLASSIFIER = "AutoModelForCausalLM", "AutoModelForSequenceClassification"
 
@@ -36,16 +40,17 @@ def load(kind: str, folder: Path, *, what: str, key: str | None = None, start: b
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
-        model, told = getattr(transformers, kind).from_pretrained(
-            folder,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            # They are told below, by name.
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            **settings,
-        )
+        with _TURN:
+            model, told = getattr(transformers, kind).from_pretrained(
+                folder,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                # They are told below, by name.
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                **settings,
+            )
         _check_told(model, told, start)
         check_finite([*model.named_parameters(), *model.named_buffers()])
     except Exception as error:
