@@ -40,3 +40,18 @@ def test_what_a_request_a_row_and_a_token_cost_is_told_apart():
     assert attention == pytest.approx(1e-7, rel=1e-3)
     assert step.at(16, 0) == pytest.approx(0.005 + 0.0002 * 16, rel=1e-3)
     assert step.at(16, 1000) - step.at(16, 0) == pytest.approx(1e-5, rel=1e-2)
+
+
+def test_a_step_takes_time_whatever_noise_says():
+    """What a single row takes is lost in what requests and context seem to take."""
+    noisy = {
+        (1, 0, 64): 0.001,
+        (1, 1, 64): 0.02,
+        (2, 0, 64): 0.03,
+        (2, 1, 64): 0.05,
+        (1, 0, 512): 0.011,
+        (2, 1, 512): 0.02,
+    }
+    step, request, _ = _fit(noisy)
+    assert min(min(row) for row in step.seconds) > 0
+    assert request >= 0

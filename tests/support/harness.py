@@ -239,9 +239,12 @@ class Workplace:
         return found
 
     def journal(self) -> list[dict[str, Any]]:
-        """The answers in the journal, oldest first."""
+        """The answers in the journal, oldest first. A line that is being written is none yet."""
         path = self.workspace / "journal.jsonl"
-        return [line for line in read_lines(path) if "answer" in line] if path.exists() else []
+        if not path.exists():
+            return []
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        return [line for line in map(json.loads, filter(str.strip, whole.splitlines())) if "answer" in line]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -43,6 +43,8 @@ LONGEST_POINT = 3.0
 """Seconds for all budgets of a number of requests in one pass."""
 FIRST_PIECES = (8, 32, 128, 512, 2048)
 """Rows of prompts that are read in one piece, as far as the target takes them."""
+LEAST_SHARE = 0.01
+"""Of the fastest step that was measured: what a step takes at least, however few rows it has."""
 PAUSE = 8
 """Steps for which a drafter is not asked, to see what catching up costs."""
 
@@ -310,8 +312,8 @@ def _fit(steps: dict[tuple[int, int, int], float]) -> tuple[Grid, float, float]:
         kept.remove(kept[int(found.argmin())])
     full = np.zeros(design.shape[1])
     full[kept] = found
-    # More rows never take less: what says so is noise.
-    base = np.maximum.accumulate(full[: len(rows)])
+    # More rows never take less, and a step takes time: what says otherwise is noise.
+    base = np.maximum(np.maximum.accumulate(full[: len(rows)]), LEAST_SHARE * seconds.min())
     request, attention, token = (float(value) for value in full[len(rows) :])
     most = max(count * prompt for count, _, prompt in points)
     table = tuple((float(value), float(value + token * most)) for value in base)
