@@ -147,6 +147,23 @@ def test_plans_take_little_of_the_time_of_short_steps(monkeypatch):
     assert plans[1] < 0.6 * plans[0]
 
 
+@pytest.mark.parametrize("at_once", [1, 8])
+def test_what_is_slept_through_changes_no_decision(at_once):
+    """Useless requests are among good ones, so that it sleeps and wakes."""
+
+    class Awake(type(lengths.create("goodput"))):
+        def _sleep(self, running):
+            pass
+
+    def decisions(length):
+        made = []
+        requests = mix(MIXES["half of two"], requests=16, seed=1)
+        run(length, MACHINES["cpu"], Chain(), requests, 5, at_once, lambda running, budgets, *_: made.append(budgets))
+        return made
+
+    assert decisions(lengths.create("goodput")) == decisions(Awake())
+
+
 def test_it_learns_anew_when_a_task_turns_good():
     clock, drafts = replace(MACHINES["cpu"], noise=0.0, outliers=0.0), Chain()
     goodput = lengths.create("goodput")
