@@ -206,7 +206,7 @@ class Goodput:
     def _plan_anew(self, load: Load, running: Sequence[_Running]) -> None:
         """If there is time for that; if not, the plan before goes on, though not a trial."""
         if self._thought < PLANNING:
-            self._plan = self._lasting
+            self._plan, self._until_plan = self._lasting, PLAN
             return
         self._thought -= PLANNING
         self._planned = len(running)
