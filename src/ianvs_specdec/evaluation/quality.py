@@ -12,7 +12,12 @@ Over all thresholds (none of these needs one):
 
 At the router's own threshold: ``share`` of the queries in the cloud (%), ``quality`` (%), ``quality_of_cloud`` (% of
 the cloud's), ``pgr``, ``cost`` (per 1,000 queries), and of the decisions, which are right if exactly the queries that
-the cloud answers better go there, ``accuracy``, ``precision``, ``recall`` and ``f1``.
+the cloud answers better go there, ``accuracy``, ``precision``, ``recall`` and ``f1``. ``gain_best`` is by how many
+% the quality is above that of the better model alone, and ``gap_oracle`` by how many % it is below that of the oracle,
+which takes the better answer to each query (Gain@B and Gap@O of LLMRouterBench, arXiv 2601.07206; here all queries
+count alike).
+
+``pareto_dist`` and ``pareto_dist_money`` depend on the other routers: see ``pareto``.
 
 ``ece`` is the expected calibration error: how far scores, taken as probabilities of what the router was trained to
 tell, are from what happens, in ``BINS`` intervals of equal width.
@@ -80,7 +85,7 @@ class Tally:
     """The metrics that are made of sums over the queries: those at a router's own threshold, and its calibration."""
 
     def __init__(self, router: Scored, sides: Sides) -> None:
-        columns = [np.ones(len(sides)), sides.edge, sides.cloud]
+        columns = [np.ones(len(sides)), sides.edge, sides.cloud, np.maximum(sides.edge, sides.cloud)]
         self._decides, self._priced = router.sent is not None, sides.cloud_cost is not None
         if router.sent is not None:
             better = (sides.gain > 0).astype(np.float64)
@@ -94,22 +99,24 @@ class Tally:
     def __call__(self, weights: Floats) -> Values:
         """``weights``: [draws, queries]. ``edge`` is the quality of the edge alone, from 0 to 1."""
         sums = (weights @ self._columns).T / weights.sum(axis=1)
-        _, edge, cloud = sums[:3]
+        _, edge, cloud, bound = sums[:4]
         values: Values = {"edge": edge}
         if self._decides:
-            quality, sent, better, hits = sums[3:7]
+            quality, sent, better, hits = sums[4:8]
             values |= {
                 "share": 100.0 * sent,
                 "quality": 100.0 * quality,
                 "quality_of_cloud": 100.0 * _ratio(quality, cloud),
                 "pgr": _ratio(quality - edge, cloud - edge),
+                "gain_best": 100.0 * (_ratio(quality, np.maximum(edge, cloud)) - 1.0),
+                "gap_oracle": 100.0 * (1.0 - _ratio(quality, bound)),
                 "accuracy": 1.0 - (sent + better - 2 * hits),
                 "precision": _ratio(hits, sent),
                 "recall": _ratio(hits, better),
                 "f1": _ratio(2 * hits, np.where(better > ROUNDING, sent + better, 0.0)),
             }
             if self._priced:
-                values["cost"] = 1000.0 * sums[7]
+                values["cost"] = 1000.0 * sums[8]
         if len(sums) > self._bins:
             values["ece"] = np.abs(sums[self._bins :]).sum(axis=0)
         return values

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED, Estimate, draws, estimate, intervals, p_values
-from ianvs_specdec.evaluation.curve import Path, Ranking, Sides
+from ianvs_specdec.evaluation.curve import ROUNDING, Path, Ranking, Sides
+from ianvs_specdec.evaluation.pareto import mean_distances
 from ianvs_specdec.evaluation.quality import Scored, Tally, Values, over_thresholds
 from ianvs_specdec.outcomes.recorded import Floats
 
@@ -28,6 +29,8 @@ TIMED = 1000
 EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY = ("always-edge", "always-cloud", "random", "oracle", "oracle by cost")
 """What every evaluation has beside the routers; the last only where costs are known."""
 BASELINES = (EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY)
+ORACLES = (ORACLE, ORACLE_MONEY)
+"""They know the answers, so that they are on no frontier of routers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +97,9 @@ class Evaluation:
 def evaluate(sides: Sides, routers: Sequence[Scored], *, resamples: int = RESAMPLES, seed: int = SEED) -> Evaluation:
     """``sides``: qualities from 0 to 1; ``routers``: their scores on the same queries, their names all different."""
     known = [_Candidate(router, sides) for router in (*_baselines(sides), *routers)]
+    _add_distances(known, [candidate.values for candidate in known])
     for weights in draws(len(sides), resamples, seed):
-        for candidate in known:
-            candidate.draw(weights)
+        _add_distances(known, [candidate.draw(weights) for candidate in known])
     compared = [candidate for candidate in known if candidate.router.name not in BASELINES]
     random = next(candidate for candidate in known if candidate.router.name == RANDOM)
     pairs = [*((candidate, random) for candidate in compared), *itertools.combinations(compared, 2)]
@@ -131,8 +134,9 @@ class _Candidate:
         self.values = self._measure(self.ranking, np.ones((1, len(sides))))
         self._drawn: list[Values] = []
 
-    def draw(self, weights: Floats) -> None:
+    def draw(self, weights: Floats) -> Values:
         self._drawn.append(self._measure(self._coarse, weights))
+        return self._drawn[-1]
 
     def _measure(self, ranking: Ranking, weights: Floats) -> Values:
         """The metrics, [draws], and what is said of the curve: names that begin with ``@``, [draws, levels]."""
@@ -142,10 +146,15 @@ class _Candidate:
             return values
         path = Path.of(ranking, weights, self._gain, self._extra)
         values |= over_thresholds(path, edge)
-        values["@quality"] = 100.0 * (edge[:, None] + path.at(path.share, GRID))
-        values["@share"] = values["@quality"][:, np.rint(100 * LEVELS).astype(np.intp)]
-        if path.money is not None:
-            values["@money"] = 100.0 * (edge[:, None] + path.at(path.money, LEVELS))
+        total = np.where(path.total > ROUNDING, path.total, np.nan)[:, None]
+        for axis, name in ((path.share, "share"), (path.money, "money")):
+            if axis is not None:
+                gained = path.at(axis, GRID)
+                values[f"@{name}"] = 100.0 * (edge[:, None] + gained)
+                values[f"@{name} normalised"] = gained / total
+        values["@quality"] = values["@share"]
+        for name in {"@share", "@money"} & set(values):
+            values[name] = values[name][:, np.rint(100 * LEVELS).astype(np.intp)]
         return values
 
     def drawn(self, name: str) -> Floats:
@@ -174,6 +183,18 @@ class _Candidate:
         place = np.ceil(GRID * len(self.sides) - 1e-9).astype(np.intp) - 1
         scores = self.router.scores[self.ranking.order]
         return np.where(place < 0, np.nan, scores[place.clip(min=0)])
+
+
+def _add_distances(known: Sequence[_Candidate], measured: Sequence[Values]) -> None:
+    """``measured``: what each candidate has come to in the same draws; those that can be on a frontier learn how far
+    they are from it.
+    """
+    for suffix, curve in (("", "@share normalised"), ("_money", "@money normalised")):
+        pairs = zip(known, measured, strict=True)
+        routers = [values for one, values in pairs if one.router.name not in ORACLES and curve in values]
+        if routers:
+            for values, far in zip(routers, mean_distances(GRID, [one[curve] for one in routers]), strict=True):
+                values[f"pareto_dist{suffix}"] = far
 
 
 def overhead(seconds: Floats | None) -> dict[str, Estimate]:

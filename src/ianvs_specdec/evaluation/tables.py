@@ -47,7 +47,13 @@ TIMES = {
     "overhead_p50": ("p50, ms", "{:.3f}"),
     "overhead_p95": ("p95, ms", "{:.3f}"),
 }
-METRICS = (*OVERALL, *DROPS, *BY_COST, *DECIDED, *JUDGED, *TIMES)
+COMPARED = {
+    "gain_best": ("Gain@Best, %", "{:+.2f}"),
+    "gap_oracle": ("Gap@Oracle, %", "{:.2f}"),
+    "pareto_dist": ("ParetoDist", "{:.3f}"),
+    "pareto_dist_money": ("ParetoDist by cost", "{:.3f}"),
+}
+METRICS = (*OVERALL, *DROPS, *BY_COST, *DECIDED, *JUDGED, *TIMES, *COMPARED)
 """All metrics, in the order of the columns."""
 
 TITLES = {
@@ -55,6 +61,7 @@ TITLES = {
     "quality below the cloud alone when 20 or 40 % of the queries stay on the edge": DROPS,
     "over all thresholds; cost: money, drop when 20 or 40 % of what the cloud costs more is saved": BY_COST,
     "what is sent to the cloud, and what comes of it": DECIDED,
+    "quality above the better model alone and below the oracle; distance from the frontier of these routers": COMPARED,
     "decisions (right: exactly what the cloud answers better goes there), and calibration": JUDGED,
     "routing overhead, queries one by one": TIMES,
 }
