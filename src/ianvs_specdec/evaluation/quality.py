@@ -69,7 +69,7 @@ def over_thresholds(path: Path, edge: Floats) -> Values:
     for suffix, axis in (("", path.share), ("_money", path.money)):
         if axis is None:
             continue
-        values[f"apgr{suffix}"] = _ratio(path.area(axis), path.total)
+        values[f"apgr{suffix}"] = ratio(path.area(axis), path.total)
         for part in PARTS:
             values[f"cpt{100 * part:.0f}{suffix}"] = 100.0 * path.cost_of(axis, part)
         gained = path.at(axis, 1.0 - np.array(SAVED))
@@ -77,7 +77,7 @@ def over_thresholds(path: Path, edge: Floats) -> Values:
             drop = path.total - gained[:, index]
             values[f"drop{100 * saved:.0f}{suffix}"] = 100.0 * drop
             if axis is path.share:
-                values[f"drop{100 * saved:.0f}_relative"] = 100.0 * _ratio(drop, cloud)
+                values[f"drop{100 * saved:.0f}_relative"] = 100.0 * ratio(drop, cloud)
     return values
 
 
@@ -85,7 +85,7 @@ class Tally:
     """The metrics that are made of sums over the queries: those at a router's own threshold, and its calibration."""
 
     def __init__(self, router: Scored, sides: Sides) -> None:
-        columns = [np.ones(len(sides)), sides.edge, sides.cloud, np.maximum(sides.edge, sides.cloud)]
+        columns = [np.ones(len(sides)), sides.edge, sides.cloud]
         self._decides, self._priced = router.sent is not None, sides.cloud_cost is not None
         if router.sent is not None:
             better = (sides.gain > 0).astype(np.float64)
@@ -93,30 +93,30 @@ class Tally:
             if sides.cloud_cost is not None:
                 ours = np.zeros(len(sides)) if sides.edge_cost is None else sides.edge_cost
                 columns.append(ours + router.sent * (sides.cloud_cost - ours))
-        self._bins = len(columns)
+        self._bins, self._bound = len(columns), np.maximum(sides.edge, sides.cloud)
         self._columns = np.stack([*columns, *_miscalibrated(router)], axis=1)
 
     def __call__(self, weights: Floats) -> Values:
         """``weights``: [draws, queries]. ``edge`` is the quality of the edge alone, from 0 to 1."""
         sums = (weights @ self._columns).T / weights.sum(axis=1)
-        _, edge, cloud, bound = sums[:4]
+        _, edge, cloud = sums[:3]
         values: Values = {"edge": edge}
         if self._decides:
-            quality, sent, better, hits = sums[4:8]
+            quality, sent, better, hits = sums[3:7]
             values |= {
                 "share": 100.0 * sent,
                 "quality": 100.0 * quality,
-                "quality_of_cloud": 100.0 * _ratio(quality, cloud),
-                "pgr": _ratio(quality - edge, cloud - edge),
-                "gain_best": 100.0 * (_ratio(quality, np.maximum(edge, cloud)) - 1.0),
-                "gap_oracle": 100.0 * (1.0 - _ratio(quality, bound)),
+                "quality_of_cloud": 100.0 * ratio(quality, cloud),
+                "pgr": ratio(quality - edge, cloud - edge),
+                "gain_best": 100.0 * (ratio(quality, np.maximum(edge, cloud)) - 1.0),
+                "gap_oracle": 100.0 * (1.0 - ratio(quality, (weights @ self._bound) / weights.sum(axis=1))),
                 "accuracy": 1.0 - (sent + better - 2 * hits),
-                "precision": _ratio(hits, sent),
-                "recall": _ratio(hits, better),
-                "f1": _ratio(2 * hits, np.where(better > ROUNDING, sent + better, 0.0)),
+                "precision": ratio(hits, sent),
+                "recall": ratio(hits, better),
+                "f1": ratio(2 * hits, np.where(better > ROUNDING, sent + better, 0.0)),
             }
             if self._priced:
-                values["cost"] = 1000.0 * sums[8]
+                values["cost"] = 1000.0 * sums[7]
         if len(sums) > self._bins:
             values["ece"] = np.abs(sums[self._bins :]).sum(axis=0)
         return values
@@ -131,6 +131,6 @@ def _miscalibrated(router: Scored) -> list[Floats]:
     return [np.where(bins == number, scores - labels, 0.0) for number in range(BINS)]
 
 
-def _ratio(over: Floats, under: Floats) -> Floats:
+def ratio(over: Floats, under: Floats) -> Floats:
     """NaN where the denominator is not above 0."""
     return np.divide(over, under, out=np.full(len(over), np.nan), where=under > ROUNDING)

@@ -15,12 +15,12 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.outcomes.recorded import Floats, Outcomes
+from ianvs_specdec.outcomes.recorded import Floats, Recorded
 
 KEYS = ("query_id", "row")
 
 
-def read_scores(path: Path, outcomes: Outcomes) -> dict[str, Floats]:
+def read_scores(path: Path, outcomes: Recorded) -> dict[str, Floats]:
     """Router -> its score of each query of ``outcomes``, NaN where there is none. UserError with file and line."""
     if not path.name.lower().endswith((".csv", ".csv.gz")):
         raise UserError(f"--scores {path}: scores are read from files that end in .csv or .csv.gz")
@@ -52,7 +52,7 @@ def read_scores(path: Path, outcomes: Outcomes) -> dict[str, Floats]:
     return found
 
 
-def _places(key: str, outcomes: Outcomes, path: Path) -> dict[str, int]:
+def _places(key: str, outcomes: Recorded, path: Path) -> dict[str, int]:
     names = [query.id if key == "query_id" else str(place) for place, query in enumerate(outcomes.queries)]
     for name, count in Counter(names).items():
         if count > 1:
