@@ -1,5 +1,5 @@
 """Evaluate routers on recorded outcomes, without running a model: what each makes of the queries beside the edge alone,
-the cloud alone, random routing and the oracle.
+the cloud alone, random routing and the oracle. With --models routers choose from several models.
 
 OUT gets metrics.csv, curves.csv, comparisons.csv, evaluation.json and, with matplotlib, curves.png. Every figure has a
 95 % interval (bootstrap over queries, not stratified); differences are paired.
