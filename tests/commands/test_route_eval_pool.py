@@ -62,6 +62,36 @@ def test_prices_and_thresholds(tmp_path: Path) -> None:
     assert [even[f"share:{name}"] for name in "bac"] == pytest.approx([100 / 3] * 3, abs=1e-3)
 
 
+def expected(rows: int = 60, models: str = "abc") -> str:
+    """Router P knows what each model makes of each query."""
+    known = {"a": lambda i: i % 3 > 0 or i % 2, "b": lambda i: i % 3 > 0, "c": lambda i: i % 7 > 0}
+    told = [f"P,{i},{model},{int(known[model](i))}" for i in range(rows) for model in models]
+    return "\n".join(["router,row,model,score", *told]) + "\n"
+
+
+def test_scores_for_each_model(tmp_path: Path) -> None:
+    path = outcomes(tmp_path, pool_rows(), HEADER)
+    scores = file(tmp_path, expected(), "scores.csv")
+    document = run("--outcomes", path, "--models", "a", "b", "c", "--scores", scores, out=tmp_path / "out")
+    assert values(document, "P")["gap_oracle"] == 0.0
+    held = run("--outcomes", path, "--models", "a", "b", "c", "--scores", scores, "--held-out", 0.5, out=tmp_path / "b")
+    assert (held["queries"], values(held, "P")["gap_oracle"]) == (30, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (expected(models="ab"), "P has no score of 60 of 60 queries; the first is the one with id '0'"),
+        (expected() + "P,0,d,1\n", "scores.csv:182: no model of the pool is named 'd'; there are b, a, c"),
+        (expected() + "P,0,a,1\n", "scores.csv:182: P, a, has a second score for the query with row '0'"),
+    ],
+)
+def test_bad_scores_for_each_model(tmp_path: Path, capsys: Any, text: str, told: str) -> None:
+    path, scores = outcomes(tmp_path, pool_rows(), HEADER), file(tmp_path, text, "scores.csv")
+    arguments = ["--outcomes", path, "--models", "a", "b", "c", "--scores", scores]
+    assert told in refused(capsys, *arguments, out=tmp_path / "out")
+
+
 def test_json_lines_and_what_is_held_out(tmp_path: Path) -> None:
     rows = [
         {"query": f"q {i}", "small": i % 2, "large": 1, "small_cost": 1, "large_cost": 2.5, "other": None}

@@ -12,7 +12,7 @@ import pytest
 
 from ianvs_specdec.evaluation import tables
 from ianvs_specdec.evaluation.curve import Sides
-from ianvs_specdec.evaluation.pool import Chooser, cut, evaluate_pool, undefined_of
+from ianvs_specdec.evaluation.pool import Chooser, chooser, evaluate_pool, undefined_of
 from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import GRID, ORACLE_MONEY, RANDOM, Result, evaluate
 from ianvs_specdec.outcomes.pool import Pool
@@ -47,7 +47,7 @@ def test_two_models_are_an_edge_and_a_cloud() -> None:
     sides = Sides(*pool.quality.T, *pool.cost.T)
     router = knowing(pool)
     both = evaluate(sides, [Scored.at("R", router.scores, 0.5)], resamples=60, seed=0)
-    chosen = evaluate_pool(pool, [cut(router, None, 2)], resamples=60, seed=0)
+    chosen = evaluate_pool(pool, [chooser(router, pool)], resamples=60, seed=0)
     known = {result.name: result for result in both.results}
     names = []
     for result in chosen.results:
@@ -114,7 +114,7 @@ def test_the_oracles_curve_is_the_best_of_all_choices(seed: int) -> None:
 def test_thresholds_in_the_order_of_cost(thresholds: list[float] | None) -> None:
     pool = drawn()
     router = knowing(pool)
-    result = results_of(pool, cut(router, thresholds, 3))["R"]
+    result = results_of(pool, chooser(router, pool, thresholds))["R"]
     low, high = thresholds or [1 / 3, 2 / 3]
     choice = np.array([0 if score < low else 1 if score < high else 2 for score in router.scores])
     rows = np.arange(len(pool))
@@ -135,20 +135,45 @@ def test_thresholds_in_the_order_of_cost(thresholds: list[float] | None) -> None
     assert (curve.quality[0], curve.quality[-1]) == pytest.approx(tuple(100 * pool.quality.mean(axis=0)[[0, -1]]))
 
 
+def test_a_router_that_predicts_each_models_quality() -> None:
+    """It takes what it expects most of, and its curve what it expects most of at each price of quality."""
+    pool = drawn()
+    expected = 0.3 * pool.quality + np.random.default_rng(2).random(pool.quality.shape)
+    result = results_of(pool, chooser(Scored("R", expected), pool))["R"]
+    rows = np.arange(len(pool))
+    assert result.metrics["quality"].value == pytest.approx(100 * pool.quality[rows, expected.argmax(axis=1)].mean())
+    curve, means = result.curve, pool.cost.mean(axis=0)
+    assert curve is not None
+    assert curve.cost is not None
+    for weight in (0.0, 0.01, 0.05, 0.1, 0.5, 2.0):
+        choice = (expected - weight * means).argmax(axis=1)
+        cost, quality = 1000 * pool.cost[rows, choice].mean(), 100 * pool.quality[rows, choice].mean()
+        assert np.interp(cost, curve.cost, curve.quality) == pytest.approx(quality, abs=1.0), weight
+
+
+def test_a_router_that_knows_each_models_quality_is_the_oracle() -> None:
+    pool = drawn()
+    level = pool_of(pool.quality, np.tile([1.0, 2.0, 5.0], (len(pool), 1)))
+    found = results_of(level, chooser(Scored("R", level.quality), level))
+    assert found["R"].metrics["gap_oracle"].value == pytest.approx(0.0)
+    apgr = [found[name].metrics["apgr_money"].value for name in ("R", ORACLE_MONEY)]
+    assert apgr[0] == pytest.approx(apgr[1])
+
+
 def test_scores_of_any_range_have_a_curve_and_no_decision() -> None:
     pool = drawn()
     wide = Scored("R", 10 * knowing(pool).scores - 3)
-    chooser = cut(wide, None, 3)
-    metrics = results_of(pool, chooser)["R"].metrics
+    one = chooser(wide, pool)
+    metrics = results_of(pool, one)["R"].metrics
     assert "apgr_money" in metrics
     assert not {"quality", "gain_best", "share:large"} & set(metrics)
-    assert any("give --threshold" in note for note in undefined_of(pool, [chooser]))
+    assert any("give --threshold" in note for note in undefined_of(pool, [one]))
 
 
 def test_a_dearest_model_that_is_no_better_leaves_pgr_undefined() -> None:
     pool = pool_of(np.tile([0.9, 0.5, 0.9], (20, 1)), np.tile([1.0, 2.0, 3.0], (20, 1)))
     router = Scored("R", np.arange(20) / 20)
-    metrics = results_of(pool, cut(router, None, 3))["R"].metrics
+    metrics = results_of(pool, chooser(router, pool))["R"].metrics
     assert not {"pgr", "apgr_money", "pareto_dist_money"} & set(metrics)
     assert {"quality", "gain_best", "gap_oracle"} <= set(metrics)
     assert any("PGR, APGR, CPT and ParetoDist are not defined" in note for note in undefined_of(pool, []))
@@ -156,7 +181,7 @@ def test_a_dearest_model_that_is_no_better_leaves_pgr_undefined() -> None:
 
 def test_tables_tell_the_models() -> None:
     pool = drawn()
-    evaluation = evaluate_pool(pool, [cut(knowing(pool), None, 3)], resamples=60, seed=0)
+    evaluation = evaluate_pool(pool, [chooser(knowing(pool), pool)], resamples=60, seed=0)
     text = tables.to_text(evaluation)
     assert "cloud" not in text
     assert "queries that each model is asked, %" in text

@@ -33,7 +33,7 @@ from ianvs_specdec.evaluation.inputs import (
     threads,
     undefined,
 )
-from ianvs_specdec.evaluation.pool import cut, evaluate_pool, only, undefined_of
+from ianvs_specdec.evaluation.pool import chooser, evaluate_pool, only, undefined_of
 from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import BASELINES, evaluate
 from ianvs_specdec.evaluation.scores_file import read_scores
@@ -75,7 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "draw); always-edge, always-cloud, random (what is expected) and oracle are always there",
     )
     parser.add_argument(
-        "--scores", type=Path, metavar="FILE", help="CSV with the columns router, score, and query_id or row (from 0)"
+        "--scores",
+        type=Path,
+        metavar="FILE",
+        help="CSV with the columns router, score, and query_id or row (from 0); with --models you may add model: "
+        "the score then is the quality that the router expects of it",
     )
     parser.add_argument(
         "--threshold",
@@ -118,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
     inputs: EvaluationInputs[Pool] | EvaluationInputs[Outcomes]
     if options.models:
         inputs = _gather_pool(options)
-        choosers = [cut(router, options.threshold, len(inputs.outcomes.models)) for router in inputs.routers]
+        choosers = [chooser(router, inputs.outcomes, options.threshold) for router in inputs.routers]
         scoring, started = time.perf_counter() - started, time.perf_counter()
         inputs.notes += undefined_of(inputs.outcomes, choosers)
         evaluation = evaluate_pool(inputs.outcomes, choosers, **draws)
@@ -212,15 +216,15 @@ def _gather_pool(options: argparse.Namespace) -> EvaluationInputs[Pool]:
     """What is to be evaluated of a pool of models. Routers have their scores, and no thresholds."""
     pool = load_pool(options.outcomes, prices_of(options.models))
     inputs = EvaluationInputs(pool, reserved=(*map(only, pool.models), *BASELINES))
-    for name, scores in _scores(options, pool).items():
+    for name, scores in _scores(options, pool, pool.models).items():
         inputs.add(Scored(name, scores), options.scores.name)
     _score(inputs, _take(inputs, options), options)
     inputs.routers = [Scored(router.name, router.scores, seconds=router.seconds) for router in inputs.routers]
     return inputs
 
 
-def _scores(options: argparse.Namespace, outcomes: Recorded) -> Mapping[str, Floats]:
-    return read_scores(options.scores, outcomes) if options.scores else {}
+def _scores(options: argparse.Namespace, outcomes: Recorded, models: Sequence[str] = ()) -> Mapping[str, Floats]:
+    return read_scores(options.scores, outcomes, models) if options.scores else {}
 
 
 def _take(inputs: EvaluationInputs[Any], options: argparse.Namespace) -> list[Named]:

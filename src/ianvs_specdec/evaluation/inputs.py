@@ -84,7 +84,7 @@ class EvaluationInputs(Generic[Kind]):
     def check_scores(self) -> None:
         """Raise UserError if a router has no score of a query that is evaluated."""
         for router in self.routers:
-            if len(missing := np.flatnonzero(np.isnan(router.scores))):
+            if len(missing := np.flatnonzero(np.isnan(router.scores.reshape(len(self.outcomes), -1)).any(axis=1))):
                 identifier = self.outcomes.queries[missing[0]].id
                 raise UserError(
                     f"--scores: {router.name} has no score of {len(missing)} of {len(self.outcomes)} queries; the "

@@ -6,6 +6,8 @@ query, which never rises from a query's step to its next. Its curve takes the st
 a pool of two models is what ``results`` makes of an edge and a cloud, over money.
 
 - A router with one score of a query has a threshold for each step. Its curve moves all of them alike.
+- A router that predicts the quality of each model takes what it expects most of. Its curve weighs quality against the
+  models' mean costs, from nothing but cost to nothing but quality, and on to the dearest model.
 - ``random`` is the best that can be done without looking at the query: at each cost the best mix of models that are
   drawn by chance (the Zero router of RouterBench, arXiv 2403.12031). Its own decision draws all models alike.
 - ``oracle by cost`` takes the best answer to each query, of equally good ones the cheaper model's. Its curve gains most
@@ -55,12 +57,22 @@ def only(model: str) -> str:
     return f"always-{model}"
 
 
-def cut(router: Scored, thresholds: Sequence[float] | None, models: int) -> Chooser:
-    """A router with one score of a query, which asks the dearer a model the more of the rising ``thresholds`` the score
-    reaches.
+def chooser(router: Scored, pool: Pool, thresholds: Sequence[float] | None = None) -> Chooser:
+    """``router``: its scores are one of each query, [queries], or the quality that it expects of each model, [queries,
+    models]. ``thresholds``: rising, one fewer than there are models, for the former.
+    """
+    if router.scores.ndim == 1:
+        return _cut(router, thresholds, len(pool.models))
+    extra = np.broadcast_to(np.diff(pool.cost.mean(axis=0)), (len(pool), len(pool.models) - 1))
+    steps = _slopes(np.diff(router.scores, axis=1), extra)
+    return Chooser(router, steps, np.eye(len(pool.models))[router.scores.argmax(axis=1)])
 
-    Without ``thresholds`` scores from 0 to 1 are cut into equal parts. Of others only the curve is told, from
-    thresholds that give each model as many queries.
+
+def _cut(router: Scored, thresholds: Sequence[float] | None, models: int) -> Chooser:
+    """The dearer a model, the more of the thresholds a query's score reaches.
+
+    Without thresholds scores from 0 to 1 are cut into equal parts. Of others only the curve is told, from thresholds
+    that give each model as many queries.
     """
     scores, inside = router.scores, router.scores.min() >= 0 and router.scores.max() <= 1
     even = np.arange(1, models) / models
@@ -176,9 +188,9 @@ def undefined_of(pool: Pool, choosers: Sequence[Chooser]) -> list[str]:
             f"{pool.models[-1]}, the dearest, is not better than {pool.models[0]}, the cheapest ({means[-1]:.2f} % and "
             f"{means[0]:.2f} %): PGR, APGR, CPT and ParetoDist are not defined"
         )
-    for chooser in choosers:
-        if np.ptp(chooser.router.scores) == 0:
-            notes.append(f"{chooser.router.name} gives all queries the same score: it routes as chance does")
-        if chooser.chosen is None:
-            notes.append(f"{chooser.router.name}: scores are not all from 0 to 1: give --threshold for its decisions")
+    for one in choosers:
+        if np.ptp(one.router.scores) == 0:
+            notes.append(f"{one.router.name} gives all queries the same score: it routes as chance does")
+        if one.chosen is None:
+            notes.append(f"{one.router.name}: scores are not all from 0 to 1: give --threshold for its decisions")
     return notes
