@@ -33,9 +33,9 @@ from ianvs_specdec.evaluation.inputs import (
     threads,
     undefined,
 )
-from ianvs_specdec.evaluation.pool import chooser, evaluate_pool, only, undefined_of
+from ianvs_specdec.evaluation.pool import Chooser, chooser, evaluate_pool, only, undefined_of
 from ianvs_specdec.evaluation.quality import Scored
-from ianvs_specdec.evaluation.results import BASELINES, evaluate
+from ianvs_specdec.evaluation.results import BASELINES, Evaluation, evaluate
 from ianvs_specdec.evaluation.scores_file import read_scores
 from ianvs_specdec.outcomes.job import outcomes_of_job
 from ianvs_specdec.outcomes.labels import LABELS
@@ -117,20 +117,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @packages()
 def run(options: argparse.Namespace) -> int:
     _check(options)
+    began = time.perf_counter()
+    inputs, choosers = _gather_pool(options) if options.models else (_gather(options), [])
     started = time.perf_counter()
-    draws = {"resamples": options.resamples, "seed": options.seed}
-    inputs: EvaluationInputs[Pool] | EvaluationInputs[Outcomes]
-    if options.models:
-        inputs = _gather_pool(options)
-        choosers = [chooser(router, inputs.outcomes, options.threshold) for router in inputs.routers]
-        scoring, started = time.perf_counter() - started, time.perf_counter()
-        inputs.notes += undefined_of(inputs.outcomes, choosers)
-        evaluation = evaluate_pool(inputs.outcomes, choosers, **draws)
-    else:
-        inputs = _gather(options)
-        scoring, started = time.perf_counter() - started, time.perf_counter()
-        inputs.notes += undefined(inputs.outcomes, inputs.routers)
-        evaluation = evaluate(Sides.of(inputs.outcomes), inputs.routers, **draws)
+    evaluation = _evaluated(inputs, choosers, options)
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
     files: dict[str, str | bytes] = {
@@ -154,10 +144,20 @@ def run(options: argparse.Namespace) -> int:
     print(tables.to_text(evaluation))
     print(
         f"{options.out}: {', '.join(files)}; {evaluation.queries} queries, {options.resamples} draws; {seconds:.1f} s, "
-        f"and {scoring:.1f} s to read and score",
+        f"and {started - began:.1f} s to read and score",
         file=sys.stderr,
     )
     return 0
+
+
+def _evaluated(inputs: EvaluationInputs[Any], choosers: Sequence[Chooser], options: argparse.Namespace) -> Evaluation:
+    """The figures; what is to be known of them goes to the notes of ``inputs``."""
+    draws = {"resamples": options.resamples, "seed": options.seed}
+    if options.models:
+        inputs.notes += undefined_of(inputs.outcomes, choosers)
+        return evaluate_pool(inputs.outcomes, choosers, **draws)
+    inputs.notes += undefined(inputs.outcomes, inputs.routers)
+    return evaluate(Sides.of(inputs.outcomes), inputs.routers, **draws)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -212,15 +212,17 @@ def _gather(options: argparse.Namespace) -> EvaluationInputs[Outcomes]:
     return inputs
 
 
-def _gather_pool(options: argparse.Namespace) -> EvaluationInputs[Pool]:
-    """What is to be evaluated of a pool of models. Routers have their scores, and no thresholds."""
+def _gather_pool(options: argparse.Namespace) -> tuple[EvaluationInputs[Pool], list[Chooser]]:
+    """What is to be evaluated of a pool of models, and what its routers choose. Their own thresholds, for two models,
+    are not taken.
+    """
     pool = load_pool(options.outcomes, prices_of(options.models))
     inputs = EvaluationInputs(pool, reserved=(*map(only, pool.models), *BASELINES))
     for name, scores in _scores(options, pool, pool.models).items():
         inputs.add(Scored(name, scores), options.scores.name)
     _score(inputs, _take(inputs, options), options)
     inputs.routers = [Scored(router.name, router.scores, seconds=router.seconds) for router in inputs.routers]
-    return inputs
+    return inputs, [chooser(router, inputs.outcomes, options.threshold) for router in inputs.routers]
 
 
 def _scores(options: argparse.Namespace, outcomes: Recorded, models: Sequence[str] = ()) -> Mapping[str, Floats]:
