@@ -62,10 +62,11 @@ FIRST_GUESS = -0.85
 class Belief:
     """One term of the log odds, and what was heard of it since it was last settled."""
 
-    __slots__ = ("_heard", "_news", "_settled", "_term", "mean", "variance")
+    __slots__ = ("_blur", "_heard", "_most", "_news", "_settled", "mean", "variance")
 
     def __init__(self, term: Term, mean: float = 0.0) -> None:
-        self._term, self.mean, self.variance = term, mean, term.variance
+        self.mean, self.variance = mean, term.variance
+        self._most, self._blur = term.variance, term.blur
         self._heard = self._news = 0.0
         self._settled = 0
 
@@ -78,10 +79,12 @@ class Belief:
 
     def settle(self, now: int) -> None:
         """Work out what is known at step ``now``."""
-        variance = min(self.variance + (now - self._settled) * self._term.blur, self._term.variance)
+        variance = self.variance + (now - self._settled) * self._blur
+        if variance > self._most:
+            variance = self._most
         self._settled = now
-        self.variance = variance / (1 + variance * self._heard)
-        self.mean += self.variance * self._news
+        self.variance = variance = variance / (1 + variance * self._heard)
+        self.mean += variance * self._news
         self._heard = self._news = 0.0
 
 
