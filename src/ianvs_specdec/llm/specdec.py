@@ -153,6 +153,10 @@ class EngineLLM(LocalLLM):
         self.load()
         return Probed(lambda given: self.generate(messages, sampling, None, given), layers, hints, self._batcher.wake)
 
+    @classmethod
+    def check_probe(cls) -> None:
+        """Every target of our engine tells hidden states."""
+
     def _decode(
         self,
         prompt_ids: list[int],
