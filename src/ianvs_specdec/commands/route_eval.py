@@ -1,5 +1,5 @@
-"""Evaluate routers on recorded outcomes, without running a model: what each makes of the queries beside the edge alone,
-the cloud alone, random routing and the oracle.
+"""Evaluate routers on recorded outcomes, without asking a model: what each makes of the queries beside the edge alone,
+the cloud alone, random routing and the oracle. Only for a probe the edge reads the queries, if that is not recorded.
 
 OUT gets metrics.csv, curves.csv, comparisons.csv, evaluation.json and, with matplotlib, curves.png. Every figure has a
 95 % interval (bootstrap over queries, not stratified); differences are paired.
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
+from ianvs_specdec.commands import edge_states
 from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.evaluation import tables
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES
@@ -27,6 +28,7 @@ from ianvs_specdec.evaluation.inputs import EvaluationInputs, job_routers, named
 from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import BASELINES, evaluate
 from ianvs_specdec.evaluation.scores_file import read_scores
+from ianvs_specdec.learned.probe import ProbeClassifier
 from ianvs_specdec.outcomes.job import outcomes_of_job
 from ianvs_specdec.outcomes.labels import LABELS
 from ianvs_specdec.outcomes.recorded import load_outcomes
@@ -88,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"draws of the bootstrap (default {RESAMPLES})"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap (default 0)")
+    edge_states.add_arguments(parser)
 
 
 @packages()
@@ -170,6 +173,13 @@ def _gather(options: argparse.Namespace) -> tuple[EvaluationInputs, float]:
         inputs.leave_out_seen(named, options.job)
     inputs.check_scores()
     inputs.set_labels(options.label)
+    probes = [
+        one.trained.classifier for one in named if one.trained and isinstance(one.trained.classifier, ProbeClassifier)
+    ]
+    if probes:
+        states = edge_states.recorded(options, inputs.outcomes.queries, options.out)
+        for probe in probes:
+            probe.read(states)
     if named:
         with threads(options.threads):
             for one in named:

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,7 @@ class Linear:
 
 
 class ProbeClassifier(Classifier):
-    """``score_states`` scores hidden states; ``score`` needs ``states`` in which those of its queries are recorded."""
+    """``score_states`` scores hidden states; ``score`` needs to ``read`` those of its queries first."""
 
     OPTIONS: ClassVar[dict[str, Any]] = {"layers": None, "ridge": None}
 
@@ -80,7 +80,7 @@ class ProbeClassifier(Classifier):
         self, linear: Linear, layers: Sequence[int], model: str, digest: str, states: RecordedStates | None = None
     ) -> None:
         self._linear, self.layers, self.model, self.digest = linear, tuple(layers), model, digest
-        self.states = states
+        self._states = states
 
     @classmethod
     def fit(
@@ -112,9 +112,9 @@ class ProbeClassifier(Classifier):
         return cls(Linear.fit(x, targets, ridge), layers, states.model, states.digest, states)
 
     def score(self, queries: Sequence[Query]) -> Floats:
-        if self.states is None:
+        if self._states is None:
             raise UserError("a probe reads the edge's hidden states, not the query: give --edge FILE with its settings")
-        return self.score_states(self.states.of(queries, self.layers))
+        return self.score_states(self._states.of(queries, self.layers))
 
     def score_states(self, states: Halves) -> Floats:
         """float64 [queries], of float16 [queries, layers, hidden]. Raises UserError for another width than that of the
@@ -123,6 +123,11 @@ class ProbeClassifier(Classifier):
         if columns.shape[1] != len(self._linear.weights):
             raise UserError(f"the probe was trained with another model ({self.model}): its states have another width")
         return self._linear(columns)
+
+    def read(self, states: RecordedStates) -> None:
+        """Score queries by these states from now on. Raises UserError if they are those of another model."""
+        self.check_edge(states.model, states.digest)
+        self._states = states
 
     def check_edge(self, model: str, digest: str) -> None:
         """Raise UserError unless the files of ``model`` are those that the probe was trained with."""
@@ -145,12 +150,13 @@ class ProbeClassifier(Classifier):
     def load(cls, folder: Path) -> ProbeClassifier:
         edge, layers = read_probe(folder)
         arrays = read_arrays(folder / ARRAYS)
-        parts = [arrays[name].astype(np.float64) for name in ("mean", "scale", "weights")]
-        if len({part.shape for part in parts}) > 1 or parts[0].ndim != 1 or len(parts[0]) % len(layers):
+        mean, scale, weights = (arrays[name].astype(np.float64) for name in ("mean", "scale", "weights"))
+        if not mean.shape == scale.shape == weights.shape or mean.ndim != 1 or len(mean) % len(layers):
             raise ValueError(f"the arrays of {ARRAYS} do not fit each other, or the layers")
-        if parts[1].min(initial=1.0) <= 0:
+        if scale.min(initial=1.0) <= 0:
             raise ValueError(f"{ARRAYS} has a scale that is not above 0")
-        return cls(Linear(*parts, float(arrays["constant"])), layers, edge["model"], edge["digest"])
+        linear = Linear(mean, scale, weights, float(arrays["constant"]))
+        return cls(linear, layers, edge["model"], edge["digest"])
 
 
 def read_probe(folder: Path) -> tuple[dict[str, str], list[int]]:
@@ -161,12 +167,12 @@ def read_probe(folder: Path) -> tuple[dict[str, str], list[int]]:
         raise ValueError(str(error)) from error
     edge, layers = told.get("edge"), told.get("layers")
     named = isinstance(edge, dict) and all(isinstance(edge.get(name), str) for name in ("model", "digest"))
-    if told.get("format") != FORMAT or not named or not _are_layers(layers):
+    if edge is None or told.get("format") != FORMAT or not named or not _are_layers(layers):
         raise ValueError(f"{SETTINGS} is not as this version writes it (format {FORMAT}, edge and layers)")
     return edge, layers
 
 
-def _are_layers(layers: Any) -> bool:
+def _are_layers(layers: Any) -> TypeGuard[list[int]]:
     return isinstance(layers, list) and bool(layers) and all(type(layer) is int and layer >= 0 for layer in layers)
 
 

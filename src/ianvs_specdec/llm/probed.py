@@ -48,6 +48,11 @@ class Probed:
         assert self._probe.states is not None
         return self._probe.states
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the prompt, once its states are there."""
+        return self._probe.prompt_tokens
+
     def go_on(self) -> Completion:
         """The answer. Raises what the request ended with."""
         self._probe.go_on()

@@ -12,18 +12,20 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.learned.doubt import Doubt
+from ianvs_specdec.learned.folder import read_settings
+from ianvs_specdec.learned.probe import KIND as PROBE
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.routers import router as router_named
 from ianvs_specdec.routers.base import Decision, Modules, Router
 from ianvs_specdec.routers.composed import ConstrainedRouter
+from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routers.signals import SIGNALS, check_edge
 from ianvs_specdec.types import Query
 
 PRIOR = "router"
 """The name that stands for the score of another router."""
-UNANSWERED = "the edge gave no whole answer"
 
 
 class CascadeRouter(Router):
@@ -53,7 +55,7 @@ class CascadeRouter(Router):
         self.doubt = _doubt(signal, calibration, router)
         super().__init__(self.doubt.threshold if threshold is None else threshold)
         self.prior = None if router is None else build_router(router)
-        _check_prior(type(self.prior))
+        _check_prior(type(self.prior), router)
         self._asking = nullcontext() if getattr(self.prior, "concurrent", True) else threading.Lock()
 
     @staticmethod
@@ -62,7 +64,7 @@ class CascadeRouter(Router):
         _doubt(given["signal"], given["calibration"], router)
         if router is not None:
             check_router(router)
-            _check_prior(router_named(router if isinstance(router, str) else router["name"]))
+            _check_prior(router_named(router if isinstance(router, str) else router["name"]), router)
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
@@ -103,7 +105,13 @@ class CascadeRouter(Router):
             return self.prior.score_row(response)
 
 
-def _check_prior(kind: type[Any]) -> None:
+def _check_prior(kind: type[Any], given: Any) -> None:
+    if issubclass(kind, LearnedRouter) and read_settings(Path(given["path"]))["kind"] == PROBE:
+        raise UserError(
+            "CascadeRouter takes its router's score of the question, and a probe scores what the edge thinks of it: "
+            "name a router that reads the question",
+            key="router",
+        )
     if issubclass(kind, ConstrainedRouter):
         raise UserError(
             f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint: "

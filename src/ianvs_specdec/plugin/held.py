@@ -1,0 +1,51 @@
+"""An answer of the edge that is held back once its prompt is read, until it is decided who answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.answers.journal import KeptPrefill
+from ianvs_specdec.plugin.overlap import REQUESTS, Begun
+from ianvs_specdec.plugin.response import Response
+
+if TYPE_CHECKING:
+    from ianvs_specdec.llm.probed import Probed
+
+STATE = "<f2"
+"""Of hidden states in the journal: float16, whatever the machine's byte order."""
+
+
+class Waiting(NamedTuple):
+    """A request that waits at its prompt's end, and what ``REQUESTS`` was told of it."""
+
+    probed: Probed
+    begun: Begun
+
+
+class HeldAnswer:
+    """``kept`` is the prompt's reading as the journal has it, of so many ``layers``; ``unused`` what the edge has done
+    where the query goes elsewhere. Nobody is ``waiting`` where an earlier request has read the prompt.
+    """
+
+    def __init__(self, kept: KeptPrefill, layers: int, unused: Response, waiting: Waiting | None = None) -> None:
+        self.kept, self.unused = kept, unused
+        self._layers, self._waiting = layers, waiting
+
+    @property
+    def states(self) -> NDArray[np.float16]:
+        """[layers, hidden]"""
+        return np.frombuffer(self.kept.prefill.states, STATE).reshape(self._layers, -1).astype(np.float16)
+
+    def take(self) -> Waiting | None:
+        """The request, if one waits still: the caller lets it go on, and tells ``REQUESTS`` of its end."""
+        waiting, self._waiting = self._waiting, None
+        return waiting
+
+    def drop(self) -> None:
+        """Nobody wants the answer, unless somebody has taken the request."""
+        if (waiting := self.take()) is not None:
+            waiting.probed.drop()
+            REQUESTS.end(waiting.begun)
