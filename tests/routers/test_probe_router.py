@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from ianvs_specdec.answers.lines import FILE_NAME
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.evaluation.curve import Sides  # noqa: F401
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.learned.calibration import Calibration
 from ianvs_specdec.learned.folder import TrainedRouter
@@ -20,6 +21,7 @@ from ianvs_specdec.learned.probe import Linear, ProbeClassifier
 from ianvs_specdec.llm.specdec import EngineLLM
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.routers import build_router, check_router_beside
 from sedna.core.joint_inference import JointInference
 from tests.support.models import build_model
@@ -30,28 +32,15 @@ LAYERS = (0, 2)
 WIDTH = 32
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_model(tmp_path_factory.mktemp("edge"))
-
-
 @pytest.fixture
-def folder(tmp_path: Path, model: Path) -> Path:
+def folder(tmp_path: Path, tiny_model: Path) -> Path:
     """A probe whose scores differ by query."""
     columns = len(LAYERS) * WIDTH
     weights = np.random.default_rng(0).normal(size=columns)
     linear = Linear(np.zeros(columns), np.ones(columns), weights, 0.0)
-    probe = ProbeClassifier(linear, LAYERS, "edge", FileDigests(None).folder(model))
+    probe = ProbeClassifier(linear, LAYERS, "edge", FileDigests(None).folder(tiny_model))
     TrainedRouter("probe", probe, Calibration(), 0.5, np.zeros(1, np.uint64)).save(tmp_path / "probe")
     return tmp_path / "probe"
-
-
-@pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RESULT_SAVED_URL", str(tmp_path / "job" / "result"))
-    monkeypatch.delenv("IANVS_FRESH", raising=False)
-    monkeypatch.setenv("IANVS_RUN_ID", "first")
-    return tmp_path / "job"
 
 
 @pytest.fixture
@@ -95,10 +84,12 @@ def probe(folder: Path, threshold: float | None = None) -> dict[str, Any]:
     return {"name": "LearnedRouter", "path": str(folder), **({} if threshold is None else {"threshold": threshold})}
 
 
-def test_what_stays_is_answered_as_ever_and_read_once(job: Path, model: Path, folder: Path, asked: list[str]) -> None:
-    found = run(model, probe(folder, 1.0), backend="PromptLookup")
+def test_what_stays_is_answered_as_ever_and_read_once(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str]
+) -> None:
+    found = run(tiny_model, probe(folder, 1.0), backend="PromptLookup")
     assert asked == ["probe"] * 4
-    usual = run(model, "EdgeOnly", use_cache=False)
+    usual = run(tiny_model, "EdgeOnly", use_cache=False)
     assert asked == ["probe"] * 4 + ["answer"] * 4
     for (hard, result, edge, cloud), (_, plain, _, _) in zip(found, usual, strict=True):
         assert (hard, cloud, result["side"]) == (False, None, "edge")
@@ -112,8 +103,10 @@ def test_what_stays_is_answered_as_ever_and_read_once(job: Path, model: Path, fo
     assert all(row[1]["routing"]["seconds"] < row[1]["perf"]["latency"] for row in found)
 
 
-def test_what_goes_to_the_cloud_has_cost_the_reading(job: Path, model: Path, folder: Path, asked: list[str]) -> None:
-    found = run(model, probe(folder, 0.0))
+def test_what_goes_to_the_cloud_has_cost_the_reading(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str]
+) -> None:
+    found = run(tiny_model, probe(folder, 0.0))
     assert asked == ["probe", "answer"] * 4
     table = Table(["B"] * len(found), found)
     for place, (hard, result, _, cloud) in enumerate(found):
@@ -131,12 +124,12 @@ def test_what_goes_to_the_cloud_has_cost_the_reading(job: Path, model: Path, fol
 
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0])
 def test_a_finished_job_asks_nothing_again(
-    job: Path, model: Path, folder: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch, threshold: float
+    job: Path, tiny_model: Path, folder: Path, asked: list[str], new_run: Any, threshold: float
 ) -> None:
-    first = run(model, probe(folder, threshold))
+    first = run(tiny_model, probe(folder, threshold))
     asked.clear()
-    monkeypatch.setenv("IANVS_RUN_ID", "second")
-    second = run(model, probe(folder, threshold))
+    new_run()
+    second = run(tiny_model, probe(folder, threshold))
     assert not asked
     for before, after in zip(first, second, strict=True):
         assert before[1]["routing"] == after[1]["routing"]
@@ -147,33 +140,74 @@ def test_a_finished_job_asks_nothing_again(
     np.testing.assert_array_equal(*(table.query("edge_cost") for table in tables))
 
 
-def test_an_answer_that_is_known_is_not_made_again(job: Path, model: Path, folder: Path, asked: list[str]) -> None:
-    run(model, "EdgeOnly")
+def test_a_run_that_was_killed_before_the_answer_reads_and_answers_that_one_question_again(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str], new_run: Any
+) -> None:
+    first = run(tiny_model, probe(folder, 1.0))
+    lines = (job / FILE_NAME).read_bytes().splitlines(keepends=True)
+    cut = next(place for place in reversed(range(len(lines))) if lines[place].startswith(b'{"key"'))
+    (job / FILE_NAME).write_bytes(b"".join(lines[:cut]))
     asked.clear()
-    found = run(model, probe(folder, 1.0))
+    new_run()
+    second = run(tiny_model, probe(folder, 1.0))
+    assert asked == ["answer"]
+    assert [row[1]["completion"] for row in second] == [row[1]["completion"] for row in first]
+    assert [row[1]["routing"]["score"] for row in second] == [row[1]["routing"]["score"] for row in first]
+
+
+def test_many_questions_at_once(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
+    rows = [dict(row) for row in ROWS for _ in range(2)]
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS)
+    router = build_router(probe(folder, 1.0))
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(router, rows)) == [False] * 8
+        answers = list(pool.map(edge.predict, rows))
+    assert edge._llm is not None
+    occupied = edge._llm.occupancy()
+    assert occupied is not None
+    assert (occupied.sequences, occupied.waiting) == (0, 0)
+    edge.cleanup()
+    assert asked.count("probe") == 4
+    assert sum(line.startswith(b'{"key"') for line in (job / FILE_NAME).read_bytes().splitlines()) == 4
+    assert [answer["completion"] for answer in answers[::2]] == [answer["completion"] for answer in answers[1::2]]
+    assert REQUESTS._number == 0
+
+
+def test_what_is_still_held_when_the_test_case_ends_is_let_go(job: Path, tiny_model: Path, folder: Path) -> None:
+    edge, row = EdgeModel(model=str(tiny_model), **SETTINGS), dict(ROWS[0])
+    build_router(probe(folder))(row)
+    assert REQUESTS._number == 1
+    edge.cleanup()
+    assert REQUESTS._number == 0
+
+
+def test_an_answer_that_is_known_is_not_made_again(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
+    run(tiny_model, "EdgeOnly")
+    asked.clear()
+    found = run(tiny_model, probe(folder, 1.0))
     assert asked == ["probe"] * 4
     assert all(result["cached"] for _, result, _, _ in found)
 
 
-def test_a_constraint_around_it_may_overrule_it(job: Path, model: Path, folder: Path, asked: list[str]) -> None:
+def test_a_constraint_around_it_may_overrule_it(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
     around = {"name": "BudgetRouter", "router": probe(folder, 0.0), "cloud_share": 0.0}
-    found = run(model, around)
+    found = run(tiny_model, around)
     assert [hard for hard, *_ in found] == [False] * 4
     assert asked == ["probe"] * 4
 
 
-def test_it_survives_the_way_through_a_file(job: Path, model: Path, folder: Path) -> None:
-    ((_, result, _, _),) = run(model, probe(folder, 0.0), ROWS[:1])
+def test_it_survives_the_way_through_a_file(job: Path, tiny_model: Path, folder: Path) -> None:
+    ((_, result, _, _),) = run(tiny_model, probe(folder, 0.0), ROWS[:1])
     assert json.loads(json.dumps(result))["edge_answer"]["prefill"]["seconds"] > 0
 
 
 def test_a_question_that_the_edge_cannot_read_goes_to_the_cloud(
-    job: Path, tmp_path: Path, model: Path, folder: Path
+    job: Path, tmp_path: Path, tiny_model: Path, folder: Path
 ) -> None:
     long = [{"query": "long " * 200, "gold": "B", "index": 0}]
     with pytest.raises(UserError, match="context window"):
-        run(model, probe(folder, 1.0), long)
-    edge = EdgeModel(model=str(model), **SETTINGS, max_failures=1)
+        run(tiny_model, probe(folder, 1.0), long)
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS, max_failures=1)
     router = build_router(probe(folder, 1.0))
     assert router(dict(long[0])) is True
     edge.cleanup()
@@ -191,18 +225,18 @@ def test_another_edge_model_is_refused(job: Path, tmp_path: Path, folder: Path, 
 
 @pytest.mark.parametrize("backend", ["huggingface", "api", "vllm", "llamacpp"])
 def test_back_ends_without_hidden_states_are_refused_before_anything_is_asked(
-    model: Path, folder: Path, backend: str
+    tiny_model: Path, folder: Path, backend: str
 ) -> None:
-    modules = {"edgemodel": (EdgeModel, {"model": str(model), "backend": backend})}
+    modules = {"edgemodel": (EdgeModel, {"model": str(tiny_model), "backend": backend})}
     for router in (probe(folder), {"name": "BudgetRouter", "router": probe(folder), "cloud_share": 0.5}):
         with pytest.raises(UserError, match="does not tell a model's hidden states") as refused:
             check_router_beside(router, modules)
         assert refused.value.key == "path"
-    check_router_beside(probe(folder), {"edgemodel": (EdgeModel, {"model": str(model)})})
+    check_router_beside(probe(folder), {"edgemodel": (EdgeModel, {"model": str(tiny_model)})})
 
 
-def test_an_answer_that_is_there_already_is_too_late(job: Path, model: Path, folder: Path) -> None:
-    edge = EdgeModel(model=str(model), **SETTINGS)
+def test_an_answer_that_is_there_already_is_too_late(job: Path, tiny_model: Path, folder: Path) -> None:
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS)
     router = build_router(probe(folder))
     with pytest.raises(UserError, match="mining-then-inference"):
         router(edge.predict(dict(ROWS[0])))

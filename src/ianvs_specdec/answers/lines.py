@@ -43,6 +43,8 @@ _FAILURE = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
 _ROUTED = re.compile(rb'\{"routed":"([0-9a-f]{64})","run":"([ !#-\[\]-~]*)","seconds":([0-9]{1,9}\.[0-9]{1,20})\}\s*')
 _PROBED = re.compile(rb'\{"probed":"([0-9a-f]{64})","run":"([ !#-\[\]-~]*)",')
 _RECORD = re.compile(rb'\{"(config|hardware)_id":"([0-9a-f]{16})",')
+STATE_BYTES = 2
+"""Of one number in float16."""
 RECORDS = ("config", "hardware")
 _ID, _KEY = "[0-9a-f]{16}", "[0-9a-f]{64}"
 _HEAD = (_KEY, _ID, _ID, ".*", _ID)
@@ -168,7 +170,13 @@ def prefill_in(line: bytes) -> tuple[Prefill, str] | None:
         states = base64.b64decode(record["states"], validate=True)
     except (ValueError, TypeError, KeyError):
         return None
-    if not is_count(tokens) or not is_time(seconds) or not is_time(issued) or not isinstance(hardware, str):
+    if (
+        len(states) % STATE_BYTES
+        or not is_count(tokens)
+        or not is_time(seconds)
+        or not is_time(issued)
+        or not isinstance(hardware, str)
+    ):
         return None
     return Prefill(states, tokens, seconds, issued), hardware
 

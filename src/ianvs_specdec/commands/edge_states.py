@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import add_model, model_of
@@ -34,14 +34,19 @@ def refuse(options: argparse.Namespace, reason: str) -> None:
             raise UserError(f"--{name.replace('_', '-')}: {reason}")
 
 
-def recorded(options: argparse.Namespace, queries: Sequence[Query], out: Path) -> RecordedStates:
-    """The hidden states of the edge model at the end of the queries' prompts; what is recorded already is not computed
-    again. Raises UserError."""
+def recorded(
+    options: argparse.Namespace,
+    queries: Sequence[Query],
+    out: Path,
+    check: Callable[[str, str], None] = lambda model, digest: None,
+) -> RecordedStates:
+    """The hidden states of the edge model at the end of the queries' prompts, unless ``check`` raises UserError for its
+    name and digest; what is recorded already is not computed again. Raises UserError."""
     settings = Settings.parse(model_of(options, "edge", EdgeModel.check_hyperparameters))
     folder = options.states or out.with_name(f"{out.name}.states")
     progress = Progress("prompts", {"edge": len(queries)})
     try:
         with settings.checked(settings.backend) as llm:
-            return record_all(llm, queries, folder, lambda: progress.step("edge", False))
+            return record_all(llm, queries, folder, lambda: progress.step("edge"), check)
     finally:
         progress.close()

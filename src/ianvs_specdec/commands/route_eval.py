@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.evaluation import tables
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES
 from ianvs_specdec.evaluation.curve import Sides
-from ianvs_specdec.evaluation.inputs import EvaluationInputs, job_routers, named_router, threads, undefined
+from ianvs_specdec.evaluation.inputs import EvaluationInputs, Named, job_routers, named_router, threads, undefined
 from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import BASELINES, evaluate
 from ianvs_specdec.evaluation.scores_file import read_scores
@@ -173,18 +173,30 @@ def _gather(options: argparse.Namespace) -> tuple[EvaluationInputs, float]:
         inputs.leave_out_seen(named, options.job)
     inputs.check_scores()
     inputs.set_labels(options.label)
-    probes = [
-        one.trained.classifier for one in named if one.trained and isinstance(one.trained.classifier, ProbeClassifier)
-    ]
-    if probes:
-        states = edge_states.recorded(options, inputs.outcomes.queries, options.out)
-        for probe in probes:
-            probe.read(states)
+    _read_probes(options, inputs, named)
     if named:
         with threads(options.threads):
             for one in named:
                 inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
     return inputs, time.perf_counter() - started
+
+
+def _read_probes(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named]) -> None:
+    """Have the edge read the queries for the probes among the routers."""
+    trained = [one.trained.classifier for one in named if one.trained is not None]
+    probes = [one for one in trained if isinstance(one, ProbeClassifier)]
+    if not probes:
+        edge_states.refuse(options, "no --router is a probe")
+        return
+
+    def check(model: str, digest: str) -> None:
+        for probe in probes:
+            probe.check_edge(model, digest)
+
+    states = edge_states.recorded(options, inputs.outcomes.queries, options.out, check)
+    for probe in probes:
+        probe.read(states)
+    inputs.notes.append("the overhead of a probe is without the edge's reading of the query; that of a job has it")
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:

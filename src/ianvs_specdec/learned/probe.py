@@ -117,16 +117,17 @@ class ProbeClassifier(Classifier):
         return self.score_states(self._states.of(queries, self.layers))
 
     def score_states(self, states: Halves) -> Floats:
-        """float64 [queries], of float16 [queries, layers, hidden]. Raises UserError for another width than that of the
-        model that it was trained with."""
+        """float64 [queries], of float16 [queries, layers, hidden], or these in one row.
+
+        Raises UserError for another width than that of the model that it was trained with.
+        """
         columns = _columns(states)
         if columns.shape[1] != len(self._linear.weights):
             raise UserError(f"the probe was trained with another model ({self.model}): its states have another width")
         return self._linear(columns)
 
     def read(self, states: RecordedStates) -> None:
-        """Score queries by these states from now on. Raises UserError if they are those of another model."""
-        self.check_edge(states.model, states.digest)
+        """Score queries by these states from now on, which are those of the probe's own model."""
         self._states = states
 
     def check_edge(self, model: str, digest: str) -> None:

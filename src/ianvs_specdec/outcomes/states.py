@@ -53,20 +53,28 @@ class RecordedStates:
 
 
 def record_all(
-    llm: LLM, queries: Sequence[Query], folder: Path, on_query: Callable[[], None] = lambda: None
+    llm: LLM,
+    queries: Sequence[Query],
+    folder: Path,
+    on_query: Callable[[], None] = lambda: None,
+    check: Callable[[str, str], None] = lambda model, digest: None,
 ) -> RecordedStates:
-    """``record`` of all layers of a model whose files are there or can be had. Raises UserError as ``record`` does, and
-    where the model's configuration does not tell how many layers it has."""
+    """``record`` of all layers of a model whose files are there or can be had. ``check`` is called with its name and
+    the digest of its files first, and raises UserError for one that is not wanted.
+
+    Raises UserError as ``record`` does, and where the model's configuration does not tell how many layers it has.
+    """
     llm.check_probe()
     files = model_folder(llm.model)
     sizes = model_sizes(read_config(files, key="model"))
     if sizes is None:
         raise UserError(f"the configuration of {llm.model} does not tell how many layers it has", key="model")
     layers = tuple(range(sizes.layers + 1))
-    own = FileDigests(None).folder(files)
+    name, own = Path(llm.model).name, FileDigests(None).folder(files)
+    check(name, own)
     rows = record(llm, queries, layers, folder, own, on_query)
     known, first = np.unique(digests(queries), return_index=True)
-    return RecordedStates(Path(llm.model).name, own, layers, known, rows[first])
+    return RecordedStates(name, own, layers, known, rows[first])
 
 
 def record(
@@ -95,7 +103,7 @@ def record(
             for messages in asked[start : start + SHARD]:
                 probed = llm.probe(messages, _UNASKED, layers)
                 try:
-                    states.append(probed.states.numpy().astype(np.float16))
+                    states.append(probed.halves)
                 finally:
                     probed.drop()
                 on_query()

@@ -26,18 +26,18 @@ class Waiting(NamedTuple):
 
 
 class HeldAnswer:
-    """``kept`` is the prompt's reading as the journal has it, of so many ``layers``; ``unused`` what the edge has done
-    where the query goes elsewhere. Nobody is ``waiting`` where an earlier request has read the prompt.
+    """``kept`` is the prompt's reading as the journal has it; ``unused`` what the edge has done where the query goes
+    elsewhere. Nobody is ``waiting`` where an earlier request has read the prompt.
     """
 
-    def __init__(self, kept: KeptPrefill, layers: int, unused: Response, waiting: Waiting | None = None) -> None:
+    def __init__(self, kept: KeptPrefill, unused: Response, waiting: Waiting | None = None) -> None:
         self.kept, self.unused = kept, unused
-        self._layers, self._waiting = layers, waiting
+        self._waiting = waiting
 
     @property
     def states(self) -> NDArray[np.float16]:
-        """[layers, hidden]"""
-        return np.frombuffer(self.kept.prefill.states, STATE).reshape(self._layers, -1).astype(np.float16)
+        """[layers * hidden]"""
+        return np.frombuffer(self.kept.prefill.states, STATE).astype(np.float16)
 
     def take(self) -> Waiting | None:
         """The request, if one waits still: the caller lets it go on, and tells ``REQUESTS`` of its end."""

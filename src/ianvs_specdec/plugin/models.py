@@ -71,12 +71,12 @@ class EdgeModel(RoutedModel):
         with self._journal.asking(key):
             kept = self._journal.prefill(key) if self.settings.use_cache else None
             if kept is not None:
-                return HeldAnswer(kept, len(layers), self._unused(query, kept, key))
+                return HeldAnswer(kept, self._unused(query, kept, key))
             llm, journal = self._ready(manner, messages)
             begun = REQUESTS.begin()
             try:
                 probed = llm.probe(messages, manner.sampling, layers, hints)
-                states = probed.states.numpy().astype(STATE).tobytes()
+                states = probed.halves.astype(STATE).tobytes()
             except BaseException as error:
                 REQUESTS.end(begun)
                 if not isinstance(error, AnswerError):
@@ -88,7 +88,7 @@ class EdgeModel(RoutedModel):
             journal.put_prefill(key, prefill, hardware=circumstances(llm))
             kept = journal.prefill(key)
             assert kept is not None
-        held = HeldAnswer(kept, len(layers), self._unused(query, kept, key), Waiting(probed, begun))
+        held = HeldAnswer(kept, self._unused(query, kept, key), Waiting(probed, begun))
         self._held.add(held)
         return held
 
