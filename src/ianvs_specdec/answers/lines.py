@@ -159,7 +159,13 @@ def routed_of(line: bytes) -> tuple[str, str, float] | None:
 def probed_of(line: bytes) -> tuple[str, str] | None:
     """Key and run of a whole line with a prefill; None of any other line."""
     match = _PROBED.match(line)
-    return (match[1].decode(), match[2].decode()) if match and line.rstrip().endswith(b"}") else None
+    if match and line.rstrip().endswith(b"}"):
+        return match[1].decode(), match[2].decode()
+    record = _object_in(line) if b'"probed"' in line else None
+    key, run = (record.get("probed"), record.get("run")) if record else (None, None)
+    if not isinstance(key, str) or not re.fullmatch(_KEY, key) or not isinstance(run, str):
+        return None
+    return key, run
 
 
 def prefill_in(line: bytes) -> tuple[Prefill, str] | None:
