@@ -243,8 +243,29 @@ def test_an_answer_that_is_there_already_is_too_late(job: Path, tiny_model: Path
     edge.cleanup()
 
 
-def test_routers_that_read_the_question_alone_refuse_it(folder: Path) -> None:
-    with pytest.raises(UserError, match="a probe scores what the edge thinks"):
-        build_router({"name": "CascadeRouter", "signal": ["max_entropy", "router"], "router": probe(folder)})
+def test_a_cascade_reads_the_question_once(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
+    alone = run(tiny_model, probe(folder, 1.0), logprobs=True)
+    plain = run(tiny_model, {"name": "CascadeRouter", "signal": "max_entropy", "threshold": 1.0}, logprobs=True)
+    asked.clear()
+    both = {"name": "CascadeRouter", "signal": ["max_entropy", "router"], "router": probe(folder), "threshold": 1.0}
+    # Nothing in the journal serves: with another seed it is another request.
+    found = run(tiny_model, both, logprobs=True, seed=1)
+    assert asked == ["probe"] * 4
+    for (_, result, _, _), (_, one, _, _), (_, other, _, _) in zip(found, alone, plain, strict=True):
+        scores = [row["routing"]["score"] for row in (one, other)]
+        assert result["routing"]["doubts"] == dict(zip(("router", "max_entropy"), scores, strict=True))
+        assert result["routing"]["score"] == pytest.approx(sum(scores) / 2)
+        assert result["routing"]["seconds"] < result["perf"]["latency"]
+
+
+def test_a_cascade_whose_edge_has_answered_is_too_late_for_a_probe(job: Path, tiny_model: Path, folder: Path) -> None:
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS, logprobs=True)
+    cascade = build_router({"name": "CascadeRouter", "signal": ["max_entropy", "router"], "router": probe(folder)})
+    with pytest.raises(UserError, match="mining-then-inference"):
+        cascade(edge.predict(dict(ROWS[0])))
+    edge.cleanup()
+
+
+def test_what_learns_on_from_the_question_refuses_it(folder: Path) -> None:
     with pytest.raises(UserError, match="not that of a probe"):
         build_router({"name": "LifelongRouter", "path": str(folder)})

@@ -29,7 +29,7 @@ Check = Callable[[str, str], None]
 
 
 class Edge(Protocol):
-    def answer(self, data: Any) -> Response: ...
+    def answer(self, data: Any, *, held: HeldAnswer | None) -> Response: ...
 
     def probe(self, data: Any, layers: Sequence[int], check: Check) -> HeldAnswer | None: ...
 
@@ -53,10 +53,10 @@ def current() -> Edge | None:
 
 
 def ask(row: Any) -> Response:
-    """The edge's answer to a row of the dataset processor. Raises UserError where there is no edge model, or no such
-    row.
+    """The edge's answer to a row of the dataset processor, from the prompt on if that is read. Raises UserError where
+    there is no edge model, or no such row.
     """
-    response = _asked(row, "the edge's answer").answer(row)
+    response = _asked(row, "the edge's answer").answer(row, held=held(row))
     row[KEY] = response
     return response
 

@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.learned.doubt import Doubt
-from ianvs_specdec.learned.folder import read_settings
-from ianvs_specdec.learned.probe import KIND as PROBE
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers import build_router, check_router, check_router_beside
@@ -37,7 +35,7 @@ class CascadeRouter(Router):
       that the cloud's answer is better. It knows its signals and its threshold, so that ``signal`` may be left out;
     - ``router``: another router, a name or a mapping with ``name`` and hyperparameters, whose score of the query is one
       of the signals under the name ``router``. None with a constraint, which would not be kept to: put that one around
-      the cascade;
+      the cascade. A probe looks at the edge before that answers, so that the router has to be asked first then;
     - ``threshold``: from which score on a query goes to the cloud.
 
     A query that the edge could not answer goes to the cloud, whatever the signal.
@@ -55,7 +53,7 @@ class CascadeRouter(Router):
         self.doubt = _doubt(signal, calibration, router)
         super().__init__(self.doubt.threshold if threshold is None else threshold)
         self.prior = None if router is None else build_router(router)
-        _check_prior(type(self.prior), router)
+        _check_prior(type(self.prior))
         self._asking = nullcontext() if getattr(self.prior, "concurrent", True) else threading.Lock()
 
     @staticmethod
@@ -64,7 +62,7 @@ class CascadeRouter(Router):
         _doubt(given["signal"], given["calibration"], router)
         if router is not None:
             check_router(router)
-            _check_prior(router_named(router if isinstance(router, str) else router["name"]), router)
+            _check_prior(router_named(router if isinstance(router, str) else router["name"]))
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
@@ -83,17 +81,26 @@ class CascadeRouter(Router):
         return self.decide(data).score
 
     def decide(self, data: Any) -> Decision:
+        probed = None
+        if isinstance(self.prior, LearnedRouter) and self.prior.probes:
+            probed = self.prior.decide(data)
+            if probed.reason == UNANSWERED:
+                return probed
         if isinstance(data, Mapping) and "turns" in data and "completion" in data:
             return self._judge(data)
         started = time.perf_counter()
         response = edge_first.ask(data)
         waited = time.perf_counter() - started
-        return replace(self._judge(response), waited=waited)
+        if probed is None:
+            return replace(self._judge(response), waited=waited)
+        return replace(self._judge(response, probed.score), waited=waited + probed.waited)
 
-    def _judge(self, response: Mapping[str, Any]) -> Decision:
+    def _judge(self, response: Mapping[str, Any], prior: float | None = None) -> Decision:
+        """``prior``: the score of the router inside, where it is known already."""
         if response.get("error") or not response["turns"]:
             return Decision(1.0, True, UNANSWERED)
-        doubts = {name: self._signal(name, response) for name in self.doubt.signals}
+        known = {} if prior is None else {PRIOR: prior}
+        doubts = {**{name: self._signal(name, response) for name in self.doubt.signals if name not in known}, **known}
         score = self.doubt.score(doubts)
         return Decision(score, score >= self.threshold, details={"doubts": doubts})
 
@@ -105,13 +112,7 @@ class CascadeRouter(Router):
             return self.prior.score_row(response)
 
 
-def _check_prior(kind: type[Any], given: Any) -> None:
-    if issubclass(kind, LearnedRouter) and read_settings(Path(given["path"]))["kind"] == PROBE:
-        raise UserError(
-            "CascadeRouter takes its router's score of the question, and a probe scores what the edge thinks of it: "
-            "name a router that reads the question",
-            key="router",
-        )
+def _check_prior(kind: type[Any]) -> None:
     if issubclass(kind, ConstrainedRouter):
         raise UserError(
             f"CascadeRouter takes no more than a score from the router inside, and {kind.__name__} has a constraint: "

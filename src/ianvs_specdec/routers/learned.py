@@ -37,6 +37,11 @@ class LearnedRouter(Router):
         super().__init__(self.trained.threshold if threshold is None else threshold)
         self._mutex = threading.Lock()
 
+    @property
+    def probes(self) -> bool:
+        """Whether it looks at the edge's hidden states, not at the query."""
+        return isinstance(self.trained.classifier, ProbeClassifier)
+
     @staticmethod
     def check(given: Mapping[str, Any]) -> None:
         read_settings(_folder(given["path"]))
