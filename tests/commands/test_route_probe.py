@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 from ianvs_specdec.cli import main
+from ianvs_specdec.learned.doubt import Doubt
 from ianvs_specdec.learned.folder import FILE
 from ianvs_specdec.llm.specdec import EngineLLM
+from ianvs_specdec.outcomes.recorded import Outcomes, save_outcomes
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers import build_router
+from ianvs_specdec.types import Query
 from tests.support.models import build_model
 from tests.support.rivers import outcomes, run, values
 
@@ -57,9 +61,28 @@ def test_what_is_recorded_is_not_read_again(
     assert train("--outcomes", file, "--out", out, *edge(tiny_model), *RECIPE) == 0
     given = ["--outcomes", file, "--router", out, "--include-seen", "--sample", 5, *edge(tiny_model)]
     monkeypatch.delattr(EngineLLM, "probe")
+    # The picture takes longer than all else.
+    monkeypatch.setattr("ianvs_specdec.evaluation.plot.to_png", lambda evaluation: b"")
     document = run(*given, "--states", tmp_path / "probe.states", out=tmp_path / "eval")
     assert values(document, "probe")["auroc"] > 0.9
     assert "without the edge's reading" in capsys.readouterr().err
+
+
+def test_a_cascade_is_calibrated_with_it(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RESULT_SAVED_URL", raising=False)
+    out, fresh = tmp_path / "probe", tmp_path / "fresh.jsonl"
+    assert train("--outcomes", outcomes(tmp_path, ROWS), "--out", out, *edge(tiny_model), *RECIPE) == 0
+    hard = np.arange(24) % 3 == 0
+    queries = tuple(Query((f"Which {'river' if one else 'stone'} {i}x?",)) for i, one in enumerate(hard))
+    save_outcomes(fresh, Outcomes(queries, 1.0 - hard, np.ones(24)))
+    fitted = ("calibrate", "--outcomes", fresh, "--router", out, "--signal", "router", "--folds", 3)
+    (tmp_path / "edge.yaml").write_text(f"model: {tiny_model}\ndtype: float32\nmax_tokens: 2\n")
+    given = ["--edge", tmp_path / "edge.yaml", "--out", tmp_path / "cascade.json"]
+    assert main(["route", *map(str, (*fitted, *given))]) == 0
+    assert "router: auroc" in capsys.readouterr().out
+    assert Doubt.load(tmp_path / "cascade.json").slopes["router"] > 0  # type: ignore[index]
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
