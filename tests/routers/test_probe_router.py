@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.answers.lines import FILE_NAME
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
@@ -23,6 +24,7 @@ from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.routers import build_router, check_router_beside
+from ianvs_specdec.routers.learned import UNANSWERED
 from sedna.core.joint_inference import JointInference
 from tests.support.models import build_model
 
@@ -207,9 +209,30 @@ def test_a_question_that_the_edge_cannot_read_goes_to_the_cloud(
     long = [{"query": "long " * 200, "gold": "B", "index": 0}]
     with pytest.raises(UserError, match="context window"):
         run(tiny_model, probe(folder, 1.0), long)
+    assert REQUESTS._number == 0
     edge = EdgeModel(model=str(tiny_model), **SETTINGS, max_failures=1)
     router = build_router(probe(folder, 1.0))
-    assert router(dict(long[0])) is True
+    row = dict(long[0])
+    assert router(row) is True
+    assert row["routing"]["reason"] == UNANSWERED
+    edge.cleanup()
+    assert REQUESTS._number == 0
+
+
+def test_a_full_disk_leaves_nothing_held(
+    job: Path, tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Any, *arguments: Any, **more: Any) -> str:
+        raise UserError("no space left")
+
+    monkeypatch.setattr(Journal, "put_prefill", full)
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS)
+    with pytest.raises(UserError, match="no space left"):
+        build_router(probe(folder))(dict(ROWS[0]))
+    assert edge._llm is not None
+    occupied = edge._llm.occupancy()
+    assert occupied is not None
+    assert (occupied.sequences, REQUESTS._number) == (0, 0)
     edge.cleanup()
 
 

@@ -12,6 +12,7 @@ from ianvs_specdec.answers.lines import Prefill
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import digest
+from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.held import STATE, HeldAnswer, Waiting
 from ianvs_specdec.plugin.ignored import tell_ignored
@@ -74,23 +75,30 @@ class EdgeModel(RoutedModel):
                 return HeldAnswer(kept, self._unused(query, kept, key))
             llm, journal = self._ready(manner, messages)
             begun = REQUESTS.begin()
+            waiting = Waiting(llm.probe(messages, manner.sampling, layers, hints), begun)
             try:
-                probed = llm.probe(messages, manner.sampling, layers, hints)
-                states = probed.halves.astype(STATE).tobytes()
+                self._keep(key, waiting, llm, journal)
             except BaseException as error:
-                REQUESTS.end(begun)
+                waiting.drop()
                 if not isinstance(error, AnswerError):
                     raise
                 journal.put_failure(manner.own.key(messages, hints.prediction), error, side=self.side)
                 self._forgive(query, error)
                 return None
-            prefill = Prefill(states, probed.prompt_tokens, probed.seconds, MONOTONIC_EPOCH + begun.issued)
-            journal.put_prefill(key, prefill, hardware=circumstances(llm))
             kept = journal.prefill(key)
             assert kept is not None
-        held = HeldAnswer(kept, self._unused(query, kept, key), Waiting(probed, begun))
-        self._held.add(held)
+        held = HeldAnswer(kept, self._unused(query, kept, key), waiting)
+        with self._mutex:
+            self._held.add(held)
         return held
+
+    def _keep(self, key: str, waiting: Waiting, llm: LLM, journal: Journal) -> None:
+        """Wait until the prompt is read, and put what came of it into the journal. Raises AnswerError where it cannot
+        be read."""
+        probed = waiting.probed
+        states = probed.halves.astype(STATE).tobytes()
+        prefill = Prefill(states, probed.prompt_tokens, probed.seconds, MONOTONIC_EPOCH + waiting.begun.issued)
+        journal.put_prefill(key, prefill, hardware=circumstances(llm))
 
     def _unused(self, query: Query, kept: KeptPrefill, key: str) -> Response:
         """What the edge has done for a query that it only read."""
@@ -106,9 +114,13 @@ class EdgeModel(RoutedModel):
         )
 
     def cleanup(self) -> None:
-        for held in list(self._held):
-            held.drop()
-        super().cleanup()
+        with self._mutex:
+            left = list(self._held)
+        try:
+            for held in left:
+                held.drop()
+        finally:
+            super().cleanup()
 
 
 class CloudModel(RoutedModel):
