@@ -4,7 +4,9 @@ The same requests come at the same times to the engine and to the simulator, at 
 the simulator knows is a cost table of this machine, measured just before (or ``--emulate FILE``: the stated table whose
 speed the engine then has), and which drafts were right when each prompt was decoded alone. Both see the same prompts
 and the same output lengths; which draft is right is as recorded, and drawn where that does not tell. Rates are shares
-of what the machine does without speculation. Prints throughput and latency of both, and writes ``simulation.json``.
+of what the machine does without speculation. A shared machine is faster at some moments than at others: before and
+after each point the same batch is decoded without speculation, and the simulator is told the machine's pace then.
+Prints throughput and latency of both, and writes ``simulation.json``.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ RECORDED_WITH = "fixed:8"
 LUCKS = 10
 """Simulations of a point. The engine's answers are the same in every run, so that it has one outcome; what the
 simulator draws for 60 of them varies by several percent."""
+PACED_BY = 16
+"""Requests of the batch that tells the machine's pace: about half a second on the embedded model."""
 BARS = {"throughput": 0.05, "p50": 0.05, "p99": 0.10}
 
 
@@ -52,6 +56,10 @@ class Measured:
     throughput: float
     p50: float
     p99: float
+
+    def stretched(self, by: float) -> Measured:
+        """The same where all took ``by`` times as long."""
+        return Measured(self.throughput / by, self.p50 * by, self.p99 * by)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -109,20 +117,22 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     scale = 1.0
     if options.emulate:
         scale = options.scale or (scale_for(costs, own, MOST_AT_ONCE) if own is not None else 1.0)
-    everything = [Arrival(0.0, number % len(prompts)) for number in range(2 * MOST_AT_ONCE)]
-    full = _simulated(costs, "fixed:0", everything, recorded, options)
+    full = _simulated(costs, "fixed:0", _batch(2 * MOST_AT_ONCE, prompts), recorded, options)
     capacity = full.throughput / (sum(one.output for one in recorded) / len(recorded))
     points, overruns, steps = [], 0, 0
+    pace = None if options.emulate else _Pace(engine, costs, _batch(PACED_BY, prompts), recorded, options)
     for share in options.shares:
         arrivals = _arrivals(capacity * share, options.requests, len(prompts), options.seed)
         for length in options.lengths:
             meter = Emulation(costs, scale) if options.emulate else None
             real = engine.serve(lengths.create(length), [Arrival(a.time * scale, a.prompt) for a in arrivals], meter)
-            real = Measured(real.throughput * scale, real.p50 / scale, real.p99 / scale)
-            simulated = _simulated(costs, length, arrivals, recorded, options)
+            real = real.stretched(1 / scale)
+            slower = pace.since() if pace else 1.0
+            coming = [Arrival(a.time / slower, a.prompt) for a in arrivals]
+            simulated = _simulated(costs, length, coming, recorded, options).stretched(slower)
             off = {name: getattr(simulated, name) / getattr(real, name) - 1 for name in BARS}
             points.append({
-                "length": length, "share": share, "rate": capacity * share,
+                "length": length, "share": share, "rate": capacity * share, "slower": slower,
                 "real": vars(real), "simulated": vars(simulated), "off": off,
             })  # fmt: skip
             if meter is not None:
@@ -144,6 +154,35 @@ def _arrivals(rate: float, count: int, prompts: int, seed: int) -> list[Arrival]
         now += chance.expovariate(rate)
         found.append(Arrival(now, chance.randrange(prompts)))
     return found
+
+
+def _batch(count: int, prompts: Sequence[list[int]]) -> list[Arrival]:
+    """So many requests at once."""
+    return [Arrival(0.0, number % len(prompts)) for number in range(count)]
+
+
+class _Pace:
+    """How long the machine takes, in times of what the table says: by a batch before and one after what is measured."""
+
+    def __init__(
+        self,
+        engine: _Engine,
+        costs: Any,
+        batch: Sequence[Arrival],
+        recorded: Sequence[Any],
+        options: argparse.Namespace,
+    ) -> None:
+        self._engine, self._batch = engine, batch
+        self._wanted = _simulated(costs, "fixed:0", batch, recorded, options).throughput
+        self._before = self._now()
+
+    def since(self) -> float:
+        """The mean over the time since it was last asked."""
+        before, self._before = self._before, self._now()
+        return (before + self._before) / 2
+
+    def _now(self) -> float:
+        return self._wanted / self._engine.serve(lengths.create("fixed:0"), self._batch, None).throughput
 
 
 class _Engine:
@@ -239,14 +278,14 @@ def _table(report: dict[str, Any]) -> str:
         lines.append(f"EMULATED: {told['machine']}, times {told['scale']:g}; {told['overruns']} of {told['steps']} "
                      "steps took longer")  # fmt: skip
     lines.append(f"{'length':<10}{'share':>6}{'req/s':>8}{'token/s':>10}{'off':>8}{'p50 s':>9}{'off':>8}"
-                 f"{'p99 s':>9}{'off':>8}")  # fmt: skip
+                 f"{'p99 s':>9}{'off':>8}{'pace':>7}")  # fmt: skip
     for point in report["points"]:
         real, off = point["real"], point["off"]
         cells = "".join(
             f"{real[name]:>{width}.4g}{off[name]:>+8.1%}"
             for name, width in (("throughput", 10), ("p50", 9), ("p99", 9))
         )
-        lines.append(f"{point['length']:<10}{point['share']:>6.2f}{point['rate']:>8.3g}{cells}")
+        lines.append(f"{point['length']:<10}{point['share']:>6.2f}{point['rate']:>8.3g}{cells}{point['slower']:>7.2f}")
     count = len(report["points"])
     told = ", ".join(f"{name} within {bar:.0%}: {report['within'][name]} of {count}" for name, bar in BARS.items())
     return "\n".join([*lines, told])

@@ -61,6 +61,9 @@ def test_quality_of_scores():
     assert (found["wrong"]["auroc"], found["wrong"]["apgr"]) == (0.0, 0.25)
     assert found["blind"]["auroc"] == pytest.approx(0.4)
     assert (found["knowing"]["cpt50"], found["knowing"]["cpt80"]) == (25.0, 40.0)
+    # From half of the queries on, more cost brings nothing.
+    assert found["knowing"]["pareto_dist"] == pytest.approx(np.arange(1, 51).sum() / 100 / 101, rel=1e-5)
+    assert found["knowing"]["pareto_dist"] < found["blind"]["pareto_dist"] < found["wrong"]["pareto_dist"]
     for curve in found.values():
         for name, (low, high) in curve["intervals"].items():
             assert low <= curve[name] <= high

@@ -22,7 +22,7 @@ from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.evaluation.curve import Sides
 from ianvs_specdec.evaluation.quality import Scored
-from ianvs_specdec.evaluation.results import BASELINES, LEVELS, Evaluation, evaluate
+from ianvs_specdec.evaluation.results import LEVELS, Evaluation, evaluate
 from ianvs_specdec.learned.doubt import Doubt
 from ianvs_specdec.learned.doubt_fit import cross_fitted, fit
 from ianvs_specdec.learned.threshold import keeping, sharing
@@ -142,7 +142,7 @@ def _doubts(
 def _tell(evaluation: Evaluation, slopes: dict[str, float], out: Path) -> None:
     print(f"{evaluation.queries} queries, {evaluation.resamples} bootstrap draws, 95 % intervals")
     for result in evaluation.results:
-        if result.name in BASELINES:
+        if result.baseline:
             continue
         told = [f"{name} {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]" for name in SHOWN
                 if (found := result.metrics.get(name))]  # fmt: skip

@@ -1,5 +1,6 @@
 """Evaluate routers on recorded outcomes, without asking a model: what each makes of the queries beside the edge alone,
-the cloud alone, random routing and the oracle. Only for a probe the edge reads the queries, if that is not recorded.
+the cloud alone, random routing and the oracle. With --models routers choose from several models. For a probe the edge
+reads the queries, unless what it thinks of them is recorded.
 
 OUT gets metrics.csv, curves.csv, comparisons.csv, evaluation.json and, with matplotlib, curves.png. Every figure has a
 95 % interval (bootstrap over queries, not stratified); differences are paired.
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +26,24 @@ from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.evaluation import tables
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES
 from ianvs_specdec.evaluation.curve import Sides
-from ianvs_specdec.evaluation.inputs import EvaluationInputs, Named, job_routers, named_router, threads, undefined
+from ianvs_specdec.evaluation.inputs import (
+    EvaluationInputs,
+    Named,
+    job_routers,
+    named_router,
+    set_labels,
+    threads,
+    undefined,
+)
+from ianvs_specdec.evaluation.pool import Chooser, chooser, evaluate_pool, only, undefined_of
 from ianvs_specdec.evaluation.quality import Scored
-from ianvs_specdec.evaluation.results import BASELINES, evaluate
+from ianvs_specdec.evaluation.results import BASELINES, Evaluation, evaluate
 from ianvs_specdec.evaluation.scores_file import read_scores
 from ianvs_specdec.learned.probe import ProbeClassifier
 from ianvs_specdec.outcomes.job import outcomes_of_job
 from ianvs_specdec.outcomes.labels import LABELS
-from ianvs_specdec.outcomes.recorded import load_outcomes
+from ianvs_specdec.outcomes.pool import Pool, load_pool, prices_of
+from ianvs_specdec.outcomes.recorded import Floats, Outcomes, Recorded, load_outcomes
 from ianvs_specdec.storage.replacing import beside
 
 FEWEST = 100
@@ -50,6 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--job", type=Path, metavar="DIR", help="a finished job's folder: its answers, and its routers' scores"
     )
     parser.add_argument(
+        "--models",
+        nargs="+",
+        metavar="NAME[=PRICE]",
+        help="choose from these models, two or more: --outcomes then has a column NAME_correct for each, and NAME_cost "
+        "where no price of an answer is given",
+    )
+    parser.add_argument(
         "--router",
         nargs="+",
         action="extend",
@@ -59,13 +78,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "draw); always-edge, always-cloud, random (what is expected) and oracle are always there",
     )
     parser.add_argument(
-        "--scores", type=Path, metavar="FILE", help="CSV with the columns router, score, and query_id or row (from 0)"
+        "--scores",
+        type=Path,
+        metavar="FILE",
+        help="CSV with the columns router, score, and query_id or row (from 0); with --models you may add model: "
+        "the score then is the quality that the router expects of it",
     )
     parser.add_argument(
         "--threshold",
         type=float,
+        nargs="+",
         metavar="X",
-        help="from which score on a query goes to the cloud, for --scores (default 0.5 where scores are from 0 to 1)",
+        help="from which score on a query goes to the cloud, for --scores (default 0.5 where scores are from 0 to 1); "
+        "with --models, from which on to each dearer model (default: equal parts)",
     )
     parser.add_argument(
         "--label",
@@ -96,11 +121,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @packages()
 def run(options: argparse.Namespace) -> int:
     _check(options)
-    inputs, scoring = _gather(options)
+    began = time.perf_counter()
+    inputs, choosers = _gather_pool(options) if options.models else (_gather(options), [])
     started = time.perf_counter()
-    outcomes = inputs.outcomes
-    inputs.notes += undefined(outcomes, inputs.routers)
-    evaluation = evaluate(Sides.of(outcomes), inputs.routers, resamples=options.resamples, seed=options.seed)
+    evaluation = _evaluated(inputs, choosers, options)
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
     files: dict[str, str | bytes] = {
@@ -123,11 +147,21 @@ def run(options: argparse.Namespace) -> int:
         print(f"note: {note}", file=sys.stderr)
     print(tables.to_text(evaluation))
     print(
-        f"{options.out}: {', '.join(files)}; {len(outcomes)} queries, {options.resamples} draws; {seconds:.1f} s, and "
-        f"{scoring:.1f} s to read and score",
+        f"{options.out}: {', '.join(files)}; {evaluation.queries} queries, {options.resamples} draws; {seconds:.1f} s, "
+        f"and {started - began:.1f} s to read and score",
         file=sys.stderr,
     )
     return 0
+
+
+def _evaluated(inputs: EvaluationInputs[Any], choosers: Sequence[Chooser], options: argparse.Namespace) -> Evaluation:
+    """The figures; what is to be known of them goes to the notes of ``inputs``."""
+    draws = {"resamples": options.resamples, "seed": options.seed}
+    if options.models:
+        inputs.notes += undefined_of(inputs.outcomes, choosers)
+        return evaluate_pool(inputs.outcomes, choosers, **draws)
+    inputs.notes += undefined(inputs.outcomes, inputs.routers)
+    return evaluate(Sides.of(inputs.outcomes), inputs.routers, **draws)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -143,45 +177,83 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
     if options.held_out is not None and not 0 < options.held_out < 1:
         raise UserError(f"--held-out must be a share between 0 and 1, not {options.held_out:g}")
-    if options.threshold is not None and not np.isfinite(options.threshold):
-        raise UserError(f"--threshold must be a number, not {options.threshold}")
-    if options.threshold is not None and options.scores is None:
+    _check_thresholds(options)
+
+
+def _check_thresholds(options: argparse.Namespace) -> None:
+    if options.models and options.job:
+        raise UserError("--models is for --outcomes: a job has an edge and a cloud model")
+    if options.threshold is None:
+        return
+    told = " ".join(f"{threshold:g}" for threshold in options.threshold)
+    if not np.isfinite(options.threshold).all():
+        raise UserError(f"--threshold must be a number, not {told}")
+    wanted = len(options.models) - 1 if options.models else 1
+    if len(options.threshold) != wanted or (np.diff(options.threshold) < 0).any():
+        many = f"{wanted} rising numbers, one for each model but the cheapest" if wanted > 1 else "one number"
+        raise UserError(f"--threshold must be {many}, not {told}")
+    if options.scores is None and not options.models:
         raise UserError("--threshold is for --scores: a trained router has its own")
 
 
-def _gather(options: argparse.Namespace) -> tuple[EvaluationInputs, float]:
-    """What is to be evaluated, and the seconds that it took to read and score it."""
-    started = time.perf_counter()
-    named = [named_router(name) for name in options.router if name not in BASELINES]
+def _gather(options: argparse.Namespace) -> EvaluationInputs[Outcomes]:
+    """What is to be evaluated of an edge and a cloud."""
     if options.outcomes:
         inputs = EvaluationInputs(load_outcomes(options.outcomes))
     else:
         inputs = EvaluationInputs(outcomes_of_job(options.job))
         for scored in job_routers(options.job, inputs.outcomes):
             inputs.add(scored, "of the job")
-    if options.scores:
-        for name, scores in read_scores(options.scores, inputs.outcomes).items():
-            threshold = options.threshold
-            if threshold is None and np.nanmin(scores) >= 0 and np.nanmax(scores) <= 1:
-                threshold = 0.5
-            router = Scored(name, scores) if threshold is None else Scored.at(name, scores, threshold)
-            inputs.add(router, options.scores.name)
+    for name, scores in _scores(options, inputs.outcomes).items():
+        threshold = options.threshold[0] if options.threshold else None
+        if threshold is None and np.nanmin(scores) >= 0 and np.nanmax(scores) <= 1:
+            threshold = 0.5
+        router = Scored(name, scores) if threshold is None else Scored.at(name, scores, threshold)
+        inputs.add(router, options.scores.name)
+    named = _take(inputs, options)
+    set_labels(inputs, options.label)
+    _score(inputs, named, options)
+    return inputs
+
+
+def _gather_pool(options: argparse.Namespace) -> tuple[EvaluationInputs[Pool], list[Chooser]]:
+    """What is to be evaluated of a pool of models, and what its routers choose. Their own thresholds, for two models,
+    are not taken.
+    """
+    pool = load_pool(options.outcomes, prices_of(options.models))
+    inputs = EvaluationInputs(pool, reserved=(*map(only, pool.models), *BASELINES))
+    for name, scores in _scores(options, pool, pool.models).items():
+        inputs.add(Scored(name, scores), options.scores.name)
+    _score(inputs, _take(inputs, options), options)
+    inputs.routers = [Scored(router.name, router.scores, seconds=router.seconds) for router in inputs.routers]
+    return inputs, [chooser(router, inputs.outcomes, options.threshold) for router in inputs.routers]
+
+
+def _scores(options: argparse.Namespace, outcomes: Recorded, models: Sequence[str] = ()) -> Mapping[str, Floats]:
+    return read_scores(options.scores, outcomes, models) if options.scores else {}
+
+
+def _take(inputs: EvaluationInputs[Any], options: argparse.Namespace) -> list[Named]:
+    """Leave out what is not to be evaluated; the routers that are still to score the rest."""
+    named = [named_router(name) for name in options.router if name not in BASELINES]
     if options.held_out is not None:
         held = inputs.outcomes.held_out(options.by or "row", options.held_out, options.split_seed or 0)
         inputs.take(held, "not held out")
     if not options.include_seen:
         inputs.leave_out_seen(named, options.job)
     inputs.check_scores()
-    inputs.set_labels(options.label)
+    return named
+
+
+def _score(inputs: EvaluationInputs[Any], named: Sequence[Named], options: argparse.Namespace) -> None:
     _read_probes(options, inputs, named)
     if named:
         with threads(options.threads):
             for one in named:
                 inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
-    return inputs, time.perf_counter() - started
 
 
-def _read_probes(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named]) -> None:
+def _read_probes(options: argparse.Namespace, inputs: EvaluationInputs[Any], named: Sequence[Named]) -> None:
     """Have the edge read the queries for the probes among the routers."""
     trained = [one.trained.classifier for one in named if one.trained is not None]
     probes = [one for one in trained if isinstance(one, ProbeClassifier)]

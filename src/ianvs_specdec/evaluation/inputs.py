@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import BASELINES
 from ianvs_specdec.learned.folder import SEEN, TrainedRouter, read_seen
 from ianvs_specdec.outcomes.labels import truths
-from ianvs_specdec.outcomes.recorded import Floats, Outcomes
+from ianvs_specdec.outcomes.recorded import Floats, Outcomes, Recorded
 from ianvs_specdec.routers import ROUTERS, build_router
 from ianvs_specdec.types import Query
 from ianvs_specdec.workspace.cases import read_workspace
@@ -30,16 +30,21 @@ WARM_UP = 5
 """Queries that are scored once before any is timed."""
 
 
+Kind = TypeVar("Kind", bound=Recorded)
+
+
 @dataclass
-class EvaluationInputs:
+class EvaluationInputs(Generic[Kind]):
     """``outcomes``: the queries that are evaluated; ``routers``: their scores of exactly these; ``notes``: what the
-    user is to know, one line each; ``left_out``: how many queries are not taken, by reason.
+    user is to know, one line each; ``left_out``: how many queries are not taken, by reason; ``reserved``: names that
+    no router is to have.
     """
 
-    outcomes: Outcomes
+    outcomes: Kind
     routers: list[Scored] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
+    reserved: Collection[str] = BASELINES
 
     def take(self, chosen: NDArray[np.bool_], reason: str) -> None:
         """Leave out the queries that are not ``chosen``, for this reason."""
@@ -51,7 +56,7 @@ class EvaluationInputs:
 
     def add(self, router: Scored, origin: str) -> None:
         """Add a router, under a name that no other one has."""
-        taken = {*BASELINES, *(known.name for known in self.routers)}
+        taken = {*self.reserved, *(known.name for known in self.routers)}
         numbered = (f"{router.name} ({origin}, {number})" for number in itertools.count(2))
         names = itertools.chain([router.name, f"{router.name} ({origin})"], numbered)
         self.routers.append(replace(router, name=next(name for name in names if name not in taken)))
@@ -79,17 +84,18 @@ class EvaluationInputs:
     def check_scores(self) -> None:
         """Raise UserError if a router has no score of a query that is evaluated."""
         for router in self.routers:
-            if len(missing := np.flatnonzero(np.isnan(router.scores))):
+            if len(missing := np.flatnonzero(np.isnan(router.scores.reshape(len(self.outcomes), -1)).any(axis=1))):
                 identifier = self.outcomes.queries[missing[0]].id
                 raise UserError(
                     f"--scores: {router.name} has no score of {len(missing)} of {len(self.outcomes)} queries; the "
                     f"first is the one with id {identifier!r}"
                 )
 
-    def set_labels(self, kind: str) -> None:
-        """Take the scores so far for probabilities of this label."""
-        labels = label_of(self.outcomes, kind)
-        self.routers = [replace(router, labels=labels) for router in self.routers]
+
+def set_labels(inputs: EvaluationInputs[Outcomes], kind: str) -> None:
+    """Take the scores so far for probabilities of this label."""
+    labels = label_of(inputs.outcomes, kind)
+    inputs.routers = [replace(router, labels=labels) for router in inputs.routers]
 
 
 def label_of(outcomes: Outcomes, kind: str, epsilon: float = 0.0) -> Floats | None:
@@ -122,7 +128,7 @@ class Named:
     threshold: float
     trained: TrainedRouter | None = None
 
-    def scored(self, outcomes: Outcomes, sample: int) -> Scored:
+    def scored(self, outcomes: Recorded, sample: int) -> Scored:
         """Its scores of all queries, and the time of up to ``sample`` single ones. UserError if one is no number."""
         seconds = self._times(outcomes.queries, sample)
         scores = np.asarray(self.score(outcomes.queries), dtype=np.float64)
@@ -130,7 +136,9 @@ class Named:
             identifier = outcomes.queries[bad[0]].id
             raise UserError(f"router {self.given}: its score of the query with id {identifier!r} is {scores[bad[0]]}")
         known = self.trained
-        labels = None if known is None else label_of(outcomes, known.label, known.epsilon)
+        labels = None
+        if known is not None and isinstance(outcomes, Outcomes):
+            labels = label_of(outcomes, known.label, known.epsilon)
         return Scored.at(self.name, scores, self.threshold, labels=labels, seconds=seconds)
 
     def _times(self, queries: Sequence[Query], sample: int) -> Floats:

@@ -12,7 +12,12 @@ Over all thresholds (none of these needs one):
 
 At the router's own threshold: ``share`` of the queries in the cloud (%), ``quality`` (%), ``quality_of_cloud`` (% of
 the cloud's), ``pgr``, ``cost`` (per 1,000 queries), and of the decisions, which are right if exactly the queries that
-the cloud answers better go there, ``accuracy``, ``precision``, ``recall`` and ``f1``.
+the cloud answers better go there, ``accuracy``, ``precision``, ``recall`` and ``f1``. ``gain_best`` is by how many
+% the quality is above that of the better model alone, and ``gap_oracle`` by how many % it is below that of the oracle,
+which takes the better answer to each query (Gain@B and Gap@O of LLMRouterBench, arXiv 2601.07206; here all queries
+count alike).
+
+``pareto_dist`` and ``pareto_dist_money`` depend on the other routers: see ``pareto``.
 
 ``ece`` is the expected calibration error: how far scores, taken as probabilities of what the router was trained to
 tell, are from what happens, in ``BINS`` intervals of equal width.
@@ -64,7 +69,7 @@ def over_thresholds(path: Path, edge: Floats) -> Values:
     for suffix, axis in (("", path.share), ("_money", path.money)):
         if axis is None:
             continue
-        values[f"apgr{suffix}"] = _ratio(path.area(axis), path.total)
+        values[f"apgr{suffix}"] = ratio(path.area(axis), path.total)
         for part in PARTS:
             values[f"cpt{100 * part:.0f}{suffix}"] = 100.0 * path.cost_of(axis, part)
         gained = path.at(axis, 1.0 - np.array(SAVED))
@@ -72,7 +77,7 @@ def over_thresholds(path: Path, edge: Floats) -> Values:
             drop = path.total - gained[:, index]
             values[f"drop{100 * saved:.0f}{suffix}"] = 100.0 * drop
             if axis is path.share:
-                values[f"drop{100 * saved:.0f}_relative"] = 100.0 * _ratio(drop, cloud)
+                values[f"drop{100 * saved:.0f}_relative"] = 100.0 * ratio(drop, cloud)
     return values
 
 
@@ -88,7 +93,7 @@ class Tally:
             if sides.cloud_cost is not None:
                 ours = np.zeros(len(sides)) if sides.edge_cost is None else sides.edge_cost
                 columns.append(ours + router.sent * (sides.cloud_cost - ours))
-        self._bins = len(columns)
+        self._bins, self._bound = len(columns), np.maximum(sides.edge, sides.cloud)
         self._columns = np.stack([*columns, *_miscalibrated(router)], axis=1)
 
     def __call__(self, weights: Floats) -> Values:
@@ -101,12 +106,14 @@ class Tally:
             values |= {
                 "share": 100.0 * sent,
                 "quality": 100.0 * quality,
-                "quality_of_cloud": 100.0 * _ratio(quality, cloud),
-                "pgr": _ratio(quality - edge, cloud - edge),
+                "quality_of_cloud": 100.0 * ratio(quality, cloud),
+                "pgr": ratio(quality - edge, cloud - edge),
+                "gain_best": 100.0 * (ratio(quality, np.maximum(edge, cloud)) - 1.0),
+                "gap_oracle": 100.0 * (1.0 - ratio(quality, (weights @ self._bound) / weights.sum(axis=1))),
                 "accuracy": 1.0 - (sent + better - 2 * hits),
-                "precision": _ratio(hits, sent),
-                "recall": _ratio(hits, better),
-                "f1": _ratio(2 * hits, np.where(better > ROUNDING, sent + better, 0.0)),
+                "precision": ratio(hits, sent),
+                "recall": ratio(hits, better),
+                "f1": ratio(2 * hits, np.where(better > ROUNDING, sent + better, 0.0)),
             }
             if self._priced:
                 values["cost"] = 1000.0 * sums[7]
@@ -124,6 +131,6 @@ def _miscalibrated(router: Scored) -> list[Floats]:
     return [np.where(bins == number, scores - labels, 0.0) for number in range(BINS)]
 
 
-def _ratio(over: Floats, under: Floats) -> Floats:
+def ratio(over: Floats, under: Floats) -> Floats:
     """NaN where the denominator is not above 0."""
     return np.divide(over, under, out=np.full(len(over), np.nan), where=under > ROUNDING)

@@ -8,13 +8,15 @@ many that as many steps remain.
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED, Estimate, draws, estimate, intervals, p_values
-from ianvs_specdec.evaluation.curve import Path, Ranking, Sides
+from ianvs_specdec.evaluation.curve import ROUNDING, Path, Ranking, Sides
+from ianvs_specdec.evaluation.pareto import mean_distances
 from ianvs_specdec.evaluation.quality import Scored, Tally, Values, over_thresholds
 from ianvs_specdec.outcomes.recorded import Floats
 
@@ -28,6 +30,8 @@ TIMED = 1000
 EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY = ("always-edge", "always-cloud", "random", "oracle", "oracle by cost")
 """What every evaluation has beside the routers; the last only where costs are known."""
 BASELINES = (EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY)
+ORACLES = (ORACLE, ORACLE_MONEY)
+"""They know the answers, so that they are on no frontier of routers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,13 +50,14 @@ class Curve:
 @dataclass(frozen=True, eq=False)
 class Result:
     """A router's metrics by name (see ``quality`` and ``overhead``), without those that are not defined, and its curve,
-    which the edge alone and the cloud alone do not have.
+    which a model alone does not have. ``baseline``: it is there in every evaluation.
     """
 
     name: str
     threshold: float | None
     metrics: Mapping[str, Estimate]
     curve: Curve | None
+    baseline: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,16 +79,20 @@ class Difference:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """``results``: the baselines first. ``differences``: each router to random routing, then among the routers."""
+    """``results``: the baselines first. ``differences``: each router to random routing, then among the routers.
+    ``models``: the names, from the cheapest to the dearest, where routers choose from a pool (see ``pool``).
+    """
 
     queries: int
     resamples: int
     seed: int
     results: Sequence[Result]
     differences: Sequence[Difference]
+    models: Sequence[str] = ()
 
-    def ahead_of_random(self, name: str, axis: str = "share") -> int:
+    def ahead_of_random(self, name: str) -> int:
         """At how many of ``LEVELS`` the router is better than random routing, with an interval that excludes 0."""
+        axis = "money" if self.models else "share"
         return sum(
             item.low > 0
             for item in self.differences
@@ -93,19 +102,27 @@ class Evaluation:
 
 def evaluate(sides: Sides, routers: Sequence[Scored], *, resamples: int = RESAMPLES, seed: int = SEED) -> Evaluation:
     """``sides``: qualities from 0 to 1; ``routers``: their scores on the same queries, their names all different."""
-    known = [_Candidate(router, sides) for router in (*_baselines(sides), *routers)]
-    for weights in draws(len(sides), resamples, seed):
-        for candidate in known:
-            candidate.draw(weights)
-    compared = [candidate for candidate in known if candidate.router.name not in BASELINES]
+    known = [_Routed(router, sides) for router in (*_baselines(sides), *routers)]
+    return measured(known, len(sides), resamples=resamples, seed=seed)
+
+
+def measured(
+    known: Sequence[Candidate], queries: int, *, resamples: int, seed: int, models: Sequence[str] = ()
+) -> Evaluation:
+    """What all of these come to on the same draws. One of them is named ``RANDOM``."""
+    _add_distances(known, [candidate.values for candidate in known])
+    for weights in draws(queries, resamples, seed):
+        _add_distances(known, [candidate.draw(weights) for candidate in known])
+    compared = [candidate for candidate in known if not candidate.baseline]
     random = next(candidate for candidate in known if candidate.router.name == RANDOM)
     pairs = [*((candidate, random) for candidate in compared), *itertools.combinations(compared, 2)]
     return Evaluation(
-        queries=len(sides),
+        queries=queries,
         resamples=resamples,
         seed=seed,
         results=[candidate.result() for candidate in known],
         differences=[item for pair in pairs for item in _compare(*pair)],
+        models=models,
     )
 
 
@@ -120,33 +137,26 @@ def _baselines(sides: Sides) -> list[Scored]:
     return found
 
 
-class _Candidate:
+class Candidate(ABC):
     """A router, its values on the queries as they are, and those in each draw so far."""
 
-    def __init__(self, router: Scored, sides: Sides) -> None:
-        self.router, self.sides = router, sides
-        self.ranking = Ranking(router.scores)
-        self._coarse, self._tally = self.ranking.coarse(STEPS), Tally(router, sides)
-        self._gain, self._extra = sides.gain, sides.extra
-        self.values = self._measure(self.ranking, np.ones((1, len(sides))))
+    def __init__(self, router: Scored, ranking: Ranking, queries: int, baseline: bool) -> None:
+        self.router, self.ranking, self.baseline = router, ranking, baseline
+        self._coarse = ranking.coarse(STEPS)
+        self.values = self._measure(ranking, np.ones((1, queries)))
         self._drawn: list[Values] = []
 
-    def draw(self, weights: Floats) -> None:
+    def draw(self, weights: Floats) -> Values:
         self._drawn.append(self._measure(self._coarse, weights))
+        return self._drawn[-1]
 
+    @abstractmethod
     def _measure(self, ranking: Ranking, weights: Floats) -> Values:
         """The metrics, [draws], and what is said of the curve: names that begin with ``@``, [draws, levels]."""
-        values = self._tally(weights)
-        edge = values.pop("edge")
-        if self.router.name in (EDGE, CLOUD):
-            return values
-        path = Path.of(ranking, weights, self._gain, self._extra)
-        values |= over_thresholds(path, edge)
-        values["@quality"] = 100.0 * (edge[:, None] + path.at(path.share, GRID))
-        values["@share"] = values["@quality"][:, np.rint(100 * LEVELS).astype(np.intp)]
-        if path.money is not None:
-            values["@money"] = 100.0 * (edge[:, None] + path.at(path.money, LEVELS))
-        return values
+
+    @abstractmethod
+    def _curve(self) -> Curve | None:
+        """The curve on the queries as they are."""
 
     def drawn(self, name: str) -> Floats:
         return np.concatenate([block[name] for block in self._drawn])
@@ -154,13 +164,46 @@ class _Candidate:
     def result(self) -> Result:
         names = [name for name in self.values if not name.startswith("@") and np.isfinite(self.values[name][0])]
         metrics = {name: estimate(float(self.values[name][0]), self.drawn(name)) for name in names}
-        return Result(self.router.name, self.router.threshold, metrics | overhead(self.router.seconds), self._curve())
+        metrics |= overhead(self.router.seconds)
+        return Result(self.router.name, self.router.threshold, metrics, self._curve(), self.baseline)
+
+
+def at_levels(path: Path, start: Floats, axes: Mapping[str, Floats | None]) -> Values:
+    """The curve at the levels of each axis, as the names that begin with ``@`` tell it: in % at ``GRID`` and, for
+    comparisons, at ``LEVELS``, and normalised by both ends. ``start``: the quality where the curve begins, [draws].
+    """
+    total = np.where(path.total > ROUNDING, path.total, np.nan)[:, None]
+    values = {}
+    for name, axis in axes.items():
+        if axis is not None:
+            gained = path.at(axis, GRID)
+            values[f"@{name} grid"] = 100.0 * (start[:, None] + gained)
+            values[f"@{name}"] = values[f"@{name} grid"][:, np.rint(100 * LEVELS).astype(np.intp)]
+            values[f"@{name} normalised"] = gained / total
+    return values
+
+
+class _Routed(Candidate):
+    """A router between two models."""
+
+    def __init__(self, router: Scored, sides: Sides) -> None:
+        self.sides, self._tally = sides, Tally(router, sides)
+        self._gain, self._extra = sides.gain, sides.extra
+        super().__init__(router, Ranking(router.scores), len(sides), router.name in BASELINES)
+
+    def _measure(self, ranking: Ranking, weights: Floats) -> Values:
+        values = self._tally(weights)
+        edge = values.pop("edge")
+        if self.router.name in (EDGE, CLOUD):
+            return values
+        path = Path.of(ranking, weights, self._gain, self._extra)
+        return values | over_thresholds(path, edge) | at_levels(path, edge, {"share": path.share, "money": path.money})
 
     def _curve(self) -> Curve | None:
-        if "@quality" not in self.values:
+        if "@share grid" not in self.values:
             return None
-        low, high = intervals(self.drawn("@quality"))
-        return Curve(self.values["@quality"][0], low, high, self._costs(), self._thresholds())
+        low, high = intervals(self.drawn("@share grid"))
+        return Curve(self.values["@share grid"][0], low, high, self._costs(), self._thresholds())
 
     def _costs(self) -> Floats | None:
         if self.sides.cloud_cost is None:
@@ -174,6 +217,18 @@ class _Candidate:
         place = np.ceil(GRID * len(self.sides) - 1e-9).astype(np.intp) - 1
         scores = self.router.scores[self.ranking.order]
         return np.where(place < 0, np.nan, scores[place.clip(min=0)])
+
+
+def _add_distances(known: Sequence[Candidate], measured: Sequence[Values]) -> None:
+    """``measured``: what each candidate has come to in the same draws; those that can be on a frontier learn how far
+    they are from it.
+    """
+    for suffix, curve in (("", "@share normalised"), ("_money", "@money normalised")):
+        pairs = zip(known, measured, strict=True)
+        routers = [values for one, values in pairs if one.router.name not in ORACLES and curve in values]
+        if routers:
+            for values, far in zip(routers, mean_distances(GRID, [one[curve] for one in routers]), strict=True):
+                values[f"pareto_dist{suffix}"] = far
 
 
 def overhead(seconds: Floats | None) -> dict[str, Estimate]:
@@ -190,7 +245,7 @@ def overhead(seconds: Floats | None) -> dict[str, Estimate]:
     return found
 
 
-def _compare(first: _Candidate, second: _Candidate) -> Iterable[Difference]:
+def _compare(first: Candidate, second: Candidate) -> Iterable[Difference]:
     names = (first.router.name, second.router.name)
     for axis, metric, curve in (("share", "apgr", "@share"), ("money", "apgr_money", "@money")):
         if curve not in first.values:

@@ -1,27 +1,30 @@
 """Scores that were made elsewhere: CSV with the columns ``router``, ``score`` and ``query_id`` or ``row``.
 
 ``query_id`` is the ``id`` of the outcomes, ``row`` their place in the file, counted from 0; other columns are ignored.
-A router's scores may be any numbers, the higher the sooner its query goes to the cloud.
+A router's scores may be any numbers, the higher the sooner its query goes to the cloud. Of a pool of models a router
+may have a score for each instead, named in the column ``model``: the quality that it expects of its answer.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.outcomes.recorded import Floats, Outcomes
+from ianvs_specdec.outcomes.recorded import Floats, Recorded
 
 KEYS = ("query_id", "row")
 
 
-def read_scores(path: Path, outcomes: Outcomes) -> dict[str, Floats]:
-    """Router -> its score of each query of ``outcomes``, NaN where there is none. UserError with file and line."""
+def read_scores(path: Path, outcomes: Recorded, models: Sequence[str] = ()) -> dict[str, Floats]:
+    """Router -> its score of each query of ``outcomes``, [queries], NaN where there is none; of ``models``, where the
+    file names them, [queries, models]. UserError with file and line.
+    """
     if not path.name.lower().endswith((".csv", ".csv.gz")):
         raise UserError(f"--scores {path}: scores are read from files that end in .csv or .csv.gz")
     found: dict[str, Floats] = {}
@@ -42,8 +45,14 @@ def read_scores(path: Path, outcomes: Outcomes) -> dict[str, Floats]:
         if not name:
             raise UserError(f"{where}: router is empty")
         if name not in found:
-            found[name] = np.full(len(outcomes), np.nan)
+            each = len(models) if "model" in record else 0
+            found[name] = np.full((len(outcomes), each) if each else len(outcomes), np.nan)
         column = found[name]
+        if column.ndim > 1:
+            column, name = (
+                column[:, _place(record["model"].strip(), models, where)],
+                f"{name}, {record['model'].strip()},",
+            )
         if not math.isnan(column[places[text]]):
             raise UserError(f"{where}: {name} has a second score for the query with {key} {text[:40]!r}")
         column[places[text]] = _score(record["score"], where)
@@ -52,12 +61,18 @@ def read_scores(path: Path, outcomes: Outcomes) -> dict[str, Floats]:
     return found
 
 
-def _places(key: str, outcomes: Outcomes, path: Path) -> dict[str, int]:
+def _places(key: str, outcomes: Recorded, path: Path) -> dict[str, int]:
     names = [query.id if key == "query_id" else str(place) for place, query in enumerate(outcomes.queries)]
     for name, count in Counter(names).items():
         if count > 1:
             raise UserError(f"{path}: two outcomes have the id {name!r}: name queries by the column row instead")
     return {name: place for place, name in enumerate(names)}
+
+
+def _place(model: str, models: Sequence[str], where: str) -> int:
+    if model not in models:
+        raise UserError(f"{where}: no model of the pool is named {model[:40]!r}; there are {', '.join(models)}")
+    return models.index(model)
 
 
 def _score(text: str, where: str) -> float:

@@ -9,7 +9,8 @@ from typing import Any
 from tabulate import tabulate
 
 from ianvs_specdec.evaluation.bootstrap import LEVEL, Estimate
-from ianvs_specdec.evaluation.results import BASELINES, GRID, LEVELS, Curve, Difference, Evaluation, Result
+from ianvs_specdec.evaluation.pool import share_of
+from ianvs_specdec.evaluation.results import GRID, LEVELS, Curve, Difference, Evaluation, Result
 from ianvs_specdec.storage.cells import csv_text
 
 FORMAT = 1
@@ -47,22 +48,52 @@ TIMES = {
     "overhead_p50": ("p50, ms", "{:.3f}"),
     "overhead_p95": ("p95, ms", "{:.3f}"),
 }
-METRICS = (*OVERALL, *DROPS, *BY_COST, *DECIDED, *JUDGED, *TIMES)
-"""All metrics, in the order of the columns."""
+COMPARED = {
+    "gain_best": ("Gain@Best, %", "{:+.2f}"),
+    "gap_oracle": ("Gap@Oracle, %", "{:.2f}"),
+    "pareto_dist": ("ParetoDist", "{:.3f}"),
+    "pareto_dist_money": ("ParetoDist by cost", "{:.3f}"),
+}
+METRICS = (*OVERALL, *DROPS, *BY_COST, *DECIDED, *JUDGED, *TIMES, *COMPARED)
+"""All metrics, in the order of the columns; for a pool those of ``_shares`` come after them."""
 
 TITLES = {
     "over all thresholds; cost: share of the queries in the cloud": OVERALL,
     "quality below the cloud alone when 20 or 40 % of the queries stay on the edge": DROPS,
     "over all thresholds; cost: money, drop when 20 or 40 % of what the cloud costs more is saved": BY_COST,
     "what is sent to the cloud, and what comes of it": DECIDED,
+    "quality above the better model alone and below the oracle; distance from the frontier of these routers": COMPARED,
     "decisions (right: exactly what the cloud answers better goes there), and calibration": JUDGED,
+    "routing overhead, queries one by one": TIMES,
+}
+POOL_TITLES = {
+    "from the cheapest model to the dearest; drop: below the dearest when 20 or 40 % of the way is saved": BY_COST,
+    "what comes of the choices; PGR: of the way from the cheapest model to the dearest": DECIDED,
+    "quality above the best model alone and below the oracle; distance from the frontier of these routers": COMPARED,
     "routing overhead, queries one by one": TIMES,
 }
 
 
+def _shares(evaluation: Evaluation) -> dict[str, tuple[str, str]]:
+    """Which part of the queries each model of a pool is asked."""
+    return {share_of(name): (name, "{:.1f}") for name in evaluation.models}
+
+
+def _metrics(evaluation: Evaluation) -> tuple[str, ...]:
+    return (*METRICS, *_shares(evaluation))
+
+
+def _cost_axis(evaluation: Evaluation) -> str:
+    """What the curves are told over, in %: the queries in the cloud, or the way to the dearest model's cost."""
+    return "cost_share" if evaluation.models else "cloud_share"
+
+
 def to_text(evaluation: Evaluation) -> str:
     """The tables for the screen."""
-    blocks = [_table(title, columns, evaluation.results) for title, columns in TITLES.items()]
+    titles: dict[str, dict[str, tuple[str, str]]] = TITLES
+    if evaluation.models:
+        titles = {**POOL_TITLES, "queries that each model is asked, %": _shares(evaluation)}
+    blocks = [_table(title, columns, evaluation.results) for title, columns in titles.items()]
     return "\n\n".join(filter(None, [*blocks, _comparisons(evaluation)])) + "\n"
 
 
@@ -120,26 +151,26 @@ def _same_pair(one: Difference, other: Difference) -> bool:
 
 def metrics_csv(evaluation: Evaluation) -> str:
     """One line per router; each metric with the ends of its interval."""
-    header = ["router", "threshold", *(f"{name}{end}" for name in METRICS for end in ("", "_low", "_high"))]
+    metrics = _metrics(evaluation)
+    header = ["router", "threshold", *(f"{name}{end}" for name in metrics for end in ("", "_low", "_high"))]
     rows = []
     for result in evaluation.results:
-        found = [result.metrics.get(name) for name in METRICS]
+        found = [result.metrics.get(name) for name in metrics]
         ends = [(one.value, one.low, one.high) if one else (None, None, None) for one in found]
         rows.append([result.name, _number(result.threshold), *(_number(value) for three in ends for value in three)])
     return _csv(header, rows)
 
 
 def curves_csv(evaluation: Evaluation) -> str:
-    """One line per router and percent of the queries in the cloud."""
-    header = ["router", "cloud_share", "threshold", "quality", "quality_low", "quality_high", "cost"]
+    """One line per router and percent of the cost."""
+    header = ["router", _cost_axis(evaluation), "threshold", "quality", "quality_low", "quality_high", "cost"]
     rows = []
     for result in evaluation.results:
         if (curve := result.curve) is not None:
-            baseline = result.name in BASELINES
             for place, share in enumerate(GRID):
                 columns = (curve.quality, curve.low, curve.high, curve.cost)
                 numbers = [_number(None if column is None else column[place]) for column in columns]
-                threshold = None if baseline else curve.thresholds[place]
+                threshold = None if result.baseline else curve.thresholds[place]
                 rows.append([result.name, f"{100 * share:.0f}", _number(threshold), *numbers])
     return _csv(header, rows)
 
@@ -172,14 +203,14 @@ def to_document(evaluation: Evaluation, **about: Any) -> dict[str, Any]:
         "routers": [
             {
                 "name": result.name,
-                "baseline": result.name in BASELINES,
+                "baseline": result.baseline,
                 "threshold": _plain(result.threshold),
                 "metrics": {
                     name: {"value": _plain(one.value), "low": _plain(one.low), "high": _plain(one.high)}
-                    for name in METRICS
+                    for name in _metrics(evaluation)
                     if (one := result.metrics.get(name)) is not None
                 },
-                "curve": _points(result.curve),
+                "curve": _points(result.curve, _cost_axis(evaluation)),
             }
             for result in evaluation.results
         ],
@@ -188,9 +219,7 @@ def to_document(evaluation: Evaluation, **about: Any) -> dict[str, Any]:
             for item in evaluation.differences
         ],
         "ahead_of_random_at_levels": {
-            result.name: evaluation.ahead_of_random(result.name)
-            for result in evaluation.results
-            if result.name not in BASELINES
+            result.name: evaluation.ahead_of_random(result.name) for result in evaluation.results if not result.baseline
         },
     }
 
@@ -198,10 +227,10 @@ def to_document(evaluation: Evaluation, **about: Any) -> dict[str, Any]:
 _NUMBERS = ("level", "value", "low", "high", "p")
 
 
-def _points(curve: Curve | None) -> dict[str, list[float | None]] | None:
+def _points(curve: Curve | None, axis: str) -> dict[str, list[float | None]] | None:
     if curve is None:
         return None
-    columns = {"cloud_share": 100 * GRID, **vars(curve)}
+    columns = {axis: 100 * GRID, **vars(curve)}
     return {name: [_plain(value) for value in column] for name, column in columns.items() if column is not None}
 
 

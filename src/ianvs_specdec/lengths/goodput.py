@@ -26,6 +26,8 @@ PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.01, 1.5
 """Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, and
 should take no more than that share of the time: for a small model, whose steps are short, plans hold longer, each by
 this factor than the one before."""
+HURRY, AHEAD = 2.0, 8
+"""Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
 PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
 JOINED = 0.25
@@ -81,12 +83,13 @@ class Goodput:
     def __init__(self) -> None:
         self._verify, self._draft = StepCosts(), DraftCosts()
         self._evidence, self._shapes = Evidence(), Shapes()
-        self._plan, self._until_plan, self._planned = Plan(), 0, 0
+        self._plan = self._lasting = Plan()
+        self._until_plan = self._planned = 0
         self._until_probe = self._holds = PLAN
         self._options, self._until_options = Options.of(self._shapes), 0
         self._misses = self._evidence.misses
         self._by_difficulty = self._options.gains(self._misses)
-        self._fund = 0.0
+        self._fund, self._thought = 0.0, AHEAD * PLANNING
         self._since_trial, self._chances = REST, 0
         self._quiet, self._slept, self._sleeping = 0, 0, list[_Running]()
 
@@ -108,8 +111,7 @@ class Goodput:
             return [0] * len(running)
         probing = None
         if self._until_plan <= 0 or abs(len(running) - self._planned) > JOINED * self._planned:
-            self._planned = len(running)
-            self._plan = self._planned_for(load, running)
+            self._plan_anew(load, running)
         self._until_probe -= 1
         if self._until_probe <= 0:
             self._until_probe = PLAN
@@ -148,7 +150,9 @@ class Goodput:
 
     def learn(self, finished: Finished) -> None:
         rows = finished.rows
-        self._fund += PROBE * (finished.draft_seconds + finished.verify_seconds)
+        taken = finished.draft_seconds + finished.verify_seconds
+        self._fund += PROBE * taken
+        self._thought = min(self._thought + HURRY * SPENT * taken, AHEAD * PLANNING)
         if not rows:
             return
         # Where every step has rows of prompts, such steps tell the most there is to know.
@@ -198,6 +202,17 @@ class Goodput:
         # What a drafter has to catch up with serves all steps to come.
         late = plan.late * stats.behind / max(stats.remaining / tokens, 1.0) if stats.behind else 0.0
         return budget if self._evidence.found(request.subject) * saved > plan.call + late else 0
+
+    def _plan_anew(self, load: Load, running: Sequence[_Running]) -> None:
+        """If there is time for that; if not, the plan before goes on, though not a trial."""
+        if self._thought < PLANNING:
+            self._plan, self._until_plan = self._lasting, PLAN
+            return
+        self._thought -= PLANNING
+        self._planned = len(running)
+        self._plan = self._planned_for(load, running)
+        if not self._plan.trial:
+            self._lasting = self._plan
 
     def _planned_for(self, load: Load, running: Sequence[_Running]) -> Plan:
         by_difficulty = self._gains()

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,53 +43,29 @@ def text_of(query: Query) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
-    """What two models made of the same queries, column by column.
-
-    ``edge`` and ``cloud`` are float64 [queries], from 0 to 1. ``edge_cost`` and ``cloud_cost`` are float64 [queries],
-    in the money that prices are in, or None. ``edge_samples`` and ``cloud_samples`` hold the quality of several answers
-    to each query, or None.
-    """
+class Recorded:
+    """Queries of which it is recorded what models made of them. A subclass has a column [queries] for each fact."""
 
     queries: tuple[Query, ...]
-    edge: Floats
-    cloud: Floats
-    edge_cost: Floats | None = None
-    cloud_cost: Floats | None = None
-    edge_samples: Samples | None = None
-    cloud_samples: Samples | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
 
     @property
-    def gain(self) -> Floats:
-        """How much better the cloud's answer is, from -1 to 1."""
-        return self.cloud - self.edge
-
-    @property
     def groups(self) -> list[str]:
         return [query.group for query in self.queries]
 
-    def summary(self) -> dict[str, float]:
-        """How many queries, and the mean quality of both sides, for reports."""
-        means = {side: round(float(getattr(self, side).mean()), 6) for side in ("edge", "cloud")}
-        return {"queries": len(self), **means}
-
-    def take(self, indices: NDArray[Any]) -> Outcomes:
+    def take(self, indices: NDArray[Any]) -> Self:
         """These rows (indices or a mask), in this order."""
         chosen = np.arange(len(self))[indices]
 
         def rows(column: Any) -> Any:
             return column[chosen] if isinstance(column, np.ndarray) else tuple(column[index] for index in chosen)
 
-        columns = {name: rows(column) for name, column in vars(self).items() if column is not None}
-        return replace(self, **columns)
+        return replace(self, **{name: rows(column) for name, column in self._columns().items()})
 
-    def split(self, by: str = "row", share: float = 0.25, seed: int = 0) -> tuple[Outcomes, Outcomes]:
-        """The rest, and the part that is held out, each in the order of the rows. See ``held_out``."""
-        held = self.held_out(by, share, seed)
-        return self.take(~held), self.take(held)
+    def _columns(self) -> dict[str, Any]:
+        return {name: column for name, column in vars(self).items() if column is not None}
 
     def held_out(self, by: str = "row", share: float = 0.25, seed: int = 0) -> NDArray[np.bool_]:
         """Which rows are held out, bool [queries]: about ``share`` of them, drawn by ``seed``.
@@ -118,6 +94,38 @@ class Outcomes:
         return digests(self.queries)
 
 
+@dataclass(frozen=True, eq=False)
+class Outcomes(Recorded):
+    """What two models made of the same queries, column by column.
+
+    ``edge`` and ``cloud`` are float64 [queries], from 0 to 1. ``edge_cost`` and ``cloud_cost`` are float64 [queries],
+    in the money that prices are in, or None. ``edge_samples`` and ``cloud_samples`` hold the quality of several answers
+    to each query, or None.
+    """
+
+    edge: Floats
+    cloud: Floats
+    edge_cost: Floats | None = None
+    cloud_cost: Floats | None = None
+    edge_samples: Samples | None = None
+    cloud_samples: Samples | None = None
+
+    @property
+    def gain(self) -> Floats:
+        """How much better the cloud's answer is, from -1 to 1."""
+        return self.cloud - self.edge
+
+    def summary(self) -> dict[str, float]:
+        """How many queries, and the mean quality of both sides, for reports."""
+        means = {side: round(float(getattr(self, side).mean()), 6) for side in ("edge", "cloud")}
+        return {"queries": len(self), **means}
+
+    def split(self, by: str = "row", share: float = 0.25, seed: int = 0) -> tuple[Outcomes, Outcomes]:
+        """The rest, and the part that is held out, each in the order of the rows. See ``held_out``."""
+        held = self.held_out(by, share, seed)
+        return self.take(~held), self.take(held)
+
+
 def digests(queries: Iterable[Query]) -> NDArray[np.uint64]:
     """64 bits that identify each query's text, uint64 [queries]."""
     texts = (text_of(query).encode("utf-8", "surrogatepass") for query in queries)
@@ -126,10 +134,7 @@ def digests(queries: Iterable[Query]) -> NDArray[np.uint64]:
 
 def load_outcomes(path: Path) -> Outcomes:
     """Read a file of outcomes. Raises UserError with file, line and column."""
-    name = path.name.lower()
-    if not name.endswith(SUFFIXES):
-        raise UserError(f"{path}: outcomes are read from files that end in {', '.join(SUFFIXES)}")
-    csv = name.endswith((".csv", ".csv.gz"))
+    csv = is_csv(path)
     rows = [_row(record, place, index, csv) for index, (place, record) in enumerate(records(path))]
     if not rows:
         raise UserError(f"{path}: there are no outcomes in it")
@@ -142,6 +147,14 @@ def load_outcomes(path: Path) -> Outcomes:
             place = rows[given.index(None)]["place"]
             raise UserError(f"{place}: {name} is missing: give it for every query, or for none")
     return Outcomes(tuple(row["query"] for row in rows), **columns)
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file of outcomes is CSV, and not JSON lines. Raises UserError if it is neither, by its name."""
+    name = path.name.lower()
+    if not name.endswith(SUFFIXES):
+        raise UserError(f"{path}: outcomes are read from files that end in {', '.join(SUFFIXES)}")
+    return name.endswith((".csv", ".csv.gz"))
 
 
 def save_outcomes(path: Path, outcomes: Outcomes, **extra: Sequence[Any]) -> None:
@@ -159,19 +172,25 @@ def save_outcomes(path: Path, outcomes: Outcomes, **extra: Sequence[Any]) -> Non
 
 def _row(record: Mapping[str, Any], place: str, index: int, csv: bool) -> dict[str, Any]:
     names = CSV_NAMES if csv else {"edge": "edge", "cloud": "cloud"}
-    for column in ("query", *names.values()):
+    check_columns(record, ("query", *names.values()), place, csv)
+    row: dict[str, Any] = {side: number_of(record[name], name, place, high=1.0) for side, name in names.items()}
+    for name in OPTIONAL:
+        value, read = record.get(name), number_of if name in COSTS else _samples
+        row[name] = None if value is None or value == "" else read(value, name, place)
+    return {**row, "query": query_in(record, place, index, csv), "place": place}
+
+
+def check_columns(record: Mapping[str, Any], columns: Iterable[str], place: str, csv: bool) -> None:
+    """Raise UserError that names the place, and the first of these columns that is not there."""
+    for column in columns:
         if record.get(column) is None:
             there = ", ".join(str(name) for name in record) or "nothing"
             hint = ". Columns are to be separated by commas" if csv and len(record) == 1 else ""
             raise UserError(f"{place}: there is no {column}; found: {there}{hint}")
-    row: dict[str, Any] = {side: _number(record[name], name, place, high=1.0) for side, name in names.items()}
-    for name in OPTIONAL:
-        value, read = record.get(name), _number if name in COSTS else _samples
-        row[name] = None if value is None or value == "" else read(value, name, place)
-    return {**row, "query": _query(record, place, index, csv), "place": place}
 
 
-def _query(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Query:
+def query_in(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Query:
+    """The query of a record. Raises UserError that names the place."""
     question = record["query"]
     if csv:
         group, identifier = record.get("group") or "", record.get("id") or str(index)
@@ -182,7 +201,8 @@ def _query(record: Mapping[str, Any], place: str, index: int, csv: bool) -> Quer
         raise UserError(f"{place}: {error}") from error
 
 
-def _number(value: Any, name: str, place: str, *, high: float = math.inf) -> float:
+def number_of(value: Any, name: str, place: str, *, high: float = math.inf) -> float:
+    """A quality or a cost: true, false, or a number from 0 to ``high``. UserError names the place and the column."""
     number = value
     if isinstance(value, str):
         word = value.strip().lower()
@@ -199,4 +219,4 @@ def _number(value: Any, name: str, place: str, *, high: float = math.inf) -> flo
 def _samples(value: Any, name: str, place: str) -> tuple[float, ...]:
     if not isinstance(value, list) or not value:
         raise UserError(f"{place}: {name} must be a list of numbers from 0 to 1")
-    return tuple(_number(item, name, place, high=1.0) for item in value)
+    return tuple(number_of(item, name, place, high=1.0) for item in value)

@@ -24,7 +24,7 @@ from ianvs_specdec.workspace.sides import Answered, score
 POINTS = 200
 """A curve has no more points than about this."""
 
-METRICS = ("apgr", "cpt50", "cpt80", "auroc")
+METRICS = ("apgr", "cpt50", "cpt80", "auroc", "pareto_dist")
 
 NOISE = 1e-4
 """Scores of one router that differ by less than this part of their range are one: a confidence is a sum of float32

@@ -122,7 +122,8 @@ function reasons(panel, visible) {
 const QUALITY = [['apgr', 'APGR', 'Share of the cloud’s advantage that is kept, mean over all shares of queries in the cloud; random: 0.5'],
   ['cpt50', 'CPT 50 %', 'Share of the queries (%) that the cloud needs for half of its advantage; random: 50'],
   ['cpt80', 'CPT 80 %', 'Share of the queries (%) that the cloud needs for 80 % of its advantage; random: 80'],
-  ['auroc', 'AUROC', 'Probability that a query which the cloud answers better has the higher score; random: 0.5']];
+  ['auroc', 'AUROC', 'Probability that a query which the cloud answers better has the higher score; random: 0.5'],
+  ['pareto_dist', 'ParetoDist', 'Mean distance of the curve from the best that any of these routers attains, both axes from 0 to 1']];
 
 function quality(curves) {
   const known = curves.filter((curve) => QUALITY.some(([name]) => curve[name] !== null));
