@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from ianvs_specdec.answers.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
 from ianvs_specdec.answers.lines import (
     FILE_NAME,
+    Prefill,
     answer_in,
     answer_line,
     configuration_line,
@@ -29,6 +30,9 @@ from ianvs_specdec.answers.lines import (
     hardware_line,
     head_of,
     is_failure,
+    prefill_in,
+    probed_line,
+    probed_of,
     record_in,
     record_of,
     routed_line,
@@ -53,6 +57,15 @@ class Entry:
     replayed: bool
 
 
+@dataclass(frozen=True)
+class KeptPrefill:
+    """A prefill found in the journal; see ``Entry``."""
+
+    prefill: Prefill
+    hardware: str
+    replayed: bool
+
+
 class Journal:
     """The answers of one job. Thread-safe; several processes may hold the same file."""
 
@@ -66,6 +79,7 @@ class Journal:
         self._earlier: dict[str, set[str]] = {}
         self._records: dict[str, tuple[int, int]] = {}
         self._overheads: dict[bytes, float] = {}
+        self._prefills: dict[bytes, tuple[int, int, bool]] = {}
         self._explained: set[str] = set()
         self._asked: dict[str, tuple[threading.Lock, int]] = {}
         self._scanned = 0
@@ -114,6 +128,20 @@ class Journal:
         with self._mutex:
             self._scan()
             return self._overheads.get(bytes.fromhex(key))
+
+    def prefill(self, key: str) -> KeptPrefill | None:
+        """The prompt that was read with this key, or None. A line that is damaged counts as none."""
+        with self._mutex:
+            self._scan()
+            found = self._prefills.get(bytes.fromhex(key))
+            if found is None:
+                return None
+            prefill = prefill_in(self._read(*found[:2]))
+            if prefill is None:
+                self._count_corrupt(found[0])
+                del self._prefills[bytes.fromhex(key)]
+                return None
+            return KeptPrefill(*prefill, found[2])
 
     def __len__(self) -> int:
         """Number of different requests with an answer."""
@@ -164,6 +192,10 @@ class Journal:
         elif routed := routed_of(line):
             if not self.fresh or routed[1] == self.run:
                 self._overheads[bytes.fromhex(routed[0])] = routed[2]
+        elif probed := probed_of(line):
+            replayed = probed[1] != self.run
+            if not (replayed and self.fresh):
+                self._prefills[bytes.fromhex(probed[0])] = (offset, len(line), replayed)
         elif line.strip() and not is_failure(line):
             self._count_corrupt(offset)
 
@@ -218,6 +250,18 @@ class Journal:
             if self._overheads.get(bytes.fromhex(key)) != seconds:
                 self._append(routed_line(key, seconds, run=self.run))
                 self._scan()
+
+    def put_prefill(self, key: str, prefill: Prefill, *, hardware: Mapping[str, Any]) -> str:
+        """Append a prompt that was read; returns the id of the hardware record. Raises UserError if it cannot be
+        written whole."""
+        hardware_id = digest(hardware)[:ID_DIGITS]
+        line = probed_line(key, prefill, run=self.run, hardware=hardware_id)
+        with self._mutex:
+            self._scan()
+            known = hardware_id in self._records
+            self._append(line if known else hardware_line(hardware_id, hardware) + line)
+            self._scan()
+        return hardware_id
 
     @contextmanager
     def asking(self, key: str) -> Iterator[None]:

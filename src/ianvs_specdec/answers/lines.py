@@ -1,6 +1,6 @@
 """The lines of a journal: what each kind looks like, and what is read of it without parsing it.
 
-There are five kinds, told apart by their first key. Keys that this version does not know are passed over:
+There are six kinds, told apart by their first key. Keys that this version does not know are passed over:
 
 ``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
     one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer. A
@@ -9,6 +9,9 @@ There are five kinds, told apart by their first key. Keys that this version does
     a request that got no answer, and why. It is asked again by the next run.
 ``{"routed": key, "run": id, "seconds": ...}``
     the time that a router took for a decision, by the router, the query and the decision.
+``{"probed": key, "run": id, "hardware": id, "seconds": ..., "issued": ..., "prompt_tokens": ..., "states": text}``
+    a prompt that was read to look at the hidden states at its end: ``key`` is the SHA-256 of everything that determines
+    them, ``states`` float16 numbers in base64, ``issued`` and ``seconds`` when that began and how long it took.
 ``{"config_id": id, "model": name, "value": {...}}``
     a configuration: everything that determines answers except the messages. Written once, before its first answer.
 ``{"hardware_id": id, "value": {...}}``
@@ -17,14 +20,16 @@ There are five kinds, told apart by their first key. Keys that this version does
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ianvs_specdec.answers.configuration import Configuration, prompt_id
-from ianvs_specdec.answers.shapes import are_attempts, check_answer, is_time
+from ianvs_specdec.answers.shapes import are_attempts, check_answer, is_count, is_time
 from ianvs_specdec.errors import AnswerError
 from ianvs_specdec.types import Completion, Message
 
@@ -36,11 +41,26 @@ _ANSWER = re.compile(
 )
 _FAILURE = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
 _ROUTED = re.compile(rb'\{"routed":"([0-9a-f]{64})","run":"([ !#-\[\]-~]*)","seconds":([0-9]{1,9}\.[0-9]{1,20})\}\s*')
+_PROBED = re.compile(rb'\{"probed":"([0-9a-f]{64})","run":"([ !#-\[\]-~]*)",')
 _RECORD = re.compile(rb'\{"(config|hardware)_id":"([0-9a-f]{16})",')
+STATE_BYTES = 2
+"""Of one number in float16."""
 RECORDS = ("config", "hardware")
 _ID, _KEY = "[0-9a-f]{16}", "[0-9a-f]{64}"
 _HEAD = (_KEY, _ID, _ID, ".*", _ID)
 """What the parts of a ``Head`` look like."""
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """A prompt that was read to look at the hidden states at its end: ``states``, little-endian float16 [layers,
+    hidden]; when that was asked for (``issued``, Unix seconds) and how many ``seconds`` it took.
+    """
+
+    states: bytes
+    prompt_tokens: int
+    seconds: float
+    issued: float
 
 
 class Head(NamedTuple):
@@ -136,6 +156,37 @@ def routed_of(line: bytes) -> tuple[str, str, float] | None:
     return key, run, float(seconds)
 
 
+def probed_of(line: bytes) -> tuple[str, str] | None:
+    """Key and run of a whole line with a prefill; None of any other line."""
+    match = _PROBED.match(line)
+    if match and line.rstrip().endswith(b"}"):
+        return match[1].decode(), match[2].decode()
+    record = _object_in(line) if b'"probed"' in line else None
+    key, run = (record.get("probed"), record.get("run")) if record else (None, None)
+    if not isinstance(key, str) or not re.fullmatch(_KEY, key) or not isinstance(run, str):
+        return None
+    return key, run
+
+
+def prefill_in(line: bytes) -> tuple[Prefill, str] | None:
+    """The prefill and the id of its hardware; None where anything of either is not what it should be."""
+    record = _object_in(line) or {}
+    tokens, seconds, issued, hardware = (record.get(n) for n in ("prompt_tokens", "seconds", "issued", "hardware"))
+    try:
+        states = base64.b64decode(record["states"], validate=True)
+    except (ValueError, TypeError, KeyError):
+        return None
+    if (
+        len(states) % STATE_BYTES
+        or not is_count(tokens)
+        or not is_time(seconds)
+        or not is_time(issued)
+        or not isinstance(hardware, str)
+    ):
+        return None
+    return Prefill(states, tokens, seconds, issued), hardware
+
+
 def answer_line(
     key: str,
     configuration: Configuration,
@@ -173,6 +224,18 @@ def failure_line(key: str, error: AnswerError, *, run: str, side: str) -> bytes:
 
 def routed_line(key: str, seconds: float, *, run: str) -> bytes:
     return _line({"routed": key, "run": run, "seconds": seconds})
+
+
+def probed_line(key: str, prefill: Prefill, *, run: str, hardware: str) -> bytes:
+    return _line({
+        "probed": key,
+        "run": run,
+        "hardware": hardware,
+        "seconds": round(prefill.seconds, 7),
+        "issued": round(prefill.issued, 6),
+        "prompt_tokens": prefill.prompt_tokens,
+        "states": base64.b64encode(prefill.states).decode(),
+    })  # fmt: skip
 
 
 def configuration_line(configuration: Configuration) -> bytes:

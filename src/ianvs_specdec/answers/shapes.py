@@ -93,7 +93,7 @@ def is_text(value: Any) -> bool:
     return type(value) is str
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < LARGEST
 
 

@@ -30,10 +30,11 @@ from ianvs_specdec.learned.training import fold_numbers
 from ianvs_specdec.outcomes.asking import running
 from ianvs_specdec.outcomes.labels import LABELS, targets
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes
+from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.progress import Progress
 from ianvs_specdec.routers.cascade import PRIOR, CascadeRouter
-from ianvs_specdec.routers.learned import LearnedRouter
+from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routers.signals import SIGNALS
 
 FITTED = "calibrated"
@@ -119,13 +120,17 @@ def _doubts(
         model = EdgeModel(**settings)
         try:
             for place, query in enumerate(outcomes.queries):
-                response = model.answer({"query": json.loads(json.dumps(query.to_json()))})
+                row = {"query": json.loads(json.dumps(query.to_json()))}
+                known = None if prior is None else prior.decide(row)
+                if known is not None and known.reason == UNANSWERED:
+                    continue
+                response = model.answer(row, held=edge_first.held(row))
                 progress.step("edge", bool(response["replayed"] or response["cached"]))
                 if response.get("error"):
                     continue
                 answered[place] = True
                 for name, values in doubts.items():
-                    values.append(prior.score(query) if prior and name == PRIOR else SIGNALS[name](response))
+                    values.append(known.score if known and name == PRIOR else SIGNALS[name](response))
         finally:
             progress.close()
             model.cleanup()

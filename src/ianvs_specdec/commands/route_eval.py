@@ -1,5 +1,6 @@
-"""Evaluate routers on recorded outcomes, without running a model: what each makes of the queries beside the edge alone,
-the cloud alone, random routing and the oracle. With --models routers choose from several models.
+"""Evaluate routers on recorded outcomes, without asking a model: what each makes of the queries beside the edge alone,
+the cloud alone, random routing and the oracle. With --models routers choose from several models. For a probe the edge
+reads the queries, unless what it thinks of them is recorded.
 
 OUT gets metrics.csv, curves.csv, comparisons.csv, evaluation.json and, with matplotlib, curves.png. Every figure has a
 95 % interval (bootstrap over queries, not stratified); differences are paired.
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
+from ianvs_specdec.commands import edge_states
 from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.evaluation import tables
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES
@@ -37,6 +39,7 @@ from ianvs_specdec.evaluation.pool import Chooser, chooser, evaluate_pool, only,
 from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import BASELINES, Evaluation, evaluate
 from ianvs_specdec.evaluation.scores_file import read_scores
+from ianvs_specdec.learned.probe import ProbeClassifier
 from ianvs_specdec.outcomes.job import outcomes_of_job
 from ianvs_specdec.outcomes.labels import LABELS
 from ianvs_specdec.outcomes.pool import Pool, load_pool, prices_of
@@ -112,6 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"draws of the bootstrap (default {RESAMPLES})"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap (default 0)")
+    edge_states.add_arguments(parser)
 
 
 @packages()
@@ -242,10 +246,29 @@ def _take(inputs: EvaluationInputs[Any], options: argparse.Namespace) -> list[Na
 
 
 def _score(inputs: EvaluationInputs[Any], named: Sequence[Named], options: argparse.Namespace) -> None:
+    _read_probes(options, inputs, named)
     if named:
         with threads(options.threads):
             for one in named:
                 inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
+
+
+def _read_probes(options: argparse.Namespace, inputs: EvaluationInputs[Any], named: Sequence[Named]) -> None:
+    """Have the edge read the queries for the probes among the routers."""
+    trained = [one.trained.classifier for one in named if one.trained is not None]
+    probes = [one for one in trained if isinstance(one, ProbeClassifier)]
+    if not probes:
+        edge_states.refuse(options, "no --router is a probe")
+        return
+
+    def check(model: str, digest: str) -> None:
+        for probe in probes:
+            probe.check_edge(model, digest)
+
+    states = edge_states.recorded(options, inputs.outcomes.queries, options.out, check)
+    for probe in probes:
+        probe.read(states)
+    inputs.notes.append("the overhead of a probe is without the edge's reading of the query; that of a job has it")
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:

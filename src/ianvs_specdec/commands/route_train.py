@@ -17,6 +17,7 @@ import numpy as np
 import yaml
 
 from ianvs_specdec.benchmarks.files import natural
+from ianvs_specdec.commands import edge_states
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.evaluation.curve import Sides
@@ -24,6 +25,8 @@ from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import Result, evaluate
 from ianvs_specdec.learned.classifier import FITTED
 from ianvs_specdec.learned.folder import TrainedRouter, check_folder
+from ianvs_specdec.learned.probe import KIND as PROBE
+from ianvs_specdec.learned.probe import ProbeClassifier
 from ianvs_specdec.learned.training import RouterRecipe, train
 from ianvs_specdec.outcomes.labels import LABELS, truths
 from ianvs_specdec.outcomes.recorded import Outcomes, load_outcomes
@@ -61,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folds", type=int, metavar="N", help="for calibration and threshold (5; encoder 1)")
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the training (0)")
     add_threshold(parser)
+    edge_states.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -74,16 +78,23 @@ def run(options: argparse.Namespace) -> int:
     given = {one.name: getattr(options, one.name) for one in dataclasses.fields(RouterRecipe)}
     recipe = RouterRecipe(**{**given, "options": _options(options.options)})
     labels = truths(held, recipe.label, recipe.epsilon)
+    states = None
+    if options.kind == PROBE:
+        # In the order of the files, so that another split finds what is recorded.
+        queries = (*outcomes.queries, *held.queries) if options.test else outcomes.queries
+        states = edge_states.recorded(options, queries, options.out)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("ianvs_specdec.learned").setLevel(logging.INFO)
     started = time.perf_counter()
-    router = train(rest, recipe)
+    router = train(rest, recipe, states)
     seconds = time.perf_counter() - started
     scored = Scored.at(router.kind, router.score(held.queries), router.threshold, labels=labels)
     result = evaluate(Sides.of(held), [scored]).results[-1]
     router.report = {**_report(rest, held, recipe, result), **router.report}
     router.save(options.out)
     _tell(router, rest, held, result)
+    if isinstance(router.classifier, ProbeClassifier):
+        print(f"  reads the layers {', '.join(map(str, router.classifier.layers))} of {router.classifier.model}")
     print(f"{options.out}: {recipe.kind} trained in {seconds:.1f} s on {len(rest)} queries")
     return 0
 
@@ -93,6 +104,8 @@ def _check(options: argparse.Namespace) -> None:
     check_shares(options, "epsilon", "keep", "cloud_share")
     if not 0 < options.held_out < 1:
         raise UserError(f"--held-out must be between 0 and 1, not {options.held_out:g}")
+    if options.kind != PROBE:
+        edge_states.refuse(options, f"--kind {options.kind} reads the query alone")
     if options.folds is not None and not 1 <= options.folds <= 100:
         raise UserError(f"--folds must be from 1 to 100, not {options.folds}")
 

@@ -20,14 +20,17 @@ class Probe:
         self.layers = tuple(layers)
         self.states: Tensor | None = None
         """Shape ``[layers, hidden]`` in float32, on the CPU; None while the prompt is not read."""
+        self.prompt_tokens = 0
+        """How many tokens were read."""
         self.decided = False
         """Whether the request may go on."""
         self._told = told
 
     def take(self, hidden: Sequence[Tensor]) -> None:
-        """The layers' states of the last piece of the prompt, each ``[rows, hidden]``."""
+        """The layers' states of the prompt, each ``[rows, hidden]``."""
         import torch
 
+        self.prompt_tokens = len(hidden[0])
         self.states = torch.stack([rows[-1] for rows in hidden]).float().cpu()
         self._told()
 

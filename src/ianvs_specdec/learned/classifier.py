@@ -19,10 +19,11 @@ CLASSIFIERS = {
     "logistic": "ianvs_specdec.learned.text:LogisticClassifier",
     "knn": "ianvs_specdec.learned.text:NeighbourClassifier",
     "encoder": "ianvs_specdec.learned.transformer:TransformerClassifier",
+    "probe": "ianvs_specdec.learned.probe:ProbeClassifier",
     "lifelong": "ianvs_specdec.learned.adapted:AdaptedClassifier",
 }
 """Name -> ``module:class``."""
-FITTED = ("encoder", "knn", "logistic")
+FITTED = ("encoder", "knn", "logistic", "probe")
 """Those that are trained from outcomes; the others are what a router at work has become."""
 
 

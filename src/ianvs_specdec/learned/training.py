@@ -17,6 +17,7 @@ from ianvs_specdec.learned.folder import TrainedRouter
 from ianvs_specdec.learned.threshold import keeping, sharing
 from ianvs_specdec.outcomes.labels import targets
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes
+from ianvs_specdec.outcomes.states import RecordedStates
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +49,9 @@ class RouterRecipe:
     cloud_share: float | None = None
 
 
-def train(outcomes: Outcomes, recipe: RouterRecipe) -> TrainedRouter:
-    """Train on all of ``outcomes``. Raises UserError if there are too few, or all have the same label."""
+def train(outcomes: Outcomes, recipe: RouterRecipe, states: RecordedStates | None = None) -> TrainedRouter:
+    """Train on all of ``outcomes``, a probe on the edge's ``states`` of their queries. Raises UserError if there are
+    too few, or all have the same label."""
     kind = classifier(recipe.kind)
     for name in recipe.options:
         if name not in kind.OPTIONS:
@@ -57,7 +59,7 @@ def train(outcomes: Outcomes, recipe: RouterRecipe) -> TrainedRouter:
     if len(outcomes) < FEWEST:
         raise UserError(f"{len(outcomes)} outcomes are too few to train a router: give at least {FEWEST}")
     labels = targets(outcomes, recipe.label, recipe.epsilon)
-    model, scores, known = _cross_fit(kind, outcomes, labels, recipe)
+    model, scores, known = _cross_fit(kind, outcomes, labels, recipe, states)
     calibration = fit_calibration(scores[known], labels[known])
     calibrated, part = calibration(scores[known]), outcomes.take(known)
     if recipe.cloud_share is not None:
@@ -77,13 +79,15 @@ def train(outcomes: Outcomes, recipe: RouterRecipe) -> TrainedRouter:
 
 
 def _cross_fit(
-    kind: type[Classifier], outcomes: Outcomes, labels: Floats, recipe: RouterRecipe
+    kind: type[Classifier], outcomes: Outcomes, labels: Floats, recipe: RouterRecipe, states: RecordedStates | None
 ) -> tuple[Classifier, Floats, NDArray[np.bool_]]:
     """The classifier, and scores by classifiers that had not seen the query, with which queries have one."""
 
+    given = {} if states is None else {"states": states}
+
     def fitted(rows: NDArray[np.bool_]) -> Classifier:
         queries = [query for query, chosen in zip(outcomes.queries, rows, strict=True) if chosen]
-        return kind.fit(queries, labels[rows], seed=recipe.seed, **recipe.options)
+        return kind.fit(queries, labels[rows], seed=recipe.seed, **given, **recipe.options)
 
     folds = kind.FOLDS if recipe.folds is None else recipe.folds
     parts = fold_numbers(outcomes, recipe.by, folds if folds > 1 else round(1 / HOLD), recipe.seed)

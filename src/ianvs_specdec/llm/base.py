@@ -83,8 +83,14 @@ class LLM(ABC):
     ) -> Probed:
         """Read a chat, and hold its answer back until somebody has looked at the hidden states of ``layers`` (as in
         ``decoding.contracts.Target.open``) at the prompt's end. Raises UserError where the back end has none."""
+        self.check_probe()
+        raise NotImplementedError
+
+    @classmethod
+    def check_probe(cls) -> None:
+        """Raise UserError, with the ``key`` at fault, where the back end has no hidden states to ``probe``."""
         raise UserError(
-            f"the back end {self.backend} does not tell a model's hidden states: name one of our own engine, "
+            f"the back end {cls.backend} does not tell a model's hidden states: name one of our own engine, "
             "autoregressive or a drafting method",
             key="backend",
         )

@@ -15,6 +15,8 @@ from ianvs_specdec.errors import AbandonedError
 from ianvs_specdec.types import Completion, Hints
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 
@@ -47,6 +49,20 @@ class Probed:
             self._answer.result()
         assert self._probe.states is not None
         return self._probe.states
+
+    @property
+    def halves(self) -> NDArray[np.float16]:
+        """``states`` as they are kept: float16 [layers, hidden]. What is beyond its range, as single states of large
+        models may be, becomes the largest number of it."""
+        import numpy as np
+
+        most = float(np.finfo(np.float16).max)
+        return self.states.clamp(-most, most).numpy().astype(np.float16)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the prompt, once its states are there."""
+        return self._probe.prompt_tokens
 
     def go_on(self) -> Completion:
         """The answer. Raises what the request ended with."""

@@ -150,8 +150,13 @@ class EngineLLM(LocalLLM):
     ) -> Probed:
         from ianvs_specdec.llm.probed import Probed
 
+        self.check_probe()
         self.load()
         return Probed(lambda given: self.generate(messages, sampling, None, given), layers, hints, self._batcher.wake)
+
+    @classmethod
+    def check_probe(cls) -> None:
+        """Our engine's own targets all tell hidden states."""
 
     def _decode(
         self,

@@ -57,6 +57,12 @@ class _Requests:
         self._own.append(self._span("own", answer, trace, latency, tokens))
         self._base.append(self._span("baseline", base, base, base.get("latency"), base.get("completion_tokens")))
 
+    def add_prefill(self, turn: int, prefill: Response) -> None:
+        """A prompt that was read in vain. Without speculation that takes as long."""
+        self._turns.append(turn)
+        for kind, spans in (("own", self._own), ("baseline", self._base)):
+            spans.append(self._span(kind, prefill, prefill, prefill["seconds"], 1))
+
     def busy(self, turns: int) -> tuple[Column, Column]:
         """``busy`` and ``base_busy`` of each turn."""
         own, base = (_columns(("issued", "latency", "share", "tokens"), spans) for spans in (self._own, self._base))
@@ -124,6 +130,11 @@ class Table:
             waited = sum((turn["trace"]["chunks"][-1][0] for turn in before), 0.0)
             # Of a request that was given up: the seconds from its beginning to the last failure.
             waited += sum(answer["failures"][-1][0] for answer in answers if answer.get("failures"))
+            for prefill in _prefills(answers) if result.get("turns") else ():
+                waited += prefill["seconds"]
+                requests.add_prefill(len(turns), prefill)
+                hardware.setdefault("edge", set()).add(prefill.get("hardware"))
+                replayed = replayed or bool(prefill.get("replayed"))
             for turn in before if result.get("turns") else ():
                 requests.add(len(turns), turn)
                 hardware.setdefault("edge", set()).add(turn.get("hardware"))
@@ -251,6 +262,10 @@ def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
     return [] if edge is None else [*([] if cloud is None else [edge]), *edge.get("samples", ())]
 
 
+def _prefills(answers: Sequence[Response]) -> list[Response]:
+    return [answer["prefill"] for answer in answers if answer.get("prefill")]
+
+
 def _busy(spans: Mapping[str, Column]) -> Column:
     """Each request's own share of the time: what it was told, where that is less than what the spans tell."""
     share = shared_time(spans["issued"], spans["latency"])
@@ -322,7 +337,7 @@ def _unparsed(result: Response) -> float:
 
 def _cost(response: Response | None, result: Response) -> float:
     # A side that gave no answer, in place of which the other one did, has made no tokens to pay for.
-    if response is None or (result.get("turns") and not response.get("turns")):
+    if response is None or (result.get("turns") and not response.get("turns") and not response.get("prefill")):
         return 0.0
     return _nan(response.get("cost"))
 

@@ -24,8 +24,9 @@ from ianvs_specdec.benchmarks.rows import query_of, query_of_row
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.outcomes.quality import Quality, Scores
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, Samples
-from ianvs_specdec.plugin.models import CloudModel, EdgeModel, RoutedModel
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.plugin.routed import RoutedModel
 from ianvs_specdec.types import Query
 
 SIDES: Mapping[str, type[RoutedModel]] = {"edge": EdgeModel, "cloud": CloudModel}

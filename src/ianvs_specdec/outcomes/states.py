@@ -6,20 +6,75 @@ They are kept in shards, so that a run that was stopped goes on where it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.identity import digest
+from ianvs_specdec.checkpoints.layout import model_sizes, read_config
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import FileDigests, digest
 from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.llm.prompts import model_folder
+from ianvs_specdec.outcomes.recorded import digests
 from ianvs_specdec.storage.purpose import keep_to
 from ianvs_specdec.storage.replacing import replacing
 from ianvs_specdec.types import Query, Sampling, messages_of
 
+Halves = NDArray[np.float16]
+
 SHARD = 512
 """Queries of one file: some seconds of work."""
 _UNASKED = Sampling(max_tokens=1)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedStates:
+    """The hidden states of a model at the end of queries' prompts: of each of ``layers``, those of ``queries`` (digests
+    of their texts, uint64, sorted) are ``rows``, float16 [queries, layers, hidden].
+
+    ``digest`` is that of the model's files, and ``model`` the name that people know it by.
+    """
+
+    model: str
+    digest: str
+    layers: tuple[int, ...]
+    queries: NDArray[np.uint64]
+    rows: Halves
+
+    def of(self, queries: Sequence[Query], layers: Sequence[int]) -> Halves:
+        """Those of ``queries``, float16 [queries, layers, hidden]. Raises UserError for one that is not recorded."""
+        wanted = digests(queries)
+        places = np.searchsorted(self.queries, wanted).clip(max=len(self.queries) - 1)
+        if len(missing := np.flatnonzero(self.queries[places] != wanted)):
+            raise UserError(f"the hidden states of the query with id {queries[missing[0]].id!r} are not recorded")
+        return self.rows[places][:, [self.layers.index(layer) for layer in layers]]
+
+
+def record_all(
+    llm: LLM,
+    queries: Sequence[Query],
+    folder: Path,
+    on_query: Callable[[], None] = lambda: None,
+    check: Callable[[str, str], None] = lambda model, digest: None,
+) -> RecordedStates:
+    """``record`` of all layers of a model whose files are there or can be had. ``check`` is called with its name and
+    the digest of its files first, and raises UserError for one that is not wanted.
+
+    Raises UserError as ``record`` does, and where the model's configuration does not tell how many layers it has.
+    """
+    llm.check_probe()
+    files = model_folder(llm.model)
+    sizes = model_sizes(read_config(files, key="model"))
+    if sizes is None:
+        raise UserError(f"the configuration of {llm.model} does not tell how many layers it has", key="model")
+    layers = tuple(range(sizes.layers + 1))
+    name, own = Path(llm.model).name, FileDigests(None).folder(files)
+    check(name, own)
+    rows = record(llm, queries, layers, folder, own, on_query)
+    known, first = np.unique(digests(queries), return_index=True)
+    return RecordedStates(name, own, layers, known, rows[first])
 
 
 def record(
@@ -48,7 +103,7 @@ def record(
             for messages in asked[start : start + SHARD]:
                 probed = llm.probe(messages, _UNASKED, layers)
                 try:
-                    states.append(probed.states.numpy().astype(np.float16))
+                    states.append(probed.halves)
                 finally:
                     probed.drop()
                 on_query()

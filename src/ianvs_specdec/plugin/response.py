@@ -17,6 +17,8 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
   ``turns`` holds those that were answered;
 - ``samples``: further answers of the edge model, each with ``completion``, ``prediction``, ``turns`` and, where it is
   not whole, ``error``; their tokens, times and cost are in ``usage``, ``perf`` (latency, throughput) and ``cost``;
+- ``prefill``: where the edge only read the prompt, for a router that looks at its hidden states: ``seconds``,
+  ``issued``, ``hardware``, ``replayed`` and ``key``, as a turn and its trace have them; there are no ``turns`` then;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
   ``slo``, and ``round``, where the rows are divided into rounds.
 
@@ -29,6 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ianvs_specdec.answers.journal import KeptPrefill
 from ianvs_specdec.benchmarks.letters import options_of
 from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.errors import AnswerError
@@ -121,6 +124,25 @@ def response_of(
         **({"options": len(options)} if (options := _options(query)) else {}),
         **details,
     )
+
+
+def prefill_response(query: Query, kept: KeptPrefill, key: str, **details: Any) -> Response:
+    """The response of an edge that only read the first turn's prompt, which is in the journal under ``key``."""
+    read = kept.prefill
+    response = response_of(query, [], [], **details)
+    response["usage"] = {
+        "prompt_tokens": read.prompt_tokens,
+        "completion_tokens": 0,
+        "total_tokens": read.prompt_tokens,
+    }
+    response["prefill"] = {
+        "seconds": read.seconds,
+        "issued": read.issued,
+        "hardware": kept.hardware,
+        "replayed": kept.replayed,
+        "key": key,
+    }
+    return response
 
 
 def _options(query: Query) -> str:

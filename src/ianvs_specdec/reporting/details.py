@@ -84,7 +84,8 @@ class Details:
                 entry |= {"error": _cut(str(result["error"])), "failures": kept}
             if edge is not None and cloud is not None:
                 other = edge if result.get("side") == "cloud" else cloud
-                entry["before"] = [self._turn(other, turn) for turn in other.get("turns", ())]
+                # An edge that only read the prompt has written nothing to show.
+                entry["before"] = [self._turn(other, turn) for turn in other.get("turns", ())] or None
             yield {key: value for key, value in entry.items() if value is not None and value != {}}
 
     def _query(self, case: Case, dataset: Dataset | None, index: int, result: Response) -> int:

@@ -18,12 +18,12 @@ from ianvs_specdec.routers import build_router, check_router, check_router_besid
 from ianvs_specdec.routers import router as router_named
 from ianvs_specdec.routers.base import Decision, Modules, Router
 from ianvs_specdec.routers.composed import ConstrainedRouter
+from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routers.signals import SIGNALS, check_edge
 from ianvs_specdec.types import Query
 
 PRIOR = "router"
 """The name that stands for the score of another router."""
-UNANSWERED = "the edge gave no whole answer"
 
 
 class CascadeRouter(Router):
@@ -35,7 +35,7 @@ class CascadeRouter(Router):
       that the cloud's answer is better. It knows its signals and its threshold, so that ``signal`` may be left out;
     - ``router``: another router, a name or a mapping with ``name`` and hyperparameters, whose score of the query is one
       of the signals under the name ``router``. None with a constraint, which would not be kept to: put that one around
-      the cascade;
+      the cascade. A probe looks at the edge before that answers, so that the router has to be asked first then;
     - ``threshold``: from which score on a query goes to the cloud.
 
     A query that the edge could not answer goes to the cloud, whatever the signal.
@@ -81,17 +81,26 @@ class CascadeRouter(Router):
         return self.decide(data).score
 
     def decide(self, data: Any) -> Decision:
+        probed = None
+        if isinstance(self.prior, LearnedRouter) and self.prior.probes:
+            probed = self.prior.decide(data)
+            if probed.reason == UNANSWERED:
+                return probed
         if isinstance(data, Mapping) and "turns" in data and "completion" in data:
             return self._judge(data)
         started = time.perf_counter()
         response = edge_first.ask(data)
         waited = time.perf_counter() - started
-        return replace(self._judge(response), waited=waited)
+        if probed is None:
+            return replace(self._judge(response), waited=waited)
+        return replace(self._judge(response, probed.score), waited=waited + probed.waited)
 
-    def _judge(self, response: Mapping[str, Any]) -> Decision:
+    def _judge(self, response: Mapping[str, Any], prior: float | None = None) -> Decision:
+        """``prior``: the score of the router inside, where it is known already."""
         if response.get("error") or not response["turns"]:
             return Decision(1.0, True, UNANSWERED)
-        doubts = {name: self._signal(name, response) for name in self.doubt.signals}
+        known = {} if prior is None else {PRIOR: prior}
+        doubts = {**{name: self._signal(name, response) for name in self.doubt.signals if name not in known}, **known}
         score = self.doubt.score(doubts)
         return Decision(score, score >= self.threshold, details={"doubts": doubts})
 

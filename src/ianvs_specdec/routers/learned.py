@@ -1,21 +1,34 @@
-"""LearnedRouter: what `specdec route train` made decides from the query's text."""
+"""LearnedRouter: what `specdec route train` made decides from the query's text, or from the edge's hidden states."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.learned.folder import TrainedRouter, read_settings
-from ianvs_specdec.routers.base import Router
+from ianvs_specdec.learned.probe import KIND as PROBE
+from ianvs_specdec.learned.probe import ProbeClassifier
+from ianvs_specdec.llm import backend, resolve
+from ianvs_specdec.plugin import edge_first
+from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.routers.base import Decision, Modules, Router
 from ianvs_specdec.types import Query
+
+UNANSWERED = "the edge gave no whole answer"
 
 
 class LearnedRouter(Router):
     """``path``: the router's folder; ``threshold``: from which score on a query goes to the cloud, by default the one
-    that was picked in training."""
+    that was picked in training.
+
+    One of kind ``probe`` has the edge read the question first. Where the query stays, the edge goes on from there, so
+    that the question is read once; where it does not, that time is the router's (``edge_first``).
+    """
 
     concurrent: ClassVar[bool] = True
 
@@ -24,13 +37,49 @@ class LearnedRouter(Router):
         super().__init__(self.trained.threshold if threshold is None else threshold)
         self._mutex = threading.Lock()
 
+    @property
+    def probes(self) -> bool:
+        """Whether it looks at the edge's hidden states, not at the query."""
+        return isinstance(self.trained.classifier, ProbeClassifier)
+
     @staticmethod
     def check(given: Mapping[str, Any]) -> None:
         read_settings(_folder(given["path"]))
 
+    @classmethod
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        folder = _folder(hyperparameters["path"])
+        kind, settings = modules.get("edgemodel", (None, {}))
+        if read_settings(folder)["kind"] != PROBE or not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
+            return
+        try:
+            backend(resolve(settings.get("backend") or "autoregressive")).check_probe()
+        except UserError as error:
+            raise UserError(f"the probe in {folder} reads the edge's hidden states, but {error}", key="path") from error
+        if (files := Path(str(settings.get("model")))).is_dir():
+            probe = TrainedRouter.load(folder).classifier
+            assert isinstance(probe, ProbeClassifier)
+            probe.check_edge(str(files), FileDigests(None).folder(files))
+
     def score(self, query: Query) -> float:
         with self._mutex:
             return float(self.trained.score([query])[0])
+
+    def decide(self, data: Any) -> Decision:
+        probe = self.trained.classifier
+        if not isinstance(probe, ProbeClassifier):
+            return super().decide(data)
+        started = time.perf_counter()
+        held = edge_first.probe(data, probe.layers, probe.check_edge)
+        waited = time.perf_counter() - started
+        if held is None:
+            return Decision(1.0, True, UNANSWERED, waited=waited)
+        try:
+            score = float(self.trained.calibration(probe.score_states(held.states[None]))[0])
+        except BaseException:
+            held.drop()
+            raise
+        return Decision(score, score >= self.threshold, waited=waited)
 
 
 def _folder(path: Any) -> Path:

@@ -17,8 +17,9 @@ from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import digest
 from ianvs_specdec.learned.adapted import AdaptedClassifier
-from ianvs_specdec.learned.folder import TrainedRouter, check_folder
+from ianvs_specdec.learned.folder import TrainedRouter, check_folder, read_settings
 from ianvs_specdec.learned.online import SIDES, OnlineLearner
+from ianvs_specdec.learned.probe import KIND as PROBE
 from ianvs_specdec.lifelong.exploration import Exploration
 from ianvs_specdec.lifelong.feedback import FeedbackLog, check_feedback
 from ianvs_specdec.lifelong.lessons import AskedQuery, Keeper, Lessons, adapted, item_of
@@ -98,6 +99,9 @@ class LifelongRouter(Router):
     @staticmethod
     def check(given: Mapping[str, Any]) -> None:
         LearnedRouter.check(given)
+        if read_settings(Path(given["path"]))["kind"] == PROBE:
+            reason = "LifelongRouter corrects the score of a router that reads the question, not that of a probe"
+            raise UserError(f"{given['path']}: {reason}", key="path")
         check_feedback(given["feedback"])
         number("explore", given["explore"], low=0.0, high=0.5)
         whole("seed", given["seed"])

@@ -16,6 +16,7 @@ from ianvs_specdec.answers.shapes import (
     is_count_or_none,
     is_number_or_none,
     is_text,
+    is_time,
     list_of,
 )
 
@@ -36,6 +37,7 @@ def check_response(response: Mapping[str, Any], required: Iterable[str] = ()) ->
             check_fields(turn.get("baseline") or {}, _BASELINE, required=())
     check_fields(response.get("routing") or {}, _ROUTING, required=())
     check_fields(response.get("slo") or {}, _SLO, required=())
+    check_fields(prefill := response.get("prefill") or {}, _PREFILL, required=("seconds",) if prefill else ())
 
 
 def _is_mapping(value: Any) -> bool:
@@ -63,6 +65,12 @@ _ROUTING: Mapping[str, Check] = {
     "router": _is_text_or_none,
     **dict.fromkeys(("score", "seconds"), is_number_or_none),
 }
+_PREFILL: Mapping[str, Check] = {
+    "seconds": is_time,
+    "issued": is_number_or_none,
+    "replayed": _is_bool_or_none,
+    **dict.fromkeys(("hardware", "key"), _is_text_or_none),
+}
 _SLO: Mapping[str, Check] = dict.fromkeys(("ttft", "itl", "latency"), lambda value: is_number_or_none(value or 0))
 _BASELINE: Mapping[str, Check] = {
     "key": _is_text_or_none,
@@ -81,7 +89,7 @@ _TURN: Mapping[str, Check] = {
 }
 _RESPONSE: Mapping[str, Check] = {
     **dict.fromkeys(("turns", "samples"), _are_mappings),
-    **dict.fromkeys(("routing", "slo"), _is_mapping_or_none),
+    **dict.fromkeys(("routing", "slo", "prefill"), _is_mapping_or_none),
     "usage": _is_mapping,
     **dict.fromkeys(
         ("completion", "error", "side", "model", "backend", "query_id", "group", "scorer"), _is_text_or_none

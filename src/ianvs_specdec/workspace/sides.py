@@ -36,8 +36,9 @@ class Answered:
 
 
 def answered(response: Mapping[str, Any] | None) -> Answered | None:
-    """What a side has answered; None where it has not been asked, failed, or is lossy on purpose."""
-    if response is None or response.get("error") or response.get("lossy"):
+    """What a side has answered; None where it has not been asked, failed, only read the prompt, or is lossy on
+    purpose."""
+    if response is None or response.get("error") or response.get("lossy") or response.get("prefill"):
         return None
     return Answered(tuple(turn["completion"] for turn in response.get("turns", ())), response.get("cost"))
 

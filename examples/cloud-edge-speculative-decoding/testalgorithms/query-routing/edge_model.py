@@ -1,4 +1,4 @@
-"""The model on the edge. Its hyperparameters are described in ianvs_specdec/plugin/models.py."""
+"""The model on the edge. Its hyperparameters are described in ianvs_specdec/plugin/routed.py."""
 
 from ianvs_specdec.plugin.models import EdgeModel
 from sedna.common.class_factory import ClassFactory, ClassType

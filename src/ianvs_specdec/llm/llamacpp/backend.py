@@ -69,6 +69,11 @@ class LlamaCppLLM(EngineLLM):
     def option_names(cls) -> tuple[str, ...]:
         return ("threads", "n_ctx", "gguf_type", "gpu_layers", "prompt_lookup", "acceptance", "truncate_prompts")
 
+    @classmethod
+    def check_probe(cls) -> None:
+        # Our loop decodes, but llama.cpp does not show its hidden states.
+        super(EngineLLM, cls).check_probe()
+
     @property
     def _is_file(self) -> bool:
         return self.model.endswith(".gguf")

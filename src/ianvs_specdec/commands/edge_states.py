@@ -1,0 +1,52 @@
+"""The arguments by which a command is told the edge model whose hidden states a probe reads."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ianvs_specdec.commands.hyperparameters import add_model, model_of
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.outcomes.states import RecordedStates, record_all
+from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.progress import Progress
+from ianvs_specdec.types import Query
+
+GIVEN = ("edge", "edge_backend", "edge_set", "states")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser, "edge")
+    parser.add_argument(
+        "--states",
+        type=Path,
+        metavar="DIR",
+        help="folder to keep the edge's hidden states in, which a probe reads (default: OUT.states)",
+    )
+
+
+def refuse(options: argparse.Namespace, reason: str) -> None:
+    """Raise UserError if one of the arguments is given where none has an effect."""
+    for name in GIVEN:
+        if getattr(options, name):
+            raise UserError(f"--{name.replace('_', '-')}: {reason}")
+
+
+def recorded(
+    options: argparse.Namespace,
+    queries: Sequence[Query],
+    out: Path,
+    check: Callable[[str, str], None] = lambda model, digest: None,
+) -> RecordedStates:
+    """The hidden states of the edge model at the end of the queries' prompts, unless ``check`` raises UserError for its
+    name and digest; what is recorded already is not computed again. Raises UserError."""
+    settings = Settings.parse(model_of(options, "edge", EdgeModel.check_hyperparameters))
+    folder = options.states or out.with_name(f"{out.name}.states")
+    progress = Progress("prompts", {"edge": len(queries)})
+    try:
+        with settings.checked(settings.backend) as llm:
+            return record_all(llm, queries, folder, lambda: progress.step("edge"), check)
+    finally:
+        progress.close()

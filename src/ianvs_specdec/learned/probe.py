@@ -1,0 +1,214 @@
+"""Kind ``probe``: a linear classifier on what the edge model thinks of a query before it answers.
+
+It reads the hidden states at the end of the prompt, as do ConsRoute (arXiv 2603.21237) and ProbeDirichlet (arXiv
+2602.11877): standardised, then weighed by a logistic regression. Which layers it reads is chosen by cross-validation on
+the training queries alone: the best one, and others as long as they make the probe better.
+
+Files: ``probe.json`` with ``format`` (1), ``edge`` (``model``, a name for people, and ``digest``, of the model's
+files) and ``layers`` (as in ``decoding.contracts.Target.open``); ``probe.npz`` with ``mean``, ``scale`` and
+``weights``, float32 [layers * hidden], and ``constant``, float64 [].
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ianvs_specdec.checkpoints.documents import read_object
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import write_atomically
+from ianvs_specdec.learned import logistic
+from ianvs_specdec.learned.arrays import read_arrays
+from ianvs_specdec.learned.classifier import Classifier
+from ianvs_specdec.outcomes.recorded import Floats
+from ianvs_specdec.outcomes.states import Halves, RecordedStates
+from ianvs_specdec.types import Query
+
+KIND = "probe"
+SETTINGS, ARRAYS = "probe.json", "probe.npz"
+FORMAT = 1
+
+PARTS = 4
+"""Of the cross-validation inside the training queries."""
+RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""How strongly the weights of standardised states are drawn to 0; the best one is chosen."""
+FIRST_RIDGE = 0.1
+"""That layers are compared with."""
+MOST_LAYERS = 3
+GAIN = 0.002
+"""A further layer is read if the cross-entropy (nats for each query) falls by more; folds differ by about that."""
+FLAT = 1e-6
+"""A state that changes less than that says nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """``sigmoid(weights @ (x - mean) / scale + constant)``; all float64 [columns], but the constant."""
+
+    mean: Floats
+    scale: Floats
+    weights: Floats
+    constant: float
+
+    @classmethod
+    def fit(cls, x: Floats, targets: Floats, ridge: float) -> Linear:
+        """``x``: float64 [queries, columns]; ``targets``: [queries], 0 to 1."""
+        mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), FLAT)
+        columns = np.column_stack([(x - mean) / scale, np.ones(len(x))])
+        drawn = np.full(columns.shape[1], ridge)
+        drawn[-1] = 0.0
+        weights = logistic.fit(columns, targets, drawn, np.zeros(columns.shape[1]))
+        return cls(mean, scale, weights[:-1], float(weights[-1]))
+
+    def __call__(self, x: Floats) -> Floats:
+        """float64 [queries]."""
+        return logistic.sigmoid(((x - self.mean) / self.scale) @ self.weights + self.constant)
+
+
+class ProbeClassifier(Classifier):
+    """``score_states`` scores hidden states; ``score`` needs to ``read`` those of its queries first."""
+
+    OPTIONS: ClassVar[dict[str, Any]] = {"layers": None, "ridge": None}
+
+    def __init__(
+        self, linear: Linear, layers: Sequence[int], model: str, digest: str, states: RecordedStates | None = None
+    ) -> None:
+        self._linear, self.layers, self.model, self.digest = linear, tuple(layers), model, digest
+        self._states = states
+
+    @classmethod
+    def fit(
+        cls,
+        queries: Sequence[Query],
+        targets: Floats,
+        *,
+        seed: int = 0,
+        states: RecordedStates | None = None,
+        layers: list[int] | None = None,
+        ridge: float | None = None,
+        **_: Any,
+    ) -> ProbeClassifier:
+        """``layers``, ``ridge``: in place of those that would be chosen."""
+        if states is None:
+            raise UserError("a probe is trained on the edge's hidden states: give --edge FILE with the edge's settings")
+        _check_options(layers, ridge, states)
+        parts = np.random.default_rng(seed).permutation(len(queries)) % PARTS
+        of_all, places = states.of(queries, states.layers), {layer: place for place, layer in enumerate(states.layers)}
+
+        def columns(chosen: Sequence[int]) -> Floats:
+            return _columns(of_all[:, [places[layer] for layer in chosen]])
+
+        if layers is None:
+            layers = _chosen(states.layers, lambda some: _loss(columns(some), targets, parts, FIRST_RIDGE))
+        x = columns(layers)
+        if ridge is None:
+            ridge = min(RIDGES, key=lambda strength: _loss(x, targets, parts, strength))
+        return cls(Linear.fit(x, targets, ridge), layers, states.model, states.digest, states)
+
+    def score(self, queries: Sequence[Query]) -> Floats:
+        if self._states is None:
+            raise UserError("a probe reads the edge's hidden states, not the query: give --edge FILE with its settings")
+        return self.score_states(self._states.of(queries, self.layers))
+
+    def score_states(self, states: Halves) -> Floats:
+        """float64 [queries], of float16 [queries, layers, hidden], or these in one row.
+
+        Raises UserError for another width than that of the model that it was trained with.
+        """
+        columns = _columns(states)
+        if columns.shape[1] != len(self._linear.weights):
+            raise UserError(f"the probe was trained with another model ({self.model}): its states have another width")
+        return self._linear(columns)
+
+    def read(self, states: RecordedStates) -> None:
+        """Score queries by these states from now on, which are those of the probe's own model."""
+        self._states = states
+
+    def check_edge(self, model: str, digest: str) -> None:
+        """Raise UserError unless the files of ``model`` are those that the probe was trained with."""
+        if digest != self.digest:
+            raise UserError(
+                f"the probe was trained with the hidden states of another edge model ({self.model}) than {model}, or "
+                "its files have changed since: train it anew with specdec route train --kind probe",
+                key="path",
+            )
+
+    def save(self, folder: Path) -> None:
+        linear = self._linear
+        arrays = {name: getattr(linear, name).astype(np.float32) for name in ("mean", "scale", "weights")}
+        with (folder / ARRAYS).open("wb") as file:
+            np.savez(file, allow_pickle=False, constant=np.array(linear.constant), **arrays)
+        edge = {"model": self.model, "digest": self.digest}
+        write_atomically(folder / SETTINGS, json.dumps({"format": FORMAT, "edge": edge, "layers": self.layers}) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> ProbeClassifier:
+        edge, layers = read_probe(folder)
+        arrays = read_arrays(folder / ARRAYS)
+        mean, scale, weights = (arrays[name].astype(np.float64) for name in ("mean", "scale", "weights"))
+        if not mean.shape == scale.shape == weights.shape or mean.ndim != 1 or len(mean) % len(layers):
+            raise ValueError(f"the arrays of {ARRAYS} do not fit each other, or the layers")
+        if scale.min(initial=1.0) <= 0:
+            raise ValueError(f"{ARRAYS} has a scale that is not above 0")
+        linear = Linear(mean, scale, weights, float(arrays["constant"]))
+        return cls(linear, layers, edge["model"], edge["digest"])
+
+
+def read_probe(folder: Path) -> tuple[dict[str, str], list[int]]:
+    """The edge model (``model``, ``digest``) and the layers of the probe in a folder. Raises ValueError."""
+    try:
+        told = read_object(folder / SETTINGS)
+    except UserError as error:
+        raise ValueError(str(error)) from error
+    edge, layers = told.get("edge"), told.get("layers")
+    named = isinstance(edge, dict) and all(isinstance(edge.get(name), str) for name in ("model", "digest"))
+    if edge is None or told.get("format") != FORMAT or not named or not _are_layers(layers):
+        raise ValueError(f"{SETTINGS} is not as this version writes it (format {FORMAT}, edge and layers)")
+    return edge, layers
+
+
+def _are_layers(layers: Any) -> TypeGuard[list[int]]:
+    return isinstance(layers, list) and bool(layers) and all(type(layer) is int and layer >= 0 for layer in layers)
+
+
+def _check_options(layers: Any, ridge: Any, states: RecordedStates) -> None:
+    if layers is not None and (not _are_layers(layers) or not {*layers} <= {*states.layers}):
+        raise UserError(f"layers must be some of 0 to {states.layers[-1]} in a list, as [1, 2], not {layers!r}")
+    if ridge is not None and (isinstance(ridge, bool) or not isinstance(ridge, (int, float)) or not ridge > 0):
+        raise UserError(f"ridge must be a number above 0, not {ridge!r}")
+
+
+def _chosen(known: Sequence[int], loss: Callable[[Sequence[int]], float]) -> list[int]:
+    """The layer with the smallest ``loss``, and with it those that make it smaller by ``GAIN`` each."""
+    chosen: list[int] = []
+    least = float("inf")
+    while len(chosen) < min(MOST_LAYERS, len(known)):
+        losses = {layer: loss([*chosen, layer]) for layer in known if layer not in chosen}
+        best = min(losses, key=lambda layer: losses[layer])
+        if losses[best] > least - GAIN:
+            break
+        chosen.append(best)
+        least = losses[best]
+    return sorted(chosen)
+
+
+def _columns(states: Halves) -> Floats:
+    """[queries, layers, hidden] as [queries, layers * hidden]."""
+    return states.reshape(len(states), -1).astype(np.float64)
+
+
+def _loss(x: Floats, targets: Floats, parts: NDArray[np.intp], ridge: float) -> float:
+    """Mean cross-entropy (nats) of scores by fits to the other parts."""
+    total = 0.0
+    for part in range(PARTS):
+        inside = parts == part
+        scores = np.clip(Linear.fit(x[~inside], targets[~inside], ridge)(x[inside]), 1e-9, 1 - 1e-9)
+        held = targets[inside]
+        total -= float(np.sum(held * np.log(scores) + (1 - held) * np.log(1 - scores)))
+    return total / len(targets)

@@ -1,0 +1,55 @@
+"""The ways in which one model is asked, and what of each determines its answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.types import Sampling
+
+
+@dataclass(frozen=True)
+class Manner:
+    """One way to ask the model. ``own`` is what determines its answers.
+
+    The answer that they are compared with stands in the journal under one of ``baselines``: it was asked for with
+    log-probabilities or without, which changes nothing of what it says.
+    """
+
+    sampling: Sampling
+    own: Configuration
+    baselines: tuple[Configuration, ...]
+
+
+class Manners:
+    """Those of ``llm``, the model that people know by the name ``model``. Thread-safe."""
+
+    def __init__(self, model: str, llm: LLM, digests: FileDigests) -> None:
+        self._model, self._llm, self._digests = model, llm, digests
+        self._known: dict[tuple[Sampling, int], Manner] = {}
+        self._mutex = threading.Lock()
+
+    def of(self, sampling: Sampling, repeat: int) -> Manner:
+        """The one with this sampling; each ``repeat`` has answers of its own."""
+        with self._mutex:
+            if (sampling, repeat) not in self._known:
+                self._known[sampling, repeat] = self._make(sampling, repeat)
+            return self._known[sampling, repeat]
+
+    def _make(self, sampling: Sampling, repeat: int) -> Manner:
+        identity, baseline = self._llm.identity(self._digests), self._llm.baseline_identity(self._digests)
+        own = self._configuration(identity, sampling, repeat)
+        baselines = []
+        if baseline:
+            demands = dict.fromkeys((sampling, dataclasses.replace(sampling, logprobs=False)))
+            baselines = [self._configuration(baseline, demand, repeat) for demand in demands]
+        return Manner(sampling, own, tuple(baselines))
+
+    def _configuration(self, identity: dict[str, Any], sampling: Sampling, repeat: int) -> Configuration:
+        settings = {"sampling": sampling.to_json(), **({"repeat": repeat} if repeat else {})}
+        return Configuration(self._model, {**identity, **settings})

@@ -1,0 +1,280 @@
+"""What the edge model and the cloud model have in common: any back end, every answer in the journal."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any, ClassVar
+
+from ianvs_specdec.answers.baseline import compare
+from ianvs_specdec.answers.journal import Entry, Journal
+from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.validation import RowsChecked
+from ianvs_specdec.errors import AnswerError, UserError, visible
+from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.plugin import observers
+from ianvs_specdec.plugin.cut_prompts import CutPrompts
+from ianvs_specdec.plugin.held import HeldAnswer
+from ianvs_specdec.plugin.manner import Manner, Manners
+from ianvs_specdec.plugin.overhead import settled
+from ianvs_specdec.plugin.overlap import REQUESTS
+from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
+from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.timings import Timings, circumstances, stamp
+from ianvs_specdec.run import current_repeat, job_folder
+from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, messages_of
+
+log = logging.getLogger(__name__)
+
+DIGESTS = "model_files.json"
+SEEDS_APART = 1_000_003
+"""Between the seeds of two samples of one answer; repeats have seeds one after the other."""
+
+
+class RoutedModel(RowsChecked):
+    """One side of a cloud-edge pair.
+
+    Hyperparameters:
+
+    - ``model``: folder in Hugging Face format, name on the hub, or the name a server knows; ``backend``: see
+      ``llm.BACKENDS``;
+    - sampling: ``max_tokens``, ``temperature`` (0 = greedy), ``top_p``, ``top_k``, ``repetition_penalty``, ``seed``,
+      ``stop``;
+    - the options of the back end (see its class), of its drafting method among them. Options of other back ends are
+      accepted and without effect, since a grid crosses them;
+    - ``use_cache``: take answers from the journal (they are written there in any case);
+    - ``price_prompt``, ``price_cached``, ``price_completion``: per million tokens;
+    - ``logprobs``: tell how sure the model was of each token (``types.Trace.confidence``);
+    - ``samples``: how many answers to ask for, of the edge model only: those after the first are drawn with
+      ``samples_temperature`` and stand beside it under ``samples`` of the response, which counts their tokens, time
+      and cost;
+    - ``truncate_prompts`` (of local back ends): a prompt that does not fit is cut and counted, else it has no answer;
+    - ``max_failures``: how many queries may remain without an answer, where the back end can tell that others may have
+      one. Such a query is told in its response and in the journal.
+
+    The model is loaded when the first answer is not in the journal. Errors are ``UserError`` with a readable message.
+    Queries may be answered from several threads at once; a back end that takes one request at a time lets the others
+    wait, and their waiting is part of their times.
+    """
+
+    side: ClassVar[str]
+
+    def __init__(self, **hyperparameters: Any) -> None:
+        self.settings = self._parse(hyperparameters)
+        self._llm: LLM | None = None
+        self._journal: Journal | None = None
+        self._manners: Manners | None = None
+        self._failed = 0
+        self._ended: UserError | None = None
+        self._cut_prompts, self._timings = CutPrompts(self.side), Timings()
+        self._mutex = threading.RLock()
+        self._turnstile = threading.Lock()
+
+    @classmethod
+    def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
+        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work, and for model files whose
+        headers tell that they cannot. Loads nothing."""
+        cls._parse(hyperparameters).check_files()
+
+    @classmethod
+    def _parse(cls, hyperparameters: dict[str, Any]) -> Settings:
+        return Settings.parse(hyperparameters)
+
+    def backend(self) -> str:
+        """The name of the back end, resolved."""
+        return self.settings.backend
+
+    def answer(self, data: Any, *, repeat: int | None = None, held: HeldAnswer | None = None) -> Response:
+        """Answer all turns of a query, each with the earlier answers as context. ``data``: see ``benchmarks.rows``.
+
+        Each ``repeat`` has answers of its own, drawn with another seed; None is the repeat that Ianvs runs. ``held``:
+        the answer to the first turn, as far as it is made.
+        """
+        response = None
+        observers.began(self.side, data)
+        try:
+            response = self._answer(data, current_repeat() if repeat is None else repeat, held)
+        finally:
+            if held is not None:
+                held.drop()
+            observers.ended(self.side, data, response)
+        return response
+
+    def _answer(self, data: Any, repeat: int, held: HeldAnswer | None) -> Response:
+        query = query_of_row(data)
+        self._open()
+        sampling = self._sampling(query, repeat)
+        attempt = self._converse(query, self._manner(sampling, repeat), held)
+        drawn = self._drawn(sampling) if attempt.error is None else ()
+        samples = [self._converse(query, self._manner(one, repeat)) for one in drawn]
+        response = self._response(query, attempt, samples, sampling, data if isinstance(data, dict) else {})
+        if attempt.error is not None:
+            response["error"], response["failures"] = str(attempt.error), attempt.error.failures
+            if not attempt.turns:
+                response["cost"] = None
+        response.row = data
+        return response
+
+    def _sampling(self, query: Query, repeat: int) -> Sampling:
+        # Another repeat draws other samples; greedy answers are asked for again all the same.
+        sampling = dataclasses.replace(self.settings.sampling, seed=self.settings.sampling.seed + repeat)
+        if query.temperature is not None:
+            sampling = dataclasses.replace(sampling, temperature=float(query.temperature))
+        return sampling
+
+    def _converse(self, query: Query, manner: Manner, held: HeldAnswer | None = None) -> Attempt:
+        """All turns of a query, as far as they are answered."""
+        attempt = Attempt()
+        for index in range(len(query.turns)):
+            messages = messages_of(query, [earlier.text for earlier in attempt.completions])
+            try:
+                completion, turn = self._turn(messages, manner, query.hints(index), None if index else held)
+            except AnswerError as reason:
+                self._forgive(query, reason)
+                attempt.error = reason
+                break
+            attempt.completions.append(completion)
+            attempt.turns.append(turn)
+        return attempt
+
+    def _drawn(self, sampling: Sampling) -> Iterator[Sampling]:
+        """How the further samples are drawn: requests of their own, with seeds that no repeat has."""
+        temperature = float(self.settings.samples_temperature)
+        for number in range(1, self.settings.samples):
+            seed = sampling.seed + number * SEEDS_APART
+            yield dataclasses.replace(sampling, temperature=temperature, seed=seed, logprobs=False)
+
+    def cleanup(self) -> None:
+        """Release the model. What was answered is in the journal already; nothing is asked any more."""
+        with self._mutex:
+            self._ended = UserError("the test case has ended")
+        if self._llm is not None:
+            self._llm.close()
+        if self._journal is not None:
+            self._journal.rest()
+
+    def environment_details(self) -> Any:
+        """What the times of the answers were taken with. Our host puts it into ``environment.json``."""
+        with self._mutex:
+            return self._timings.told(self._journal) if self._journal is not None else {}
+
+    def _open(self) -> None:
+        with self._mutex:
+            if self._llm is not None:
+                return
+            name = self.backend()
+            llm = self.settings.checked(name)
+            self._journal = Journal.of_job()
+            self._manners = Manners(self.settings.model, llm, FileDigests(job_folder() / DIGESTS))
+            self._llm = llm
+
+    def _manner(self, sampling: Sampling, repeat: int) -> Manner:
+        assert self._manners is not None
+        return self._manners.of(sampling, repeat)
+
+    def _turn(
+        self, messages: list[Message], manner: Manner, hints: Hints, held: HeldAnswer | None
+    ) -> tuple[Completion, dict[str, Any]]:
+        assert self._journal is not None
+        assert self._llm is not None
+        journal = self._journal
+        key = manner.own.key(messages, hints.prediction)
+        with journal.asking(key):
+            found = self._cut_prompts.serving(journal.get(key), self._llm) if self.settings.use_cache else None
+            entry = found or self._ask(manner, messages, hints, held)
+        self._cut_prompts.tell(entry.completion)
+        with self._mutex:
+            self._timings.add(entry)
+        baseline_keys = [baseline.key(messages, hints.prediction) for baseline in manner.baselines]
+        return entry.completion, turn_of(
+            entry.completion,
+            key=key,
+            replayed=entry.replayed,
+            cached=found is not None and not entry.replayed,
+            hardware=entry.hardware,
+            baseline=next(filter(None, (compare(journal, one, key, entry) for one in baseline_keys)), None),
+        )
+
+    def _ready(self, manner: Manner, messages: list[Message]) -> tuple[LLM, Journal]:
+        """The model, loaded, and a journal that can keep what it says."""
+        assert self._llm is not None
+        assert self._journal is not None
+        llm, journal = self._llm, self._journal
+        if self.settings.use_cache and (why := journal.explain_miss(manner.own, messages)):
+            log.warning("%s model: %s", self.side, why)
+        journal.ensure_writable()
+        with self._mutex:
+            # A thread that was given up may come here with its next turn after the model has been released.
+            if self._ended is not None:
+                raise self._ended
+            try:
+                llm.load()
+            except UserError as refused:
+                self._ended = refused  # nobody who waits for the model tries again
+                raise
+        return llm, journal
+
+    def _ask(self, manner: Manner, messages: list[Message], hints: Hints, held: HeldAnswer | None) -> Entry:
+        llm, journal = self._ready(manner, messages)
+        waiting = None if held is None else held.take()
+        # What the journal and loading take is no request's time: a long journal is read before the first one.
+        begun = REQUESTS.begin() if waiting is None else waiting.begun
+        try:
+            with nullcontext() if llm.concurrent else self._turnstile:
+                waited = time.perf_counter() - begun.issued if waiting is None else 0.0
+                if waiting is None:
+                    completion = llm.generate(messages, manner.sampling, hints=hints)
+                else:
+                    completion = waiting.probed.go_on()
+        except AnswerError as error:
+            journal.put_failure(manner.own.key(messages, hints.prediction), error, side=self.side)
+            raise
+        finally:
+            under_way = REQUESTS.end(begun)
+        stamp(completion.trace, llm, issued=begun.issued, waited=waited, under_way=under_way)
+        told: dict[str, Any] = {"side": self.side, "hardware": circumstances(llm), "prediction": hints.prediction}
+        hardware = journal.put(manner.own, messages, completion, **told)
+        # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
+        return Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)
+
+    def _forgive(self, query: Query, reason: AnswerError) -> None:
+        """Raise UserError if more queries have failed than may."""
+        with self._mutex:
+            self._failed += 1
+            failed = self._failed
+        permitted = self.settings.max_failures
+        if failed > permitted:
+            if not permitted:
+                raise reason
+            raise UserError(f"{failed} queries got no answer, max_failures permits {permitted}; the last: {reason}")
+        log.warning("%s model: query %s got no answer: %s", self.side, visible(query.id), reason)
+
+    def _response(
+        self, query: Query, attempt: Attempt, samples: list[Attempt], sampling: Sampling, data: dict[str, Any]
+    ) -> Response:
+        response = response_of(
+            query,
+            attempt.completions,
+            attempt.turns,
+            samples,
+            side=self.side,
+            model=self.settings.model,
+            backend=self.backend(),
+        )
+        usage = response["usage"]
+        # Coupled sampling, too, has one right output.
+        coupled = self.settings.options.get("acceptance") == "coupled"
+        response["greedy"] = sampling.greedy or coupled
+        response["lossy"] = self._llm is not None and self._llm.lossy(sampling)
+        cached = sum(c.cached_tokens for answered in (attempt, *samples) for c in answered.completions)
+        response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"], cached)
+        assert self._journal is not None
+        response["routing"] = settled(data.get("routing"), response, self._journal)
+        response["slo"] = data.get("slo")
+        response.update({name: data[name] for name in ("round", "sandbox") if name in data})
+        return response

@@ -1,0 +1,120 @@
+"""A probe from the command line: recorded, trained, evaluated and at work; what cannot be is one message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from ianvs_specdec.cli import main
+from ianvs_specdec.learned.doubt import Doubt
+from ianvs_specdec.learned.folder import FILE
+from ianvs_specdec.llm.specdec import EngineLLM
+from ianvs_specdec.outcomes.recorded import Outcomes, save_outcomes
+from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.routers import build_router
+from ianvs_specdec.types import Query
+from tests.support.models import build_model
+from tests.support.rivers import outcomes, run, values
+
+RECIPE = ("--folds", 2, "--set", "layers=[1,2]", "--set", "ridge=0.1", "--cloud-share", 0.4)
+
+
+def edge(model: Path, *more: str) -> list[str]:
+    return [part for item in (f"model={model}", "dtype=float32", *more) for part in ("--edge-set", item)]
+
+
+def train(*arguments: object) -> int:
+    return main(["route", "train", "--kind", "probe", *map(str, arguments)])
+
+
+ROWS = [f"Which {'river' if i % 3 == 0 else 'stone'} {i}?,{int(i % 3 > 0)},1" for i in range(90)]
+
+
+def test_from_outcomes_to_a_router_that_decides(
+    job: Path, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "probe"
+    assert train("--outcomes", outcomes(tmp_path, ROWS), "--out", out, *edge(tiny_model), *RECIPE) == 0
+    assert "reads the layers 1, 2 of" in capsys.readouterr().out
+    report = json.loads((out / FILE).read_text())["report"]
+    assert report["metrics"]["auroc"]["value"] > 0.9
+    assert str(tmp_path) not in "".join(path.read_text() for path in out.glob("*.json"))
+
+    model = EdgeModel(model=str(tiny_model), dtype="float32", max_tokens=2)
+    router = build_router({"name": "LearnedRouter", "path": str(out)})
+    try:
+        asked = [{"query": f"Which {word} 7?", "gold": "B", "index": 0} for word in ("river", "stone")]
+        assert [router(row) for row in asked] == [True, False]
+    finally:
+        model.cleanup()
+
+
+def test_what_is_recorded_is_not_read_again(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out = outcomes(tmp_path, ROWS), tmp_path / "probe"
+    assert train("--outcomes", file, "--out", out, *edge(tiny_model), *RECIPE) == 0
+    given = ["--outcomes", file, "--router", out, "--include-seen", "--sample", 5, *edge(tiny_model)]
+    monkeypatch.delattr(EngineLLM, "probe")
+    # The picture takes longer than all else.
+    monkeypatch.setattr("ianvs_specdec.evaluation.plot.to_png", lambda evaluation: b"")
+    document = run(*given, "--states", tmp_path / "probe.states", out=tmp_path / "eval")
+    assert values(document, "probe")["auroc"] > 0.9
+    assert "without the edge's reading" in capsys.readouterr().err
+
+
+def test_a_cascade_is_calibrated_with_it(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RESULT_SAVED_URL", raising=False)
+    out, fresh = tmp_path / "probe", tmp_path / "fresh.jsonl"
+    assert train("--outcomes", outcomes(tmp_path, ROWS), "--out", out, *edge(tiny_model), *RECIPE) == 0
+    hard = np.arange(24) % 3 == 0
+    queries = tuple(Query((f"Which {'river' if one else 'stone'} {i}x?",)) for i, one in enumerate(hard))
+    save_outcomes(fresh, Outcomes(queries, 1.0 - hard, np.ones(24)))
+    fitted = ("calibrate", "--outcomes", fresh, "--router", out, "--signal", "router", "--folds", 3)
+    (tmp_path / "edge.yaml").write_text(f"model: {tiny_model}\ndtype: float32\nmax_tokens: 2\n")
+    given = ["--edge", tmp_path / "edge.yaml", "--out", tmp_path / "cascade.json"]
+    assert main(["route", *map(str, (*fitted, *given))]) == 0
+    assert "router: auroc" in capsys.readouterr().out
+    assert Doubt.load(tmp_path / "cascade.json").slopes["router"] > 0  # type: ignore[index]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    assert main(["route", *map(str, arguments)]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    return error
+
+
+def test_what_cannot_be_is_one_message(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = outcomes(tmp_path), tmp_path / "router"
+    given = ("train", "--outcomes", file, "--out", out)
+    assert "--edge FILE" in refused(capsys, *given, "--kind", "probe")
+    assert "reads the query alone" in refused(capsys, *given, *edge(tiny_model))
+    without = edge(tiny_model, "backend=huggingface")
+    assert "does not tell a model's hidden states" in refused(capsys, *given, "--kind", "probe", *without)
+    assert not out.exists()
+
+    evaluated = ("eval", "--outcomes", file, "--out", tmp_path / "eval")
+    assert "no --router is a probe" in refused(capsys, *evaluated, "--router", "RandomRouter", *edge(tiny_model))
+
+
+def test_another_edge_is_refused_before_it_reads(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = outcomes(tmp_path), tmp_path / "probe"
+    assert train("--outcomes", file, "--out", out, *edge(tiny_model), *RECIPE) == 0
+    other = build_model(tmp_path / "other", seed=1)
+    given = ("eval", "--outcomes", file, "--router", out, "--include-seen", "--out", tmp_path / "eval")
+    assert "another edge model" in refused(capsys, *given, *edge(other))
+    assert not list(tmp_path.glob("eval*"))
+    states = ("--states", tmp_path / "probe.states")
+    again = ("train", "--kind", "probe", "--outcomes", file, "--out", out, *edge(other), *states)
+    assert "hidden states of other queries, layers or models" in refused(capsys, *again)
