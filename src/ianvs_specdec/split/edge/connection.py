@@ -108,6 +108,12 @@ class Connection:
         )
         return Stream(lambda requests: open_stream(requests, metadata=self._metadata))
 
+    def renew(self) -> None:
+        """Connect anew with the next stream. A channel waits after an attempt that failed, for a tenth of a second at
+        least, and looks a name up once in half a minute."""
+        self._channel.close()
+        self._channel = self._access.channel()
+
     def close(self) -> None:
         self._channel.close()
 
