@@ -59,22 +59,28 @@ def break_even(
 ) -> float | None:
     """The round trip up to which drafts of ``length`` bring at least ``streamed`` tokens a second; None where they do
     so at no distance."""
-    allowed = round_tokens(length, acceptance) / streamed
     hit = acceptance ** (length + 1) if in_flight else 0.0
-    # Either the way is not what limits hits, or it is; the longer time holds, so the shorter way does.
-    ways = [_way(allowed - hit * max((length + 1) * draft, service), 1 - hit, length * draft + service, 1 - hit)]
-    if hit:
-        fixed = (1 - hit) * (length * draft + service) + hit * service / in_flight
-        ways.append(_way(allowed - fixed, 1.0, 0.0, 1 - hit + hit / in_flight))
-    found = min(ways)
+    found = longest_way(
+        round_tokens(length, acceptance) / streamed,
+        anew=1 - hit,
+        shares=hit / in_flight if in_flight else 0.0,
+        drafting=(1 - hit) * length * draft,
+        service=service,
+        hidden=hit * max((length + 1) * draft, service),
+    )
     return found if found >= 0 else None
 
 
-def _way(left: float, share: float, fixed: float, slope: float) -> float:
-    """The R at which ``share * fixed + slope * R`` takes the seconds that are ``left``."""
-    if slope > 0:
-        return (left - share * fixed) / slope
-    return inf if left >= share * fixed else -inf
+def longest_way(seconds: float, *, anew: float, shares: float, drafting: float, service: float, hidden: float) -> float:
+    """The R with which rounds take ``seconds`` together; below 0 where they take more without any.
+
+    ``anew`` of them begin anew, and draft for ``drafting`` seconds. Those that were drafted ahead take ``hidden``
+    seconds where the way does not limit them, and otherwise ``shares`` of a way and of the verifier's step, h / n of
+    each. The longer time holds, and so the shorter way. The numbers are those of one mean round or of any sum.
+    """
+    left = seconds - drafting
+    ways = [(left - service * anew - hidden, anew), (left - service * (anew + shares), anew + shares)]
+    return min(time / share if share > 0 else inf if time >= 0 else -inf for time, share in ways)
 
 
 def best_break_even(
