@@ -46,8 +46,8 @@ def busy_sums(table: Table) -> tuple[Column, Column]:
 
 def break_even(table: Table) -> float:
     """The round trip (seconds) at which drafting on the edge takes as long as the plain stream: the formula of
-    ``split.breakeven`` with sums over the answers. A round that was not drafted ahead in time begins anew, so the others
-    take what the verifier does. NaN where nothing was drafted or the plain stream is not known.
+    ``split.breakeven`` with sums over the answers. Where drafting was the slower one, a round counts as begun anew, so
+    the others take what the verifier does. NaN where nothing was drafted or the plain stream is not known.
     """
     tokens = table.turn("tokens") - table.turn("first_tokens")
     names = ("work", "drafting", "waits", "rounds", "in_flight")
