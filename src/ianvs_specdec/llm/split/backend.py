@@ -16,7 +16,7 @@ from ianvs_specdec.llm import prompts
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
 from ianvs_specdec.llm.local import WARM_UP, instructions
 from ianvs_specdec.llm.split.process import Started
-from ianvs_specdec.llm.split.settings import EdgeSide, link_options
+from ianvs_specdec.llm.split.settings import EdgeSide, chosen, link_options
 from ianvs_specdec.llm.split.target import Target
 from ianvs_specdec.types import LARGEST_COUNT, Completion, Hints, Message, Sampling, SplitTrace
 
@@ -37,7 +37,8 @@ class SplitSpecDecLLM(LLM):
 
     ``edge`` says what the edge does, a mapping: ``method`` and its options as for ``specdec decode``, ``mode`` (split,
     stream, auto), ``length`` (auto, fixed:N), ``in_flight``, ``outage`` (wait, fail, edge), ``patience`` (seconds),
-    ``dtype``, ``threads``. Without ``method`` the mode is stream, and the edge shows what comes.
+    ``dtype``, ``threads``. Without ``method`` the mode is stream, and the edge shows what comes. ``edge`` and
+    ``beside`` may be names, which ``named`` explains: a mapping from names to such mappings.
 
     The verifier is started for this model, and ends with it: ``dtype``, ``device``, ``threads``, ``quantization``,
     ``engine``, ``emulate`` and ``emulate_scale`` are those of our engine, ``length`` rules how much of a draft is
@@ -54,13 +55,14 @@ class SplitSpecDecLLM(LLM):
 
     backend: ClassVar[str] = "SplitSpecDec"
     local: ClassVar[bool] = True
-    mappings: ClassVar[tuple[str, ...]] = ("edge", "beside", "link")
+    mappings: ClassVar[tuple[str, ...]] = ("edge", "beside", "link", "named")
 
     def __init__(
         self,
         model: str,
         *,
-        edge: Mapping[str, Any] | None = None,
+        edge: str | Mapping[str, Any] | None = None,
+        named: Mapping[str, Any] | None = None,
         link: str | Mapping[str, Any] | None = None,
         verifier: str | None = None,
         verifier_ca: str | None = None,
@@ -80,8 +82,10 @@ class SplitSpecDecLLM(LLM):
         self._length = None if length is None else str(length)
         if self._length is not None:
             lengths.create(self._length)
+        told = {"edge": edge, "named": named, **target}
+        target["beside"] = chosen(told, "beside")
         self._target = Target.parse(model, target, elsewhere=verifier is not None)
-        self._edge_side = EdgeSide.parse(edge, target.get("threads"))
+        self._edge_side = EdgeSide.parse(chosen(told, "edge"), target.get("threads"))
         self._link_options = link_options(link)
         self._loading = threading.Lock()
         self._started: list[Started] = []
@@ -91,8 +95,8 @@ class SplitSpecDecLLM(LLM):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        own = ("edge", "link", "verifier", "verifier_ca", "token_file", "length", "acceptance", "truncate_prompts")
-        return (*own, *Target.option_names())
+        own = ("edge", "named", "link", "verifier", "verifier_ca", "token_file", "length", "acceptance")
+        return (*own, "truncate_prompts", *Target.option_names())
 
     def check(self, sampling: Sampling) -> None:
         for package in PACKAGES:
