@@ -157,11 +157,13 @@ class Edge:
         now = time.perf_counter()
         if isinstance(event, Verdict):
             sent, tokens = drafts.verdict(event.node, event.token)
+            if not drafts.on_their_way:
+                drafts.unhidden += now - session.arrived
             drafted = len(sent.tree) - 1
             answer.waits += sent.guess is None
             answer.trace.steps.append(Step(drafted, len(tokens) - 1, len(tokens), drafted + 1))
             self._controller.drafted(*drafts.taken())
-            way = None if sent.guess is not None or sent.at is None else now - sent.at - session.seconds
+            way = None if sent.guess is not None or sent.at is None else session.arrived - sent.at - session.seconds
             elapsed = None if self._heard is None else now - self._heard
             self._controller.answered(sent.tree.depth, len(tokens) - 1, session.seconds, way, elapsed, sent.ahead)
         elif isinstance(event, Pong):

@@ -116,6 +116,11 @@ class Session:
         self.send(Up(ping=Ping()))
 
     @property
+    def arrived(self) -> float:
+        """When the event came that ``receive`` returned last (``time.perf_counter``): the edge may have drafted on."""
+        return self._stream.arrived if self._stream is not None else time.perf_counter()
+
+    @property
     def steady(self) -> bool:
         """Whether the mode can be changed: no change is under way, and the prompt is read."""
         return not (self.fresh or self._switching)
