@@ -13,7 +13,7 @@ from ianvs_specdec import lengths
 from ianvs_specdec.errors import AbandonedError, AnswerError, UserError, not_installed, packages
 from ianvs_specdec.identity import FileDigests, machine
 from ianvs_specdec.llm import prompts
-from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
+from ianvs_specdec.llm.base import NO_HINTS, LoadedLLM, OnChunk
 from ianvs_specdec.llm.local import WARM_UP, instructions
 from ianvs_specdec.llm.split.process import Started
 from ianvs_specdec.llm.split.settings import EdgeSide, chosen, link_options
@@ -32,7 +32,7 @@ LONGEST_TASK = 100
 """Characters of a task that a verifier takes."""
 
 
-class SplitSpecDecLLM(LLM):
+class SplitSpecDecLLM(LoadedLLM):
     """The edge drafts in this process, and a verifier computes the model (docs/split.md).
 
     ``edge`` says what the edge does, a mapping: ``method`` and its options as for ``specdec decode``, ``mode`` (split,
@@ -134,7 +134,7 @@ class SplitSpecDecLLM(LLM):
                 return
             try:
                 self._edge = self._opened()
-                self._decode([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
             except BaseException:
                 self._end()
                 raise
@@ -169,18 +169,7 @@ class SplitSpecDecLLM(LLM):
         if (threads := self._edge_side.threads) is not None and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 
-    def generate(
-        self,
-        messages: list[Message],
-        sampling: Sampling,
-        on_chunk: OnChunk | None = None,
-        hints: Hints = NO_HINTS,
-    ) -> Completion:
-        self.check(sampling)
-        self.load()
-        return self._decode(messages, sampling, on_chunk, hints, truncate=bool(self.truncate_prompts))
-
-    def _decode(
+    def _answer(
         self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
         from ianvs_specdec.decoding.stopping import StopStrings
