@@ -22,10 +22,10 @@ from tests.support.verifiers import PATIENCE, edge_of, verifying
 TOKENS = ("a token of the first edge", "a token of another edge")
 BOUNDS = Bounds(sessions=4)
 AT_ONCE = 32
-LONG = Sampling(max_tokens=400)
+LONG = Sampling(max_tokens=200)
 
 
-@pytest.mark.parametrize("opens", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("opens", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_what_there_is_no_room_for_is_refused_and_the_others_go_on(folder, llm, alone, opens):
     expected = alone(PROMPT, LONG)
     with verifying(llm, bounds=BOUNDS, tokens=TOKENS) as running:
