@@ -116,7 +116,15 @@ def test_a_change_of_the_mode_that_got_lost_is_made_up_for(client, begun, whole)
 def test_a_break_costs_one_stream_with_one_first_message(folder, verifier, alone, monkeypatch, forgotten):
     way, streams, done = Breaking(verifier.port), [], []
     stream = Connection.stream
-    monkeypatch.setattr(Connection, "stream", lambda self: streams.append(1) or stream(self))
+
+    def recorded(self):
+        made, said = stream(self), []
+        send = made.send
+        made.send = lambda message: said.append(message.WhichOneof("message")) or send(message)
+        streams.append(said)
+        return made
+
+    monkeypatch.setattr(Connection, "stream", recorded)
 
     def cut(tokens):
         done.extend(tokens)
@@ -130,4 +138,5 @@ def test_a_break_costs_one_stream_with_one_first_message(folder, verifier, alone
     way.close()
     assert answer.token_ids == done == alone(PROMPT, Sampling(max_tokens=20))
     assert len(streams) == 2
+    assert [said[0] for said in streams] == ["open", "open"]
     assert answer.breaks == 1
