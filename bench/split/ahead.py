@@ -1,8 +1,9 @@
 """Part ``ahead``: drafting ahead beside stop-and-wait where the round trip is as long as drafting, and the round trip
 at which splitting and streaming are equally fast, measured and by the formula.
 
-The verifier's steps take what a cost table says, and a drafted token what is set. The formula gets the acceptance, the
-verifier's time and the time to draft that were measured in the same runs.
+The verifier's steps take what a cost table says, and a drafted token what is set. The formula gets what was measured in
+the same runs: the tokens of a round, how many of them were drafted ahead, the verifier's time, the time to draft, and
+what a message takes beyond the path. All are means of all rounds.
 """
 
 from __future__ import annotations
@@ -13,14 +14,54 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from bench.split.paced import Paced
-from bench.split.scene import Client, Known, drafting_verifier, floats, pace, relay
-from ianvs_specdec.split.breakeven import break_even, round_rate
+from bench.split.scene import Client, Known, drafting_verifier, floats, relay
+from ianvs_specdec.split.breakeven import LEFT, longest_way, round_rate
 from ianvs_specdec.split.edge.connection import Access
+from ianvs_specdec.split.edge.controller import Choice, Controller
+from ianvs_specdec.split.edge.decode import Answer
 
 STREAMED, WAITING, AHEAD = "streamed", "stop-and-wait", "ahead"
+
+
+class Means(Controller):
+    """Knows the means of all that it was told, besides the latest ones by which it chooses."""
+
+    def __init__(self, length: int | None = None, **options: Any) -> None:
+        super().__init__(length, **options)
+        self.told: dict[str, list[tuple[float, int]]] = {"draft": [], "service": [], "way": [], "hit": []}
+
+    def forget(self) -> None:
+        """What was measured so far does not count for the means."""
+        for told in self.told.values():
+            told.clear()
+
+    def drafted(self, tokens: int, seconds: float) -> None:
+        super().drafted(tokens, seconds)
+        self.told["draft"].append((seconds, tokens))
+
+    def answered(
+        self,
+        drafted: int,
+        accepted: int,
+        service: float,
+        way: float | None = None,
+        elapsed: float | None = None,
+        ahead: bool = False,
+    ) -> None:
+        super().answered(drafted, accepted, service, way, elapsed, ahead)
+        self.told["service"].append((service, 1))
+        if way is not None:
+            self.told["way"].append((way, 1))
+        if ahead and elapsed is not None:
+            self.told["hit"].append((elapsed, 1))
+
+    def mean(self, name: str) -> float:
+        told = self.told[name]
+        return sum(value for value, _ in told) / max(1, sum(weight for _, weight in told))
 
 
 @dataclass
@@ -30,12 +71,22 @@ class Arm:
     name: str
     length: int | None
     way: float
+    client: Client
     runs: list[tuple[int, float]] = field(default_factory=list)
-    drafted: int = 0
     accepted: int = 0
     rejected: int = 0
-    ahead: int = 0
-    hits: int = 0
+    rounds: int = 0
+    """But the first of each answer."""
+
+    @property
+    def means(self) -> Means:
+        assert isinstance(self.client.controller, Means)
+        return self.client.controller
+
+    @property
+    def round_tokens(self) -> float:
+        """Of the rounds that ``runs`` has."""
+        return sum(tokens for tokens, _ in self.runs) / (self.rounds - len(self.runs))
 
     @property
     def rate(self) -> float:
@@ -69,7 +120,7 @@ def _measured(
     acceptance: float, address: str, known: Known, options: argparse.Namespace
 ) -> tuple[list[Arm], dict[str, float]]:
     draft, prompts = options.draft_ms / 1e3, known.prompts
-    arms, clients = [], []
+    arms: list[Arm] = []
     with ExitStack() as stack:
         for share in options.ways:
             way = share * options.length * draft
@@ -79,25 +130,31 @@ def _measured(
                     continue
                 for length in (options.length, None) if share == 1 and name != STREAMED else (options.length,):
                     drafter = Paced(str(known.truth), acceptance, draft, lines=name != WAITING)
-                    mode = "stream" if name == STREAMED else "split"
-                    client = Client(Access(link.address), drafter, length, mode, options.in_flight)
-                    clients.append(stack.enter_context(client))
-                    arms.append(Arm(name, length, way))
-        for client in clients:
-            client.decode(prompts[-1], 40)
+                    mode: Choice = "stream" if name == STREAMED else "split"
+                    client = Client(Access(link.address), drafter, length, mode, options.in_flight, controls=Means)
+                    arms.append(Arm(name, length, way, stack.enter_context(client)))
+        for arm in arms:
+            arm.client.decode(prompts[-1], 40)
+            arm.means.forget()
         for turn in range(len(prompts)):
-            for arm, client in list(zip(arms, clients, strict=True))[:: 1 if turn % 2 else -1]:
-                answer = client.decode(prompts[turn], options.tokens)
-                arm.runs.append(pace(answer))
-                arm.ahead, arm.hits = arm.ahead + answer.ahead, arm.hits + answer.hits
+            for arm in arms[:: 1 if turn % 2 else -1]:
+                answer = arm.client.decode(prompts[turn], options.tokens)
+                arm.runs.append(_steady(answer))
+                arm.rounds += len(answer.trace.steps) - 1
                 for step in answer.trace.steps:
                     arm.accepted += step.accepted
                     arm.rejected += step.accepted < step.drafted
-        learned = [client.controller for client, arm in zip(clients, arms, strict=True) if arm.name == AHEAD]
-        told = {name: sum(one.measured[name] for one in learned) / len(learned) for name in ("service", "draft")}
-        ways = sum(arm.way for arm in arms if arm.name == AHEAD)
-        told["extra"] = (sum(one.measured["way"] for one in learned) - ways) / len(learned)
+        ahead = [arm for arm in arms if arm.name == AHEAD and arm.length]
+        told = {name: mean(arm.means.mean(name) for arm in ahead) for name in ("service", "draft", "hit")}
+        told["extra"] = mean(arm.means.mean("way") - arm.way for arm in ahead)
     return arms, told
+
+
+def _steady(answer: Answer) -> tuple[int, float]:
+    """Tokens between the first round, which always begins anew, and the last, which may have no room for its draft, and
+    the seconds they took."""
+    chunks = answer.trace.chunks
+    return sum(count for _, count in chunks[2:-1]), chunks[-2][0] - chunks[1][0]
 
 
 def _compared(
@@ -110,8 +167,17 @@ def _compared(
         own = [arm for arm in arms if arm.name == name]
         fixed = sorted((arm for arm in own if arm.length), key=lambda arm: arm.way)
         a = sum(arm.accepted for arm in fixed) / sum(arm.accepted + arm.rejected for arm in fixed)
-        times = {"service": told["service"], "draft": told["draft"], "in_flight": in_flight}
-        formula = break_even(streamed, length, a, **times)
+        under_way = Controller(in_flight=in_flight).under_way(length, a)
+        times: dict[str, Any] = {"service": told["service"], "draft": told["draft"], "in_flight": under_way}
+        hit = sum(len(arm.means.told["hit"]) for arm in fixed) / sum(arm.rounds for arm in fixed)
+        formula = longest_way(
+            mean(arm.round_tokens for arm in fixed) / streamed,
+            anew=1 - hit,
+            shares=hit / max(1, under_way),
+            drafting=(1 - hit) * (length + (LEFT if in_flight else 0.0)) * told["draft"],
+            service=told["service"],
+            hidden=hit * max((length + 1) * told["draft"], told["service"]),
+        )
         row["arms"].append(
             {
                 "name": name,
@@ -119,11 +185,11 @@ def _compared(
                 "ways": [arm.way for arm in fixed],
                 "rates": [arm.rate for arm in fixed],
                 "told": [round_rate(length, a, way=arm.way + told["extra"], **times) for arm in fixed],
-                "hits": sum(arm.hits for arm in fixed) / max(1, sum(arm.ahead for arm in fixed)),
+                "hits": hit,
                 "chosen": next(arm.rate for arm in own if not arm.length),
                 "at": next(arm.rate for arm in fixed if abs(arm.way - drafted) < 1e-9),
                 "break_even": crossing([arm.way for arm in fixed], [arm.rate for arm in fixed], streamed),
-                "formula": None if formula is None else formula - told["extra"],
+                "formula": formula - told["extra"],
             }
         )
     return row
@@ -145,12 +211,13 @@ def _lines(row: dict[str, Any]) -> str:
         f"acceptance {row['acceptance']:g}: service {1e3 * row['service']:.1f} ms, drafting {1e3 * row['draft']:.1f} ms"
     )
     lines = [f"{head} a token, streamed {row['streamed']:.1f} token/s; beyond the path {1e3 * row['extra']:.1f} ms"]
+    lines.append(f"  a round behind a hit {1e3 * row['hit']:.1f} ms")
     for arm in row["arms"]:
         cells = "".join(
             f"{1e3 * way:>7.0f}:{rate:6.1f} ({told:5.1f})"
             for way, rate, told in zip(arm["ways"], arm["rates"], arm["told"], strict=True)
         )
-        even = [f"{1e3 * found:.1f}" if found is not None else "-" for found in (arm["break_even"], arm["formula"])]
+        even = [f"{1e3 * found:.1f}" if found else "-" for found in (arm["break_even"], max(0.0, arm["formula"]))]
         lines.append(f"  {arm['name']:<14}a={arm['seen']:.3f} hits {arm['hits']:.2f}{cells}")
         lines.append(f"  {'':<14}break-even {even[0]} ms, by the formula {even[1]} ms")
     ratios = [ahead[key] / waiting[key] for key in ("at", "chosen")]

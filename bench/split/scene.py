@@ -211,6 +211,7 @@ class Client:
     mode: Choice = "auto"
     in_flight: int = 4
     outage: Outage = field(default_factory=Outage)
+    controls: type[Controller] = Controller
 
     def __enter__(self) -> Client:
         import torch
@@ -220,7 +221,7 @@ class Client:
         target = FarTarget(model.vocabulary, model.window or None, torch.float32, None)
         self.drafter.prepare(target)
         ahead = self.in_flight if self.drafter.lines else 0
-        self.controller = Controller(self.length, in_flight=ahead, mode=self.mode, beside=model.drafts)
+        self.controller = self.controls(self.length, in_flight=ahead, mode=self.mode, beside=model.drafts)
         self._edge = Edge(self._connection, model, self.drafter, target, self.controller, self.outage, self.in_flight)
         return self
 

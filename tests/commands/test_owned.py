@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,10 +37,19 @@ def test_lines_are_answered_until_the_end(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_input_that_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def serve() -> None:
-        owned.watch(lambda: None)
+        owned.watch(lambda: None, lambda: None)
 
     (tmp_path / "file").write_text("x")
     with (tmp_path / "file").open() as given:
         monkeypatch.setattr(sys, "stdin", given)
-        with pytest.raises(UserError, match="standard input must be a pipe"):
-            asyncio.run(serve())
+        for wait in (lambda: asyncio.run(serve()), owned.terminate):
+            with pytest.raises(UserError, match="standard input must be a pipe"):
+                wait()
+
+
+def test_a_verifier_whose_owner_is_gone_ends_while_it_loads(tmp_path: Path) -> None:
+    """Nobody reads the model: it would be found missing, and said so."""
+    command = [sys.executable, "-m", "ianvs_specdec", "verifier", "--model", str(tmp_path), "--port", "0", "--owned"]
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert not done.stdout

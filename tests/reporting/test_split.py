@@ -41,6 +41,14 @@ GRID = [
 ]
 
 
+def test_a_name_in_a_table_names_the_same_line() -> None:
+    one = case(path("10ms"), DRAFTS)
+    other = case(path("10ms"), "draft model")
+    other.module("cloudmodel")["hyperparameters"]["named"] = {"draft model": DRAFTS}
+    found = [grids([each], [figures(4, 5)]) for each in (one, other)]
+    assert found[0] == found[1]
+
+
 def test_a_line_for_each_drafter_crosses_that_of_the_plain_stream() -> None:
     (grid,) = grids(*zip(*GRID, strict=True))  # type: ignore[arg-type]
     assert (grid["job"], grid["name"]) == ("job", "up 10 Mbit/s")

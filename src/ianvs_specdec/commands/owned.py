@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
+import stat
 import sys
+import threading
 from collections.abc import Callable
 
 from ianvs_specdec.errors import UserError
@@ -20,22 +23,41 @@ def add_argument(parser: argparse.ArgumentParser, asked: str = "") -> None:
     parser.add_argument("--owned", action="store_true", help=f"end when standard input ends, a pipe{more}")
 
 
-def watch(end: Callable[[], None], asked: Callable[[], None] | None = None) -> None:
+def terminate() -> None:
+    """Have SIGTERM sent to this process once standard input has ended, whatever it does by then: it may be loading.
+
+    Raises ``UserError`` for a standard input that cannot be waited for."""
+    source = _source()
+
+    def read() -> None:
+        while os.read(source, READ):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=read, name="owner", daemon=True).start()
+
+
+def watch(end: Callable[[], None], asked: Callable[[], None]) -> None:
     """Call ``end`` once standard input has ended, and ``asked`` for each line of it, on the event loop that runs.
 
     Raises ``UserError`` for a standard input that cannot be waited for."""
-    loop, source = asyncio.get_running_loop(), sys.stdin.fileno()
+    loop, source = asyncio.get_running_loop(), _source()
 
     def read() -> None:
         data = os.read(source, READ)
         if not data:
             loop.remove_reader(source)
             end()
-        elif asked is not None:
-            for _ in range(data.count(b"\n")):
-                asked()
+        for _ in range(data.count(b"\n")):
+            asked()
 
-    try:
-        loop.add_reader(source, read)
-    except OSError as error:
-        raise UserError("--owned: standard input must be a pipe of the process that owns this one") from error
+    loop.add_reader(source, read)
+
+
+def _source() -> int:
+    """The file descriptor of standard input."""
+    source = sys.stdin.fileno()
+    mode = os.fstat(source).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(source)):
+        raise UserError("--owned: standard input must be a pipe of the process that owns this one")
+    return source

@@ -61,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.length is not None:
         lengths.create(options.length)
+    if options.owned:
+        owned.terminate()
     asyncio.run(_serve(options, _model(options), tokens))
     return 0
 
@@ -132,8 +134,6 @@ async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] 
         server = Server(service, options.sessions, served.target.window, certificate)
         port = server.bind(options.host, options.port)
         server.end_on(signal.SIGTERM, signal.SIGINT)
-        if options.owned:
-            owned.watch(server.stop)
         with _told(metrics, options.metrics_port):
             await server.run(lambda: print(f"listening on {options.host}:{port}", flush=True), options.grace)
     finally:

@@ -140,3 +140,28 @@ class LLM(ABC):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class LoadedLLM(LLM):
+    """A back end that loads its model when it is first asked. ``truncate_prompts``: see ``prompts.Chat``."""
+
+    truncate_prompts: bool
+
+    def generate(
+        self,
+        messages: list[Message],
+        sampling: Sampling,
+        on_chunk: OnChunk | None = None,
+        hints: Hints = NO_HINTS,
+    ) -> Completion:
+        self.check(sampling)
+        self.load()
+        # By now it may know more of what it runs on.
+        self.check(sampling)
+        return self._answer(messages, sampling, on_chunk, hints, truncate=self.truncate_prompts)
+
+    @abstractmethod
+    def _answer(
+        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+    ) -> Completion:
+        """As ``generate``, of a model that is loaded; ``truncate`` permits to cut the prompt."""

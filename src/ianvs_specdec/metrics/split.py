@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ianvs_specdec.split.breakeven import longest_way
+
 if TYPE_CHECKING:
     from ianvs_specdec.metrics.table import Table
 
@@ -43,11 +45,9 @@ def busy_sums(table: Table) -> tuple[Column, Column]:
 
 
 def break_even(table: Table) -> float:
-    """The round trip (seconds) at which drafting on the edge takes as long as the plain stream: see docs/split.md.
-
-    Drafts that were sent when nothing was on its way wait for it. Those sent ahead follow each other as fast as the
-    verifier works, or, on a long way, as ``in_flight`` of them at a time get through: the longer time holds, and so the
-    shorter round trip. NaN where nothing was drafted or the plain stream is not known.
+    """The round trip (seconds) at which drafting on the edge takes as long as the plain stream: the formula of
+    ``split.breakeven`` with sums over the answers. Where drafting was the slower one, a round counts as begun anew, so
+    the others take what the verifier does. NaN where nothing was drafted or the plain stream is not known.
     """
     tokens = table.turn("tokens") - table.turn("first_tokens")
     names = ("work", "drafting", "waits", "rounds", "in_flight")
@@ -56,12 +56,11 @@ def break_even(table: Table) -> float:
     # Rounds sent ahead, each for as much of a way as is its own.
     columns.append((columns[4] - columns[3]) / columns[5])
     stream, work, drafting, waits, rounds, _, shares = (float(column[known].sum()) for column in columns)
-    found = [
-        (stream - drafting - work * part) / ways
-        for ways, part in ((waits, 1.0), (waits + shares, (waits + shares) / max(rounds, 1.0)))
-        if ways > 0
-    ]
-    return min(found, default=np.nan)
+    if not rounds:
+        return np.nan
+    service = work / rounds
+    hidden = service * (rounds - waits)
+    return longest_way(stream, anew=waits, shares=shares, drafting=drafting, service=service, hidden=hidden)
 
 
 RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {

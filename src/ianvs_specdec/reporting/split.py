@@ -8,6 +8,7 @@ from typing import Any
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.link import Path as NetworkPath
+from ianvs_specdec.llm.split.settings import chosen
 from ianvs_specdec.workspace.cases import Case
 
 BACKEND, PLAIN = "SplitSpecDec", "plain stream"
@@ -64,11 +65,20 @@ def _text(value: Any) -> str:
 
 
 def _line(cloud: Mapping[str, Any]) -> str:
-    edge, beside = (value if isinstance(value := cloud.get(name), Mapping) else {} for name in ("edge", "beside"))
+    edge, beside = (_mapping(cloud, name) for name in ("edge", "beside"))
     if method := edge.get("method"):
         return " ".join([str(method), *(f"{key}={edge[key]}" for key in SHOWN if key in edge and edge[key] != "split")])
     drafter = beside.get("backend", "autoregressive")
     return PLAIN if drafter == "autoregressive" else f"{drafter} beside the model, streamed"
+
+
+def _mapping(cloud: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    try:
+        value = chosen(cloud, name)
+    except UserError:
+        # As above.
+        return {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def _drawn(name: str, points: Points, plain: Points) -> dict[str, Any]:

@@ -12,9 +12,10 @@ Without drafting ahead a round is k d + R + S: draft, send, have verified, hear.
 With it the edge goes on drafting behind what it sent, as if all of that were right and the token behind it as guessed.
 That is so with probability h = a^(k+1). Then the next k + 1 tokens were drafted meanwhile, so that verdicts follow each
 other as fast as the slowest of three: drafting, (k + 1) d; the verifier, S; the way, on which at most n drafts are at
-a time, (R + S) / n. Else the edge begins anew. So a round takes::
+a time, (R + S) / n. Else the edge begins anew, once it has drafted the token that it is at, of which half is left in
+the mean. So a round takes::
 
-    T = (1 - h) (k d + R + S) + h max((k + 1) d, S, (R + S) / n)
+    T = (1 - h) ((k + 1/2) d + R + S) + h max((k + 1) d, S, (R + S) / n)
 
 Streaming brings ``streamed`` tokens a second, whatever the round trip is: the verifier drafts, or decodes plainly. It
 is beaten where e / T is more. T grows with R in two straight pieces, so the break-even R is that of one of them.
@@ -25,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+LEFT = 0.5
+"""Of the token that is being drafted ahead when the verdict comes, in the mean."""
 ROUNDS = 30
 """In which a step's rows and its seconds, which depend on each other, come to rest."""
 
@@ -39,11 +42,12 @@ def round_seconds(
 ) -> float:
     """T: the mean seconds of a round. ``in_flight``: n, the drafts that are on the way at a time; 0 = nothing is
     drafted before the verdict is there."""
-    anew = length * draft + way + service
     if not in_flight:
-        return anew
+        return length * draft + way + service
     hit = acceptance ** (length + 1)
-    return (1 - hit) * anew + hit * max((length + 1) * draft, service, (way + service) / in_flight)
+    return (1 - hit) * ((length + LEFT) * draft + way + service) + hit * max(
+        (length + 1) * draft, service, (way + service) / in_flight
+    )
 
 
 def round_rate(
@@ -59,22 +63,28 @@ def break_even(
 ) -> float | None:
     """The round trip up to which drafts of ``length`` bring at least ``streamed`` tokens a second; None where they do
     so at no distance."""
-    allowed = round_tokens(length, acceptance) / streamed
     hit = acceptance ** (length + 1) if in_flight else 0.0
-    # Either the way is not what limits hits, or it is; the longer time holds, so the shorter way does.
-    ways = [_way(allowed - hit * max((length + 1) * draft, service), 1 - hit, length * draft + service, 1 - hit)]
-    if hit:
-        fixed = (1 - hit) * (length * draft + service) + hit * service / in_flight
-        ways.append(_way(allowed - fixed, 1.0, 0.0, 1 - hit + hit / in_flight))
-    found = min(ways)
+    found = longest_way(
+        round_tokens(length, acceptance) / streamed,
+        anew=1 - hit,
+        shares=hit / in_flight if in_flight else 0.0,
+        drafting=(1 - hit) * (length + (LEFT if in_flight else 0.0)) * draft,
+        service=service,
+        hidden=hit * max((length + 1) * draft, service),
+    )
     return found if found >= 0 else None
 
 
-def _way(left: float, share: float, fixed: float, slope: float) -> float:
-    """The R at which ``share * fixed + slope * R`` takes the seconds that are ``left``."""
-    if slope > 0:
-        return (left - share * fixed) / slope
-    return inf if left >= share * fixed else -inf
+def longest_way(seconds: float, *, anew: float, shares: float, drafting: float, service: float, hidden: float) -> float:
+    """The R with which rounds take ``seconds`` together; below 0 where they take more without any.
+
+    ``anew`` of them begin anew, and draft for ``drafting`` seconds. Those that were drafted ahead take ``hidden``
+    seconds where the way does not limit them, and otherwise ``shares`` of a way and of the verifier's step, h / n of
+    each. The longer time holds, and so the shorter way. The numbers are those of one mean round or of any sum.
+    """
+    left = seconds - drafting
+    ways = [(left - service * anew - hidden, anew), (left - service * (anew + shares), anew + shares)]
+    return min(time / share if share > 0 else inf if time >= 0 else -inf for time, share in ways)
 
 
 def best_break_even(
@@ -106,11 +116,11 @@ def shared_rate(
     round begins anew, and otherwise a step. A step has the drafts that came during the one before: of the sessions as
     many as a step is of a round, at least one. The verifier can do no more than verify all of them in each step.
     """
-    rows = float(sessions * (length + 1))
+    rows, drafted = float(sessions * (length + 1)), length + (LEFT if in_flight else 0.0)
     hit = acceptance ** (length + 1) if in_flight else 0.0
     for _ in range(ROUNDS):
         seconds = step(max(1, round(rows)))
         again = max((length + 1) * draft, seconds, (way + 1.5 * seconds) / max(in_flight, 1))
-        taken = (1 - hit) * (length * draft + way + 1.5 * seconds) + hit * again
+        taken = (1 - hit) * (drafted * draft + way + 1.5 * seconds) + hit * again
         rows += (sessions * min(1.0, seconds / taken) * (length + 1) - rows) / 2
     return sessions * round_tokens(length, acceptance) / taken

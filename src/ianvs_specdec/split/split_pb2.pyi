@@ -82,7 +82,7 @@ class Up(_message.Message):
     def __init__(self, draft: _Optional[_Union[Draft, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("fingerprint", "prompt", "output", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "stop", "mode", "task")
+    __slots__ = ("fingerprint", "prompt", "output", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "stop", "mode", "task", "session")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +95,7 @@ class Open(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     fingerprint: bytes
     prompt: _containers.RepeatedScalarFieldContainer[int]
     output: _containers.RepeatedScalarFieldContainer[int]
@@ -107,7 +108,8 @@ class Open(_message.Message):
     stop: _containers.RepeatedScalarFieldContainer[str]
     mode: Mode
     task: str
-    def __init__(self, fingerprint: _Optional[bytes] = ..., prompt: _Optional[_Iterable[int]] = ..., output: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[str] = ..., stop: _Optional[_Iterable[str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., task: _Optional[str] = ...) -> None: ...
+    session: bytes
+    def __init__(self, fingerprint: _Optional[bytes] = ..., prompt: _Optional[_Iterable[int]] = ..., output: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[str] = ..., stop: _Optional[_Iterable[str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., task: _Optional[str] = ..., session: _Optional[bytes] = ...) -> None: ...
 
 class Draft(_message.Message):
     __slots__ = ("position", "tokens", "up", "guess")

@@ -33,6 +33,7 @@ from ianvs_specdec.split.split_pb2 import (
     Open,
     Pong,
     Resume,
+    Switch,
     Up,
 )
 from ianvs_specdec.split.wire import sampling_of
@@ -166,7 +167,7 @@ class Service:
         kind = None if first is None else first.WhichOneof("message")
         if kind == "open":
             assert first is not None
-            return self._open(client, stream, first.open)
+            return await self._go_on(client, stream, first.open) or self._open(client, stream, first.open)
         if kind == "resume":
             assert first is not None
             return await self._resume(client, stream, first.resume)
@@ -226,9 +227,30 @@ class Service:
         except (ValueError, UserError) as error:
             raise Refused(INVALID, str(error)) from error
 
+    def _own(self, client: bytes, named: bytes) -> Session | None:
+        """The session that is named so. One of another client is none, of which nobody learns that it is there."""
+        session = self._sessions.get(named)
+        return session if session is not None and hmac.compare_digest(session.client, client) else None
+
+    async def _go_on(self, client: bytes, stream: Stream, wanted: Open) -> Session | None:
+        """Resume the session that an opening names; None where it is to be opened."""
+        session = self._own(client, wanted.session)
+        if session is None:
+            return None
+        self._check_model(wanted)
+        if session.forsaken:
+            del self._sessions[session.id]
+            return None
+        await session.resume(stream, len(wanted.output))
+        self._counts.resumed()
+        if wanted.mode == STREAM:
+            # Nobody knows whether the change to this mode came through before the stream broke.
+            session.take(Up(switch=Switch(mode=STREAM)))
+        return session
+
     async def _resume(self, client: bytes, stream: Stream, wanted: Resume) -> Session:
-        session = self._sessions.get(wanted.session)
-        if session is None or not hmac.compare_digest(session.client, client):
+        session = self._own(client, wanted.session)
+        if session is None:
             raise Refused(UNKNOWN_SESSION, "no session of this client has that id: open a new one")
         await session.resume(stream, wanted.confirmed)
         self._counts.resumed()

@@ -14,6 +14,7 @@ from ianvs_specdec.decoding.request import Request
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.split.split_pb2 import (
     FAILED,
+    IDLE,
     INVALID,
     SPLIT,
     STREAM,
@@ -109,6 +110,11 @@ class Session:
     def waits(self) -> bool:
         """Whether it is the client's turn: there is nothing to do before it says something."""
         return self.ended is not None or self._drafter.waits
+
+    @property
+    def forsaken(self) -> bool:
+        """Whether it ended because its client was not heard of: one that comes back begins anew."""
+        return isinstance(self.ended, Error) and self.ended.code == IDLE
 
     def unread(self, since: float) -> Stream | None:
         """The stream, where its client has not taken since then what is written to it."""

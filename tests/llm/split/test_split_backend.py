@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
@@ -26,6 +27,7 @@ from ianvs_specdec.llm.split.process import Started
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Hints, Sampling, SplitTrace, Trace
 from tests.support.models import build_model
+from tests.support.paths import EXAMPLE
 from tests.support.verifiers import Verifier, loaded, verifying
 
 STREAM = {"mode": "stream"}
@@ -66,6 +68,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a preset": ({"link": "lt"}, "link", "link: unknown preset 'lt'. Did you mean 'lte'?"),
     "a delay": ({"link": {"delay": "40"}}, "link", "link: delay must be written as 25ms"),
     "no mapping beside": ({"beside": "EagleSpecDec"}, "beside", "beside must be a mapping"),
+    "a name that is not explained": ({"edge": "strem", "named": {"stream": STREAM}}, "edge", "Did you mean 'stream'?"),
+    "a name for no mapping": ({"named": {"stream": "stream"}}, "named", "from names to mappings"),
     "a back end beside": ({"beside": {"backend": "vllm"}}, "beside", "unknown back end of our engine in beside"),
     "an option beside": ({"beside": {"backend": "PromptLookup", "head": "x"}}, "beside", "unknown option of PromptL"),
     "a head beside": ({"beside": {"backend": "EagleSpecDec"}}, "beside", "beside: method eagle needs head"),
@@ -86,6 +90,26 @@ def test_what_cannot_work_is_said_before_anything_is_started(what: str, folder: 
     with pytest.raises(UserError) as caught:
         split(folder, **options)
     assert (caught.value.key, message in str(caught.value)) == (key, True), caught.value
+
+
+def test_a_name_is_what_it_stands_for(folder: Path) -> None:
+    digests, beside = FileDigests(None), {"backend": "PromptLookup"}
+    named = {"it streams": STREAM, "lookup": beside, "not asked for": {"method": "medusa"}}
+    known = split(folder, edge="it streams", beside="lookup", named=named)
+    assert known.identity(digests) == split(folder, edge=STREAM, beside=beside).identity(digests)
+
+
+@pytest.mark.parametrize("file", ["cloud_stream", "split", "edge_alone"])
+def test_the_shipped_grid_has_names_that_fit_into_a_table(file: str, folder: Path) -> None:
+    shipped = EXAMPLE / "testalgorithms" / "split-decoding"
+    named = yaml.safe_load((shipped / "cloud_settings.yaml").read_text())["named"]
+    algorithm = yaml.safe_load((shipped / f"{file}.yaml").read_text())["algorithm"]
+    (cloud,) = (one for one in algorithm["modules"] if one["type"] == "cloudmodel")
+    given = {name: one["values"] for each in cloud["hyperparameters"] for name, one in each.items()}
+    for edge in given["edge"]:
+        for beside in given.get("beside", [None]):
+            assert max(len(edge), len(beside or "")) <= len("prompt lookup")
+            split(folder, edge=edge, beside=beside, named=named)
 
 
 def test_a_mapping_of_the_job_reaches_it_whole(folder: Path) -> None:

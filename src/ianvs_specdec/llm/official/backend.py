@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.answering import PendingAnswer, chat_of
-from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk, check_threads
+from ianvs_specdec.llm.base import NO_HINTS, LoadedLLM, OnChunk, check_threads
 from ianvs_specdec.llm.local import DTYPES, WARM_UP, instructions
 from ianvs_specdec.llm.official.layout import check_head, check_model, old_head, old_model
 from ianvs_specdec.llm.process import WorkerProcess, environment, missing, probe, python_of
@@ -37,7 +37,7 @@ LEAST_LEVEL = 3
 """lade 0.0.2 fails with an n-gram of fewer tokens."""
 
 
-class PublishedLLM(LLM):
+class PublishedLLM(LoadedLLM):
     """A Llama model decoded by a published package, greedy, on a CPU, one request at a time.
 
     ``python`` is the option that names the Python with the package (a path, the name of a program, or of an environment
@@ -144,13 +144,13 @@ class PublishedLLM(LLM):
             self.versions()
             stated = check_model(folder).get("max_position_embeddings", LLAMA_WINDOW)
             self._chat, self._eos_ids = chat_of(folder, self.model, self._window(stated))
-            worker = self._started(folder)
+            self._worker = worker = self._started(folder)
             try:
-                self._answer(worker, [{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, truncate=True)
+                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
             except BaseException:
+                self._worker = None
                 worker.close()
                 raise
-            self._worker = worker
 
     def _started(self, folder: Path) -> WorkerProcess:
         # The package has read the folders when it is ready.
@@ -171,28 +171,11 @@ class PublishedLLM(LLM):
         """The tokens that prompt and answer may have together, where the model states so many."""
         return stated
 
-    def generate(
-        self,
-        messages: list[Message],
-        sampling: Sampling,
-        on_chunk: OnChunk | None = None,
-        hints: Hints = NO_HINTS,
-    ) -> Completion:
-        self.check(sampling)
-        self.load()
-        assert self._worker is not None
-        return self._answer(self._worker, messages, sampling, on_chunk, truncate=bool(self.truncate_prompts))
-
     def _answer(
-        self,
-        worker: WorkerProcess,
-        messages: list[Message],
-        sampling: Sampling,
-        on_chunk: OnChunk | None,
-        *,
-        truncate: bool,
+        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
-        chat = self._chat
+        worker, chat = self._worker, self._chat
+        assert worker is not None
         assert chat is not None
         assert chat.window is not None
         answer = PendingAnswer(self.backend, chat, sampling, on_chunk, steps_of, speculative=True)

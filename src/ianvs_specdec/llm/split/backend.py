@@ -13,10 +13,10 @@ from ianvs_specdec import lengths
 from ianvs_specdec.errors import AbandonedError, AnswerError, UserError, not_installed, packages
 from ianvs_specdec.identity import FileDigests, machine
 from ianvs_specdec.llm import prompts
-from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
+from ianvs_specdec.llm.base import NO_HINTS, LoadedLLM, OnChunk
 from ianvs_specdec.llm.local import WARM_UP, instructions
 from ianvs_specdec.llm.split.process import Started
-from ianvs_specdec.llm.split.settings import EdgeSide, link_options
+from ianvs_specdec.llm.split.settings import EdgeSide, chosen, link_options
 from ianvs_specdec.llm.split.target import Target
 from ianvs_specdec.types import LARGEST_COUNT, Completion, Hints, Message, Sampling, SplitTrace
 
@@ -32,12 +32,13 @@ LONGEST_TASK = 100
 """Characters of a task that a verifier takes."""
 
 
-class SplitSpecDecLLM(LLM):
+class SplitSpecDecLLM(LoadedLLM):
     """The edge drafts in this process, and a verifier computes the model (docs/split.md).
 
     ``edge`` says what the edge does, a mapping: ``method`` and its options as for ``specdec decode``, ``mode`` (split,
     stream, auto), ``length`` (auto, fixed:N), ``in_flight``, ``outage`` (wait, fail, edge), ``patience`` (seconds),
-    ``dtype``, ``threads``. Without ``method`` the mode is stream, and the edge shows what comes.
+    ``dtype``, ``threads``. Without ``method`` the mode is stream, and the edge shows what comes. ``edge`` and
+    ``beside`` may be names, which ``named`` explains: a mapping from names to such mappings.
 
     The verifier is started for this model, and ends with it: ``dtype``, ``device``, ``threads``, ``quantization``,
     ``engine``, ``emulate`` and ``emulate_scale`` are those of our engine, ``length`` rules how much of a draft is
@@ -54,13 +55,14 @@ class SplitSpecDecLLM(LLM):
 
     backend: ClassVar[str] = "SplitSpecDec"
     local: ClassVar[bool] = True
-    mappings: ClassVar[tuple[str, ...]] = ("edge", "beside", "link")
+    mappings: ClassVar[tuple[str, ...]] = ("edge", "beside", "link", "named")
 
     def __init__(
         self,
         model: str,
         *,
-        edge: Mapping[str, Any] | None = None,
+        edge: str | Mapping[str, Any] | None = None,
+        named: Mapping[str, Any] | None = None,
         link: str | Mapping[str, Any] | None = None,
         verifier: str | None = None,
         verifier_ca: str | None = None,
@@ -80,8 +82,10 @@ class SplitSpecDecLLM(LLM):
         self._length = None if length is None else str(length)
         if self._length is not None:
             lengths.create(self._length)
+        told = {"edge": edge, "named": named, **target}
+        target["beside"] = chosen(told, "beside")
         self._target = Target.parse(model, target, elsewhere=verifier is not None)
-        self._edge_side = EdgeSide.parse(edge, target.get("threads"))
+        self._edge_side = EdgeSide.parse(chosen(told, "edge"), target.get("threads"))
         self._link_options = link_options(link)
         self._loading = threading.Lock()
         self._started: list[Started] = []
@@ -91,8 +95,8 @@ class SplitSpecDecLLM(LLM):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        own = ("edge", "link", "verifier", "verifier_ca", "token_file", "length", "acceptance", "truncate_prompts")
-        return (*own, *Target.option_names())
+        own = ("edge", "named", "link", "verifier", "verifier_ca", "token_file", "length", "acceptance")
+        return (*own, "truncate_prompts", *Target.option_names())
 
     def check(self, sampling: Sampling) -> None:
         for package in PACKAGES:
@@ -130,7 +134,7 @@ class SplitSpecDecLLM(LLM):
                 return
             try:
                 self._edge = self._opened()
-                self._decode([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
             except BaseException:
                 self._end()
                 raise
@@ -165,18 +169,7 @@ class SplitSpecDecLLM(LLM):
         if (threads := self._edge_side.threads) is not None and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 
-    def generate(
-        self,
-        messages: list[Message],
-        sampling: Sampling,
-        on_chunk: OnChunk | None = None,
-        hints: Hints = NO_HINTS,
-    ) -> Completion:
-        self.check(sampling)
-        self.load()
-        return self._decode(messages, sampling, on_chunk, hints, truncate=bool(self.truncate_prompts))
-
-    def _decode(
+    def _answer(
         self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
         from ianvs_specdec.decoding.stopping import StopStrings

@@ -20,6 +20,19 @@ PATIENCE = 60.0
 """Seconds until a verifier counts as gone, unless told otherwise: longer than most outages of a link."""
 
 
+def chosen(options: Mapping[str, Any], key: str) -> Any:
+    """The value of the option ``edge`` or ``beside``. A text is one that the option ``named`` explains, so that a word
+    stands in tables of test cases. Raises ``UserError``."""
+    value, named = options.get(key), options.get("named") or {}
+    if not isinstance(named, Mapping) or not all(isinstance(one, Mapping) for one in named.values()):
+        raise UserError("named must be a mapping from names to mappings", key="named")
+    if not isinstance(value, str) or not named:
+        return value
+    if value not in named:
+        raise unknown(f"name for {key} among those of the option named", value, named, key=key)
+    return named[value]
+
+
 @dataclass(frozen=True)
 class EdgeSide:
     """The edge's part. ``dtype`` and ``threads`` are the draft model's."""

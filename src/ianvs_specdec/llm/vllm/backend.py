@@ -12,7 +12,7 @@ from ianvs_specdec.checkpoints.loading import check_stored
 from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.answering import PendingAnswer, chat_of
-from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk
+from ianvs_specdec.llm.base import NO_HINTS, LoadedLLM, OnChunk
 from ianvs_specdec.llm.local import DTYPES, WARM_UP
 from ianvs_specdec.llm.process import WorkerProcess, python_of
 from ianvs_specdec.llm.prompts import Chat, check_truncation, model_folder
@@ -35,7 +35,7 @@ SAMPLED_DRAFTS = (
 )
 
 
-class VllmLLM(LLM):
+class VllmLLM(LoadedLLM):
     """A model behind an engine of vLLM; requests from many threads run in one batch.
 
     ``vllm_python`` is the Python that has vLLM (a path, the name of a program, or of an environment variable that holds
@@ -158,11 +158,12 @@ class VllmLLM(LLM):
             self._found = (version, bool(engine.ready["cpu"]))
             try:
                 self._chat, self._eos_ids = chat_of(folder, self.model, engine.ready["max_model_len"])
-                self._answer(engine, [{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, truncate=True)
+                self._engine = engine
+                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
             except BaseException:
+                self._engine = None
                 engine.close()
                 raise
-            self._engine = engine
 
     def _arguments(self, folder: Path) -> dict[str, Any]:
         safe = {"trust_remote_code": False}
@@ -173,29 +174,11 @@ class VllmLLM(LLM):
             arguments["speculative_config"] = {**self.speculative, **place}
         return arguments
 
-    def generate(
-        self,
-        messages: list[Message],
-        sampling: Sampling,
-        on_chunk: OnChunk | None = None,
-        hints: Hints = NO_HINTS,
-    ) -> Completion:
-        self.check(sampling)
-        self.load()
-        self.check(sampling)
-        assert self._engine is not None
-        return self._answer(self._engine, messages, sampling, on_chunk, truncate=bool(self.truncate_prompts))
-
     def _answer(
-        self,
-        engine: WorkerProcess,
-        messages: list[Message],
-        sampling: Sampling,
-        on_chunk: OnChunk | None,
-        *,
-        truncate: bool,
+        self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
-        chat = self._chat
+        engine, chat = self._engine, self._chat
+        assert engine is not None
         assert chat is not None
         assert chat.window is not None
         answer = PendingAnswer(NAME, chat, sampling, on_chunk, steps_of, speculative=bool(self.speculative))

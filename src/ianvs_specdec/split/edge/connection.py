@@ -108,6 +108,12 @@ class Connection:
         )
         return Stream(lambda requests: open_stream(requests, metadata=self._metadata))
 
+    def renew(self) -> None:
+        """Connect anew with the next stream. A channel waits after an attempt that failed, for a tenth of a second at
+        least, and looks a name up once in half a minute."""
+        self._channel.close()
+        self._channel = self._access.channel()
+
     def close(self) -> None:
         self._channel.close()
 
@@ -126,7 +132,9 @@ class Stream:
 
     def __init__(self, call: Callable[[Any], Any]) -> None:
         self._up: queue.SimpleQueue[Up | None] = queue.SimpleQueue()
-        self._down: queue.SimpleQueue[Down | Broken] = queue.SimpleQueue()
+        self._down: queue.SimpleQueue[tuple[float, Down | Broken]] = queue.SimpleQueue()
+        self.arrived = 0.0
+        """When the message came that was received last (``time.perf_counter``)."""
         self._call = call(iter(self._up.get, None))
         self._thread = threading.Thread(target=self._listen, name="verifier", daemon=True)
         self._thread.start()
@@ -137,7 +145,7 @@ class Stream:
     def receive(self, wait: bool = True) -> Down | None:
         """The next message; None where there is none and nobody waits for it. Raises ``Broken``."""
         try:
-            message = self._down.get(wait)
+            self.arrived, message = self._down.get(wait)
         except queue.Empty:
             return None
         if isinstance(message, Broken):
@@ -160,10 +168,10 @@ class Stream:
         reason = "the verifier closed the stream"
         try:
             for message in self._call:
-                self._down.put(message)
+                self._down.put((time.perf_counter(), message))
         except grpc.RpcError as error:
             reason = _reason(error)
-        self._down.put(Broken(reason))
+        self._down.put((time.perf_counter(), Broken(reason)))
 
 
 def _is_untrusted(reason: str) -> bool:

@@ -120,7 +120,7 @@ class Controller:
     def rate(self, length: int, acceptance: float | None = None) -> float:
         """Tokens per second of rounds with drafts of ``length``, by the formula."""
         accepted = self.acceptance if acceptance is None else acceptance
-        under_way = self._under_way(length, accepted)
+        under_way = self.under_way(length, accepted)
         seconds = round_seconds(length, accepted, **self.measured, in_flight=under_way)
         hit = accepted ** (length + 1) if under_way else 0.0
         late = [self._late[ahead].value or 0.0 for ahead in (False, True)]
@@ -206,7 +206,7 @@ class Controller:
     def _told(self, length: int, ahead: bool) -> float:
         """Seconds of a round by the formula: of one that was drafted ahead, or that began anew."""
         right = 1.0 if ahead else 0.0
-        under_way = self._under_way(length, self.acceptance) if ahead else 0
+        under_way = self.under_way(length, self.acceptance)
         return round_seconds(length, right, **self.measured, in_flight=under_way)
 
     @property
@@ -215,7 +215,7 @@ class Controller:
         means = {"way": self._way, "service": self._service, "draft": self._draft}
         return {name: mean.value or 0.0 for name, mean in means.items()}
 
-    def _under_way(self, length: int, acceptance: float) -> int:
+    def under_way(self, length: int, acceptance: float) -> int:
         """Drafts on their way at a time: those that are worth sending."""
         hit = acceptance ** (length + 1)
         if hit <= WORTH_SENDING:

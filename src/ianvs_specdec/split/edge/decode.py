@@ -12,7 +12,7 @@ from ianvs_specdec.split.edge.connection import Connection
 from ianvs_specdec.split.edge.controller import Controller
 from ianvs_specdec.split.edge.drafts import Drafts, FarTarget
 from ianvs_specdec.split.edge.session import Alone, Anew, Event, Outage, Session
-from ianvs_specdec.split.split_pb2 import SPLIT, STREAM, End, Model, Open, Pong, Up, Verdict
+from ianvs_specdec.split.split_pb2 import SPLIT, STREAM, Draft, End, Model, Open, Pong, Up, Verdict
 from ianvs_specdec.split.wire import TENTHS, set_sampling
 from ianvs_specdec.types import Sampling, Step, Trace
 
@@ -100,7 +100,11 @@ class Edge:
 
         session: Session | None = None
         try:
-            session = Session(self._connection, model, opening, self._outage)
+
+            def redraft(most: int) -> Draft | None:
+                return drafts.anew(self._controller.choose(most), model.ends)
+
+            session = Session(self._connection, model, opening, self._outage, redraft)
             while session.end is None:
                 self._take(session, drafts, self._wait(session, drafts), answer, put_out)
             end = session.end
@@ -153,11 +157,13 @@ class Edge:
         now = time.perf_counter()
         if isinstance(event, Verdict):
             sent, tokens = drafts.verdict(event.node, event.token)
+            if not drafts.on_their_way:
+                drafts.unhidden += now - session.arrived
             drafted = len(sent.tree) - 1
             answer.waits += sent.guess is None
             answer.trace.steps.append(Step(drafted, len(tokens) - 1, len(tokens), drafted + 1))
             self._controller.drafted(*drafts.taken())
-            way = None if sent.guess is not None else now - sent.at - session.seconds
+            way = None if sent.guess is not None or sent.at is None else session.arrived - sent.at - session.seconds
             elapsed = None if self._heard is None else now - self._heard
             self._controller.answered(sent.tree.depth, len(tokens) - 1, session.seconds, way, elapsed, sent.ahead)
         elif isinstance(event, Pong):
@@ -172,14 +178,16 @@ class Edge:
             if tokens:
                 drafts.confirm(tokens)
             if isinstance(event, Anew):
-                drafts.void()
                 self._asked = None
+                if not event.sent:
+                    drafts.void()
             elif answer.token_ids:
                 answer.streamed += len(tokens)
                 self._unasked += 1
                 if self._heard is not None:
                     self._controller.streamed(len(tokens), now - self._heard)
-        self._heard = now
+        # A draft that was sent before this came has its verdict sooner than rounds take.
+        self._heard = None if isinstance(event, Anew) else now
         session.output += tokens
         put_out(tokens)
 

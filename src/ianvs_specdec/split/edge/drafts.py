@@ -56,7 +56,8 @@ class Sent:
     tree: TokenTree
     ahead: bool = True
     """Whether it was drafted before the verdict came that it builds on."""
-    at: float = field(default_factory=time.perf_counter)
+    at: float | None = field(default_factory=time.perf_counter)
+    """When it was sent; None where it waited for a connection."""
 
     def fits(self, output: Sequence[int]) -> bool:
         """Whether the verifier looks at it once ``output`` is confirmed; else it passes it over."""
@@ -151,6 +152,14 @@ class Drafts:
     def void(self) -> None:
         """No draft on its way will get there."""
         self._sent.clear()
+
+    def anew(self, length: int, ends: Container[int]) -> Draft | None:
+        """No draft on its way will get there: the first one to send over the next stream, if any."""
+        self.void()
+        draft = self.next(length, ends)
+        if self._sent:
+            self._sent[0].at = None
+        return draft
 
     def next(self, length: int, ends: Container[int]) -> Draft | None:
         """The next draft to send, of at most ``length`` tokens; None where it is better to wait. With nothing on its

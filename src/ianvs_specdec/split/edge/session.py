@@ -4,6 +4,7 @@ behind what was confirmed."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,15 +15,14 @@ from ianvs_specdec.split.split_pb2 import (
     IDLE,
     SPLIT,
     STREAM,
-    UNKNOWN_SESSION,
     Down,
+    Draft,
     End,
     Leave,
     Model,
     Open,
     Ping,
     Pong,
-    Resume,
     Switch,
     Tokens,
     Up,
@@ -30,7 +30,7 @@ from ianvs_specdec.split.split_pb2 import (
 )
 from ianvs_specdec.split.wire import TENTHS
 
-SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.02, 0.25, 0.05
+SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.02, 0.25, 0.02
 """Seconds between two attempts to resume: this share of the time that the verifier has been gone, so that it hardly
 lasts longer than it must, and a verifier that is gone for long is not asked all the time."""
 LEAVING = 1.0
@@ -46,33 +46,37 @@ class Outage:
     patience: float = 10.0
 
 
-class Forgotten(Broken):
-    """The verifier does not know the session (any more): a new one may be opened at once."""
-
-
 class Alone(Exception):
     """The verifier cannot be had, and the edge is to finish by itself."""
 
 
 @dataclass(frozen=True)
 class Anew:
-    """The stream is another one: all drafts on their way are void, and these tokens were confirmed besides."""
+    """The stream is another one: all drafts on their way are void, and these tokens were confirmed besides. ``sent``:
+    the draft made for the new stream is on its way."""
 
     tokens: list[int]
+    sent: bool
 
 
 Event = Verdict | Tokens | Anew | End | Pong
+Redraft = Callable[[int], Draft | None]
+"""The draft of at most so many tokens behind what is confirmed, where all that were sent are void; None = none."""
 
 
 class Session:
-    """``opening`` says what is asked. ``output`` is what was confirmed, kept by whoever takes the events.
+    """``opening`` says what is asked. ``output`` is what was confirmed, kept by whoever takes the events. What
+    ``redraft`` makes is sent behind the request to resume, so that it is verified without a round trip more.
 
     Raises ``AnswerError`` for what the verifier refuses, and where it cannot be had and the policy is to fail;
     ``Alone`` where the edge is to finish by itself.
     """
 
-    def __init__(self, connection: Connection, model: Model, opening: Open, outage: Outage) -> None:
+    def __init__(
+        self, connection: Connection, model: Model, opening: Open, outage: Outage, redraft: Redraft = lambda most: None
+    ) -> None:
         self._connection, self._model, self._opening, self._outage = connection, model, opening, outage
+        self._redraft = redraft
         self.output: list[int] = list(opening.output)
         self.end: End | None = None
         self.budget = int(model.limits.draft)
@@ -88,7 +92,6 @@ class Session:
         """Streams that broke, and the seconds without one."""
         self.opened = 0
         """Sessions that the verifier knows this one by, one after the other."""
-        self._id = b""
         self._stream: Stream | None = None
         try:
             self._begin()
@@ -113,6 +116,11 @@ class Session:
         self.send(Up(ping=Ping()))
 
     @property
+    def arrived(self) -> float:
+        """When the event came that ``receive`` returned last (``time.perf_counter``): the edge may have drafted on."""
+        return self._stream.arrived if self._stream is not None else time.perf_counter()
+
+    @property
     def steady(self) -> bool:
         """Whether the mode can be changed: no change is under way, and the prompt is read."""
         return not (self.fresh or self._switching)
@@ -124,7 +132,7 @@ class Session:
             down = self._stream.receive(wait)
             return None if down is None else self._take(down)
         except Broken as broken:
-            return Anew(self._recover(str(broken)))
+            return self._recover(str(broken))
 
     def leave(self) -> None:
         """Nothing more is wanted."""
@@ -157,32 +165,33 @@ class Session:
         error = down.error
         if not down.HasField("error"):
             return AnswerError("the verifier says what this version does not know: use the same version on both sides")
-        if error.code in (UNKNOWN_SESSION, IDLE, BUSY):
-            self._id = b""
-            return Broken(error.message) if error.code == BUSY else Forgotten(error.message)
+        if error.code in (IDLE, BUSY):
+            self._opening.session = b""
+            return Broken(error.message)
         return AnswerError(f"the verifier refuses: {error.message}")
 
-    def _begin(self) -> list[int]:
-        """Resume the session, or open it behind the output so far. Returns what was confirmed besides."""
+    def _begin(self) -> Anew:
+        """Resume the session, or open it behind the output so far, whichever the verifier can."""
         if self._complete():
-            return []
+            return Anew([], False)
         stream = self._stream = self._connection.stream()
         self.budget = int(self._model.limits.draft)
-        if self._id:
-            stream.send(Up(resume=Resume(session=self._id, confirmed=len(self.output))))
-        else:
-            self._opening.output[:] = self.output
-            stream.send(Up(open=self._opening))
+        known = bool(self._opening.session)
+        self._opening.output[:] = self.output
+        stream.send(Up(open=self._opening))
+        draft = self._redraft(self.budget) if known and not (self.fresh or self.streams) else None
+        if draft is not None:
+            stream.send(Up(draft=draft))
         first = stream.receive()
         assert first is not None
         if first.HasField("opened"):
-            self._id, self.fresh = first.opened.session, True
+            self._opening.session, self.fresh = first.opened.session, True
             self.opened += 1
             self.streams, self._switching = self._opening.mode == STREAM, False
-            return []
-        if self._id and first.HasField("tokens"):
+            return Anew([], False)
+        if known and first.HasField("tokens"):
             self.fresh = self.fresh and not first.tokens.tokens
-            return list(first.tokens.tokens)
+            return Anew(list(first.tokens.tokens), draft is not None)
         raise self._refusal(first)
 
     def _complete(self) -> bool:
@@ -196,11 +205,11 @@ class Session:
             self.end = End(finish_reason="length")
         return self.end is not None
 
-    def _recover(self, reason: str) -> list[int]:
-        began, forgotten = time.monotonic(), False
+    def _recover(self, reason: str) -> Anew:
+        began = time.monotonic()
         if self._switching:
             # Nobody knows whether the verifier has read the change: in a new session it need not.
-            self._id = b""
+            self._opening.session = b""
         self.breaks += 1
         while True:
             if self._stream is not None:
@@ -210,17 +219,15 @@ class Session:
             if self._outage.policy != "wait" and lost > self._outage.patience:
                 self._give_up(reason)
             try:
-                confirmed = self._begin()
+                anew = self._begin()
             except Broken as broken:
                 reason = str(broken)
-                if isinstance(broken, Forgotten) and not forgotten:
-                    forgotten = True
-                    continue
                 gone = time.monotonic() - began
                 time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * gone), LONGEST_PAUSE))
+                self._connection.renew()
                 continue
             self.lost += time.monotonic() - began
-            return confirmed
+            return anew
 
     def _give_up(self, reason: str) -> None:
         if self._outage.policy == "edge":
