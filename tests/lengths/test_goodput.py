@@ -10,6 +10,7 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.lengths.fixed import Fixed
+from ianvs_specdec.lengths.goodput import AHEAD, HURRY, PLANNING, SPENT
 from tests.support.few import few
 
 from .simulation import GRID, Chain, Luck, Machine, Running, Tree, interpolated, mix, request, run, step
@@ -162,6 +163,24 @@ def test_what_is_slept_through_changes_no_decision(at_once):
         return made
 
     assert decisions(lengths.create("goodput")) == decisions(Awake())
+
+
+def test_planning_takes_little_of_a_small_models_time_however_much_changes():
+    class Counted(type(lengths.create("goodput"))):
+        plans, seconds = 0, 0.0
+
+        def _planned_for(self, load, running):
+            self.plans += 1
+            return super()._planned_for(load, running)
+
+        def learn(self, finished):
+            self.seconds += finished.draft_seconds + finished.verify_seconds
+            super().learn(finished)
+
+    restless = replace(MACHINES["cpu"], verify=interpolated({1: 0.5, 8: 0.6, 60: 1.4}), noise=0.4)
+    length = Counted()
+    run(length, restless, Chain(), mix(MIXES["half of two"], requests=16, seed=1), 5)
+    assert AHEAD < length.plans <= AHEAD + HURRY * SPENT * length.seconds / PLANNING
 
 
 def test_it_learns_anew_when_a_task_turns_good():
