@@ -12,6 +12,8 @@ from tests.support.verifiers import Breaking, edge_of, loaded, verifying
 
 GREEDY = Sampling(max_tokens=60)
 DRAWN = Sampling(max_tokens=60, temperature=0.8, seed=7)
+CUTS = (60, 250, 400)
+"""Bytes: within the answer's first message, and twice after a connection was made anew. A whole answer takes more."""
 
 
 @pytest.fixture(scope="module", params=["autoregressive", "draft_model"])
@@ -68,15 +70,10 @@ def test_while_the_verifier_drafts_it_is_asked_how_far_it_is(folder, running, mo
 
 def test_a_stream_that_breaks_is_resumed_in_its_mode(folder, running, alone):
     way, seen = Breaking(running.port), []
-
-    def cut(tokens):
-        seen.extend(tokens)
-        if len(seen) in (1, 9, 30) or len(tokens) > 3:
-            way.cut()
-
     drafter = drafters.create("draft_model", {"draft": folder})
     with edge_of(way.address, drafter, mode="stream") as edge:
-        answer = edge.decode(PROMPT, GREEDY, on_tokens=cut)
+        way.cut_after(*CUTS)
+        answer = edge.decode(PROMPT, GREEDY, on_tokens=seen.extend)
     way.close()
     assert answer.token_ids == seen == alone(PROMPT, GREEDY)
     assert answer.breaks

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,6 +125,7 @@ class Breaking(Listener):
     def __init__(self, port: int) -> None:
         self.target = port
         self._ends: list[socket.socket] = []
+        self._left: list[int] = []
         super().__init__(self._relay)
 
     @property
@@ -138,19 +139,35 @@ class Breaking(Listener):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
+    def cut_after(self, *sizes: int) -> None:
+        """Cut when so many further bytes have come back, once for each of ``sizes``: in the middle of an answer,
+        however fast it comes.
+        """
+        self._left = list(sizes)
+
     def _relay(self, client: socket.socket) -> None:
         with socket.create_connection(("127.0.0.1", self.target)) as server:
             self._ends += [client, server]
-            back = threading.Thread(target=_pass, args=(server, client), daemon=True)
+            back = threading.Thread(target=_pass, args=(server, client, self._admit), daemon=True)
             back.start()
-            _pass(client, server)
+            _pass(client, server, lambda data: data)
             back.join(PATIENCE)
 
+    def _admit(self, data: bytes) -> bytes:
+        """What of ``data`` passes; after an empty answer nothing more does."""
+        if not self._left:
+            return data
+        passes = data[: self._left[0]]
+        self._left[0] -= len(passes)
+        if not passes:
+            del self._left[0]
+        return passes
 
-def _pass(source: socket.socket, sink: socket.socket) -> None:
+
+def _pass(source: socket.socket, sink: socket.socket, admit: Callable[[bytes], bytes]) -> None:
     with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            sink.sendall(data)
+        while (data := source.recv(1 << 16)) and (passes := admit(data)):
+            sink.sendall(passes)
     for end in (source, sink):
         with contextlib.suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
