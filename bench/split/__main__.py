@@ -15,7 +15,7 @@ from bench.command import command
 from bench.environment import environment
 from ianvs_specdec.identity import write_atomically
 
-PARTS = ("bytes", "lossless", "grid", "change", "ahead", "capacity", "kill")
+PARTS = ("bytes", "lossless", "grid", "change", "ahead", "capacity", "kill", "tightwad")
 
 
 def main(argv: list[str] | None = None) -> int:

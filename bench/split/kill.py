@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -33,6 +32,7 @@ from bench.split.scene import (
     Client,
     decoded,
     endless_target,
+    free_port,
     process,
     random_prompts,
     relay,
@@ -153,9 +153,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     target, prompts = endless_target(folder / "target"), random_prompts(8)
     expected = decoded(target, prompts, options.tokens, folder / "truth.jsonl")
     settings = {"emulate": str(COSTS), "emulate_scale": options.scale}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = verifier_command(folder, target, settings, port)[3:]
     rows = []
     with _spawner(folder) as spawner, relay(f"127.0.0.1:{port}", {"delay": options.delay}) as link:

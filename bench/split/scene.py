@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,12 +110,20 @@ def decoded(model: Path, prompts: Sequence[Sequence[int]], tokens: int, out: Pat
     return {number: json.loads(line)["output"] for number, line in enumerate(out.read_text().splitlines())}
 
 
+def free_port() -> int:
+    """One of this machine that nobody listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 @contextmanager
 def process(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process with pipes, which has ended afterwards. It is told to by SIGTERM, and killed where it does not."""
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ONE_THREAD, **more
-    ) as running:
+    """A process, which has ended afterwards. It is told to by SIGTERM, and killed where it does not. It has pipes and
+    computes with one thread, where ``more`` does not say otherwise."""
+    given: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": ONE_THREAD, **more}
+    with subprocess.Popen(command, text=True, **given) as running:
         try:
             yield running
         finally:
