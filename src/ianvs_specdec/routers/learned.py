@@ -17,7 +17,7 @@ from ianvs_specdec.llm import backend, resolve
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers.base import Decision, Modules, Router
-from ianvs_specdec.types import Query
+from ianvs_specdec.types import Early, Query
 
 UNANSWERED = "the edge gave no whole answer"
 
@@ -65,12 +65,13 @@ class LearnedRouter(Router):
         with self._mutex:
             return float(self.trained.score([query])[0])
 
-    def decide(self, data: Any) -> Decision:
+    def decide(self, data: Any, early: Early | None = None) -> Decision:
+        """``early``: for the edge's answer, where it is held back for a probe."""
         probe = self.trained.classifier
         if not isinstance(probe, ProbeClassifier):
             return super().decide(data)
         started = time.perf_counter()
-        held = edge_first.probe(data, probe.layers, probe.check_edge)
+        held = edge_first.probe(data, probe.layers, probe.check_edge, early)
         waited = time.perf_counter() - started
         if held is None:
             return Decision(1.0, True, UNANSWERED, waited=waited)

@@ -147,7 +147,7 @@ class LifelongRouter(Router):
         """Nothing is learned from a question."""
 
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
-        if response is None or response.get("error") or not response.get("turns"):
+        if response is None or response.get("error") or not response.get("turns") or response.get("stopped"):
             return
         query = query_of_row(data)
         self._lessons.answered(side, query, self._item(query), data, response)
