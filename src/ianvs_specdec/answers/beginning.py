@@ -12,7 +12,7 @@ def first_tokens(answer: Completion, tokens: int) -> Completion | None:
     """The first ``tokens`` tokens of an answer that is longer, with their part of its trace; None of any other, and of
     one that does not tell which characters are of which token."""
     trace = answer.trace
-    if len(answer.token_ids) <= tokens or trace.characters is None:
+    if trace.characters is None or len(trace.characters) <= tokens:
         return None
     characters, confidence = trace.characters[:tokens], trace.confidence
     return replace(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ianvs_specdec.benchmarks.rows import query_of_row
@@ -56,14 +57,13 @@ class CascadeRouter(Router):
         routers: Any = None,
         decide_after: int | None = None,
     ) -> None:
-        given = {**locals()}
+        given = locals()
+        self.check(given)
         self.doubt = doubt_of(given)
         super().__init__(self.doubt.threshold if threshold is None else threshold)
         self.first = None if decide_after is None else self.doubt.after
         priors: dict[str, Any] = {} if router is None else {PRIOR: build_router(router)}
-        _check_prior(type(priors.get(PRIOR)))
         priors |= {name: LearnedRouter(folder) for name, folder in folders_of(routers).items()}
-        _check_probes([name for name, prior in priors.items() if _probes(prior)])
         # What the edge has to read the question for comes last.
         self.priors = dict(sorted(priors.items(), key=lambda item: _probes(item[1])))
         self._asking = {
@@ -87,7 +87,7 @@ class CascadeRouter(Router):
             except UserError as error:
                 raise UserError(f"{name}: {error}", key="routers") from error
             probes.append((name, folder))
-        _check_probes([name for name, folder in probes if read_settings(folder)["kind"] == PROBE])
+        _check_probes([name for name, folder in probes if read_settings(Path(folder))["kind"] == PROBE])
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
