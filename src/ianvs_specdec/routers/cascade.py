@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.learned.folder import read_settings
-from ianvs_specdec.learned.probe import KIND as PROBE
+from ianvs_specdec.learned.adapted import is_probe
 from ianvs_specdec.llm import backend, resolve
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
@@ -79,7 +78,7 @@ class CascadeRouter(Router):
         if router is not None:
             check_router(router)
             _check_prior(router_named(router if isinstance(router, str) else router["name"]))
-            if isinstance(router, Mapping) and router["name"] == LearnedRouter.__name__:
+            if isinstance(router, Mapping) and router["name"] in (LearnedRouter.__name__, "LifelongRouter"):
                 probes.append((PRIOR, router["path"]))
         for name, folder in folders_of(given["routers"]).items():
             try:
@@ -87,7 +86,7 @@ class CascadeRouter(Router):
             except UserError as error:
                 raise UserError(f"{name}: {error}", key="routers") from error
             probes.append((name, folder))
-        _check_probes([name for name, folder in probes if read_settings(Path(folder))["kind"] == PROBE])
+        _check_probes([name for name, folder in probes if is_probe(Path(folder))])
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
@@ -173,7 +172,7 @@ class CascadeRouter(Router):
 
 
 def _probes(prior: Any) -> bool:
-    return isinstance(prior, LearnedRouter) and prior.probes
+    return bool(getattr(prior, "probes", False))
 
 
 def _learned(folder: str) -> dict[str, str]:
