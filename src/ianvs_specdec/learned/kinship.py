@@ -51,10 +51,9 @@ class States:
 
     def put(self, place: int, state: Floats | None, alike: Floats) -> None:
         """Keep ``state`` at ``place``, in place of what was there; ``alike``: to those that are kept."""
-        if state is not None:
-            if not self._rows.shape[1]:
-                self._rows = np.zeros((len(self._rows), len(state)))
-            self._rows[place] = state
+        if state is not None and not self._rows.shape[1]:
+            self._rows = np.zeros((len(self._rows), len(state)))
+        self._rows[place] = 0.0 if state is None else state
         self._has[place] = state is not None
         self._alike[place, : len(alike)] = self._alike[: len(alike), place] = alike
         self._alike[place, place] = float(state is not None)
@@ -64,7 +63,7 @@ class States:
         return self._alike[:size, :size]
 
     def rows(self, size: int) -> Floats:
-        """float64 [size, columns]; no columns where none has a state."""
+        """float64 [size, columns], of zeros for one without a state; no columns where none has one."""
         return self._rows[:size]
 
     def seen(self, counts: Floats) -> Seen | None:

@@ -257,7 +257,7 @@ class OnlineLearner:
         states = found.get("states", np.zeros((0, 0))).astype(np.float64)
         if states.shape[1]:
             pairs = zip(learner.memory, states, strict=True)
-            learner.memory = [replace(past, state=state) for past, state in pairs]
+            learner.memory = [replace(past, state=state if state.any() else None) for past, state in pairs]
         for place, past in enumerate(learner.memory):
             learner._states.put(place, past.state, learner._states.alike(past.state, place))
         learner.count, learner.ages = count, found["ages"]
