@@ -20,7 +20,9 @@ from ianvs_specdec.learned.doubt import Beginning, Doubt
 from ianvs_specdec.learned.folder import TrainedRouter
 from ianvs_specdec.learned.probe import Linear, ProbeClassifier
 from ianvs_specdec.llm.specdec import EngineLLM
+from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.metrics.columns import all_columns
+from ianvs_specdec.metrics.routing import why_empty
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.routers import build_router, check_router, check_router_beside
@@ -209,6 +211,23 @@ def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_mode
         with pytest.raises(UserError, match=message):
             check_router_beside(cascade(file), {"edgemodel": (EdgeModel, settings)})
     check_router_beside(cascade(file), {"edgemodel": (EdgeModel, edge)})
+
+
+def test_what_ended_early_is_not_taken_for_the_edge_s_answer(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+    whole = run(tiny_model, "EdgeOnly")
+    golds = [{"references": [row[1]["completion"]]} for row in whole]
+    rows = [
+        {"query": {"turns": [f"question {place}"], "scorer": "text"}, "gold": gold, "index": place}
+        for place, gold in enumerate(golds)
+    ]
+    found = run(tiny_model, cascade(calibration(tmp_path, ALL)), rows)
+    assert all("stopped" in row[1]["edge_answer"] for row in found)
+    assert np.isnan(METRICS["Router APGR"](golds, found)), "nothing tells which configuration the whole answers have"
+    scores = sorted(row[1]["routing"]["score"] for row in found)
+    found = run(tiny_model, cascade(calibration(tmp_path, float(np.mean(scores[:2])))), rows)
+    assert sum(row[0] for row in found) == 3
+    # Both sides are one model. By its first tokens alone the edge would be worse.
+    assert why_empty(golds, found, Table(golds, found)) == "both models do equally well on these queries"
 
 
 @pytest.mark.parametrize("wrong", [3, {"tokens": 0}, {"slopes": {"other": 1.0}}, {"threshold": 2.0}])
