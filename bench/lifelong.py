@@ -28,8 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.commands import edge_states
+from ianvs_specdec.commands.route_train import options_of
 from ianvs_specdec.learned.adapted import probe_of
 from ianvs_specdec.learned.folder import TrainedRouter
+from ianvs_specdec.learned.probe import KIND as PROBE
 from ianvs_specdec.learned.training import RouterRecipe, train
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes, save_outcomes
 from ianvs_specdec.outcomes.states import RecordedStates
@@ -68,7 +70,11 @@ def main(argv: list[str] | None = None) -> int:
         raise SystemExit(f"bench.lifelong: {options.outcomes} has {len(names)} groups; three are needed")
     if options.blind:
         outcomes = replace(outcomes, queries=tuple(replace(query, group="") for query in outcomes.queries))
-    states = None if options.edge is None else edge_states.recorded(options, outcomes.queries, options.outcomes)
+    states = None
+    if options.kind == PROBE:
+        states = edge_states.recorded(options, outcomes.queries, options.outcomes)
+    else:
+        edge_states.refuse(options, "--kind is no probe")
     results: dict[str, list[list[float]]] = {feedback: [] for feedback in options.feedback}
     print("seed  feedback  frozen    now   full  regained  old before   now  change", flush=True)
     for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -77,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         drifting, test = np.isin(groups, chosen), generator.random(len(outcomes)) < options.test
         after = drifted(outcomes, groups, chosen, generator) if options.drift == "edge" else outcomes
         known = ~test & ~drifting if options.drift == "groups" else ~test
-        recipe = RouterRecipe(kind=options.kind, label=options.label, seed=seed, folds=2)
+        recipe = RouterRecipe(options.kind, options.label, options=options_of(options.set), seed=seed, folds=2)
         base, full = (train(part, recipe, states) for part in (outcomes.take(known), after.take(~test)))
         stream = generator.permutation(np.flatnonzero(~test & (drifting if options.drift == "groups" else True)))
         new, old = after.take(test & drifting), outcomes.take(test & ~drifting)
@@ -145,6 +151,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--feedback", choices=FEEDBACK, nargs="+", default=list(FEEDBACK))
     parser.add_argument("--explore", type=float, default=0.05)
     parser.add_argument("--kind", default="logistic", help="of the trained router (logistic)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of that kind")
     parser.add_argument("--label", default="hybrid")
     edge_states.add_arguments(parser)
     parser.add_argument("--blind", action="store_true", help="routers are not told the groups")
