@@ -1,6 +1,7 @@
 """``python -m bench.lifelong``: what a drift costs a trained router, and what LifelongRouter regains from feedback.
 
-Reads recorded outcomes (as ``specdec route train`` does) with groups, and runs no model. For each seed the outcomes are
+Reads recorded outcomes (as ``specdec route train`` does) with groups, and runs no model, but that the edge reads the
+queries where the trained router is a probe (``--kind probe --edge FILE``). For each seed the outcomes are
 divided into rows to train on and rows to test on, and some groups are drawn that drift:
 
 - ``groups``: their questions are new. The router was trained without them; then only they are asked.
@@ -26,9 +27,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ianvs_specdec.commands import edge_states
+from ianvs_specdec.commands.route_train import options_of
+from ianvs_specdec.learned.adapted import probe_of
 from ianvs_specdec.learned.folder import TrainedRouter
+from ianvs_specdec.learned.probe import KIND as PROBE
 from ianvs_specdec.learned.training import RouterRecipe, train
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes, save_outcomes
+from ianvs_specdec.outcomes.states import RecordedStates
 from ianvs_specdec.routers.lifelong import LifelongRouter
 
 FEEDBACK = ("both", "routed", "cascade")
@@ -64,6 +70,11 @@ def main(argv: list[str] | None = None) -> int:
         raise SystemExit(f"bench.lifelong: {options.outcomes} has {len(names)} groups; three are needed")
     if options.blind:
         outcomes = replace(outcomes, queries=tuple(replace(query, group="") for query in outcomes.queries))
+    states = None
+    if options.kind == PROBE:
+        states = edge_states.recorded(options, outcomes.queries, options.outcomes)
+    else:
+        edge_states.refuse(options, "--kind is no probe")
     results: dict[str, list[list[float]]] = {feedback: [] for feedback in options.feedback}
     print("seed  feedback  frozen    now   full  regained  old before   now  change", flush=True)
     for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -72,14 +83,14 @@ def main(argv: list[str] | None = None) -> int:
         drifting, test = np.isin(groups, chosen), generator.random(len(outcomes)) < options.test
         after = drifted(outcomes, groups, chosen, generator) if options.drift == "edge" else outcomes
         known = ~test & ~drifting if options.drift == "groups" else ~test
-        recipe = RouterRecipe(kind=options.kind, label=options.label, seed=seed, folds=2)
-        base, full = train(outcomes.take(known), recipe), train(after.take(~test), recipe)
+        recipe = RouterRecipe(options.kind, options.label, options=options_of(options.set), seed=seed, folds=2)
+        base, full = (train(part, recipe, states) for part in (outcomes.take(known), after.take(~test)))
         stream = generator.permutation(np.flatnonzero(~test & (drifting if options.drift == "groups" else True)))
         new, old = after.take(test & drifting), outcomes.take(test & ~drifting)
         before = apgr(base.score(old.queries), old)
         ends = apgr(base.score(new.queries), new), apgr(full.score(new.queries), new)
         for feedback in options.feedback:
-            router = _taught(base, after, stream, feedback, options, outcomes.take(known))
+            router = _taught(base, after, stream, feedback, options, outcomes.take(known), states)
             now, still = (apgr(np.array([router.score(q) for q in part.queries]), part) for part in (new, old))
             results[feedback].append([ends[0], now, ends[1], before, still])
             _show(str(seed), feedback, np.array(results[feedback][-1:]))
@@ -95,6 +106,7 @@ def _taught(
     feedback: str,
     options: argparse.Namespace,
     known: Outcomes,
+    states: RecordedStates | None,
 ) -> LifelongRouter:
     """The router after ``options.feedbacks`` feedbacks."""
     with tempfile.TemporaryDirectory() as folder:
@@ -104,19 +116,18 @@ def _taught(
             replay = str(Path(folder) / "replay.jsonl")
             save_outcomes(Path(replay), known)
         router = LifelongRouter(str(Path(folder) / "router"), explore=options.explore, replay=replay)
+    if states is not None and (probe := probe_of(router.base)) is not None:
+        probe.read(states)
     worths = {"edge": after.edge, "cloud": after.cloud}
     for index in stream:
         query = after.queries[index]
-        hard = router.decide(query_row(query.to_json())).hard
+        # As it decides of a row, but that no edge is there to read it.
+        hard = router.decided(query, router.score(query)).hard
         sides = {"both": ("edge", "cloud"), "routed": ("cloud" if hard else "edge",)}.get(feedback)
         for side in sides or (("edge", "cloud") if hard else ("edge",)):
             if router.feedbacks < options.feedbacks * (2 if feedback == "both" else 1):
                 router.learn(query, side, float(worths[side][index]))
     return router
-
-
-def query_row(question: dict[str, object]) -> dict[str, object]:
-    return {"query": {name: value for name, value in question.items() if value not in (None, ())}}
 
 
 def _show(seed: str, feedback: str, rows: Floats) -> None:
@@ -140,7 +151,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--feedback", choices=FEEDBACK, nargs="+", default=list(FEEDBACK))
     parser.add_argument("--explore", type=float, default=0.05)
     parser.add_argument("--kind", default="logistic", help="of the trained router (logistic)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of that kind")
     parser.add_argument("--label", default="hybrid")
+    edge_states.add_arguments(parser)
     parser.add_argument("--blind", action="store_true", help="routers are not told the groups")
     parser.add_argument("--replay", action="store_true", help="some of the training outcomes are replayed")
     parser.add_argument("--seeds", type=int, default=5, metavar="N")

@@ -82,19 +82,35 @@ class Sampling:
         return plain if self.logprobs else {name: value for name, value in plain.items() if name != "logprobs"}
 
 
+class Early:
+    """Whether one request's answer is to end after its first ``tokens`` tokens. ``ends`` is told these as an answer of
+    that length, with a trace that has no times, unless the answer is no longer; ``ended`` is what it said."""
+
+    def __init__(self, tokens: int, ends: Callable[[Completion], bool]) -> None:
+        self.tokens, self._ends = tokens, ends
+        self.ended = False
+
+    def ends(self, first: Completion) -> bool:
+        self.ended = self._ends(first)
+        return self.ended
+
+
 @dataclass(frozen=True)
 class Hints:
-    """What is known of a request besides what is asked. No answer depends on it, only how fast it comes.
+    """What is known of a request besides what is asked. No answer depends on it, only how fast it comes, and with
+    ``early`` how much of it.
 
     ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
     ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
-    ``AbandonedError``. ``probe`` is told what our engine thinks of the prompt (see ``decoding.probe``).
+    ``AbandonedError``. ``probe`` is told what our engine thinks of the prompt (see ``decoding.probe``). ``early`` is
+    asked by our engine alone.
     """
 
     prediction: str = ""
     task: str = ""
     given_up: Callable[[], bool] | None = None
     probe: Any = None
+    early: Early | None = None
 
 
 @dataclass(frozen=True)

@@ -52,3 +52,20 @@ def test_it_prints_a_line_for_each_kind_of_feedback_and_their_means(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[1:4]] == [["0", name] for name in ("both", "routed", "cascade")]
     assert [line.split()[0] for line in lines[4:]] == ["mean"] * 3
+
+
+def test_a_probe_learns_from_the_states_that_the_edge_has_read_once(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    save_outcomes(tmp_path / "outcomes.jsonl", outcomes(240))
+    arguments = ["--outcomes", str(tmp_path / "outcomes.jsonl"), "--kind", "probe", "--feedback", "routed"]
+    arguments += ["--edge-set", f"model={tiny_model}", "--set", "layers=[1]", "--set", "ridge=1.0", "--seeds", "1"]
+    assert main([*arguments, "--feedbacks", "20"]) == 0
+    first = capsys.readouterr()
+    assert "prompts" in first.err
+    assert [line.split()[:2] for line in first.out.splitlines()[1:]] == [["0", "routed"], ["mean", "routed"]]
+    assert main([*arguments, "--feedbacks", "0"]) == 0
+    again = capsys.readouterr()
+    frozen, now = (float(cell) for cell in again.out.splitlines()[1].split()[2:4])
+    assert frozen == now, "nothing is learned without feedback"

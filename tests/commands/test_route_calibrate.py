@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.cli import main
+from ianvs_specdec.commands.signals_asked import NEVER, surely
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.learned import doubt, doubt_fit
 from ianvs_specdec.learned.doubt import Doubt
@@ -19,6 +20,7 @@ from ianvs_specdec.routers.cascade import CascadeRouter
 from ianvs_specdec.types import Query
 from tests.llm.api.test_api_logprobs import streamed, token
 from tests.support.api_server import ScriptedAPI, answer, serving
+from tests.support.paths import EXAMPLE
 
 COUNT = 60
 RANDOM = np.random.default_rng(3)
@@ -41,6 +43,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedAPI]:
         yield serve(reply)
 
 
+SKILLS = EXAMPLE / "models" / "router-skills"
 Calibrate = Callable[..., int]
 
 
@@ -79,6 +82,55 @@ def test_the_file_is_what_the_router_wants(
     assert np.mean(scores) == pytest.approx(1 - RIGHT.mean(), abs=0.02)
     report = json.loads((tmp_path / "fitted.json").read_text())["report"]
     assert (report["queries"], report["label"], report["cloud"]) == (COUNT, "hybrid", 1.0)
+
+
+def test_what_the_first_tokens_say_is_fitted_too(
+    calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate("--after", "2", "--cloud-share", "0.5") == 0
+    assert len(api.bodies) == COUNT
+    # The letter is the second of three tokens, so that these two say what the whole answer does.
+    told = capsys.readouterr().out
+    assert "after 2 tokens: auroc" in told
+    assert "would have gone to the cloud in the end" in told
+    path = tmp_path / "fitted.json"
+    router = CascadeRouter(calibration=str(path), decide_after=2)
+    first = router.first
+    assert first is not None
+    assert first.doubt.slopes == router.doubt.slopes
+    stopped = [first.doubt.score({"answer_probability": 1 - p}) >= first.doubt.threshold for p in SURE]
+    report = json.loads(path.read_text())["report"]
+    assert report["saved"] == pytest.approx(sum(stopped) / (3 * COUNT), abs=0.02)
+    assert calibrate("--after", "3") == 2
+    assert "no answer of the edge has more tokens" in capsys.readouterr().err
+    assert calibrate("--after", "0") == 2
+    assert "at least 1" in capsys.readouterr().err
+
+
+def test_a_threshold_for_the_first_tokens_is_the_lowest_that_is_sure() -> None:
+    scores = np.array([0.9, 0.8, 0.7, 0.7, 0.6, 0.5])
+    agrees = np.array([True, True, True, True, False, True])
+    assert surely(scores, agrees) == pytest.approx(0.65)
+    assert surely(scores, np.array([True, True, True, False, True, True])) == pytest.approx(0.75)
+    assert surely(scores, np.zeros(6, dtype=bool)) == NEVER
+    assert surely(scores, np.ones(6, dtype=bool)) == pytest.approx(0.25)
+    assert surely(np.linspace(1, 0, 40), np.arange(40) != 0) == pytest.approx(0.0, abs=0.01), "one of forty is few"
+
+
+def test_several_routers_are_signals_by_their_names(
+    calibrate: Calibrate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [part for name in ("one", "other") for part in ("--router", f"{name}={SKILLS}")]
+    signals = ("answer_probability", "one", "other")
+    assert calibrate(*given, signals=signals) == 0
+    folders = dict.fromkeys(("one", "other"), str(SKILLS))
+    router = CascadeRouter(calibration=str(tmp_path / "fitted.json"), routers=folders)
+    assert set(router.doubt.signals) == set(signals)
+    capsys.readouterr()
+    assert calibrate(*given[:2], "--router", f"one={SKILLS}", signals=signals) == 2
+    assert "the same name" in capsys.readouterr().err
+    assert calibrate(*given, signals=signals[:2]) == 2
+    assert "add other to them" in capsys.readouterr().err
 
 
 def test_nothing_is_asked_twice_and_the_result_is_the_same(

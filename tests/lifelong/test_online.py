@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.learned.grams import Rows, Weighting, grams_of, weigh
+from ianvs_specdec.learned.kinship import HALF
 from ianvs_specdec.learned.online import AGE, LEAST, Experience, OnlineLearner, squash, unsquash
 from ianvs_specdec.outcomes.recorded import Floats
 from ianvs_specdec.types import Query
@@ -35,11 +36,17 @@ def plain(learner: OnlineLearner, probe: Experience) -> float:
         vector[observation.grams.buckets] = weigh(observation.grams, idf)
         return vector
 
+    def mind(one: Experience, other: Experience) -> float:
+        if one.state is None or other.state is None:
+            return 0.0
+        return float(0.5 ** ((1.0 - one.state @ other.state) / (1.0 - HALF)))
+
     texts = {id(observation): dense(observation) for observation in (*memory, probe)}
 
     def alike(one: Experience, other: Experience) -> float:
         same = float(one.group == other.group)
-        return strength.common + strength.group * same + strength.text * float(texts[id(one)] @ texts[id(other)])
+        read = strength.text * float(texts[id(one)] @ texts[id(other)]) + strength.state * mind(one, other)
+        return strength.common + strength.group * same + read
 
     size = len(memory)
     covariance, gain, residual = np.zeros((size, size)), np.zeros(size), np.zeros(size)
@@ -62,6 +69,28 @@ def test_it_is_gaussian_process_regression() -> None:
     for probe in observations(5, seed=9):
         found = learner.solution.correction(probe.grams, probe.group) * learner.solution.slope
         assert found == pytest.approx(plain(learner, probe), abs=1e-9)
+
+
+def with_states(made: list[Experience], seed: int = 0) -> list[Experience]:
+    """All but each fifth have one."""
+    found = np.random.default_rng(seed).normal(size=(len(made), 6)) + 1.0
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    return [replace(one, state=found[place] if place % 5 else None) for place, one in enumerate(made)]
+
+
+def test_it_is_that_with_hidden_states_too_and_is_saved_with_them() -> None:
+    learner = OnlineLearner(capacity=30)
+    for observation in with_states(observations(40)):
+        learner.observe(observation)
+    learner.solve()
+    read = with_states(observations(5, seed=9), seed=9)
+    for probe in read:
+        found = learner.solution.correction(probe.grams, probe.group, probe.state) * learner.solution.slope
+        assert found == pytest.approx(plain(learner, probe), abs=1e-9)
+    loaded = OnlineLearner.of_arrays(learner.arrays())
+    for probe in read[1:]:
+        ours, theirs = (one.solution.correction(probe.grams, probe.group, probe.state) for one in (learner, loaded))
+        assert theirs == pytest.approx(ours, abs=1e-5)
 
 
 def test_the_same_feedback_in_the_same_order_teaches_the_same() -> None:

@@ -23,6 +23,8 @@ from tests.support.stub_server import StubServer
 
 ROUTING = Path("testalgorithms") / "query-routing"
 ROUTERS = {"EdgeOnly", "CloudOnly", "RandomRouter", "OracleRouter", "LearnedRouter", "BudgetRouter", "CascadeRouter"}
+MOST_ROWS = 12
+"""Of the main job: its table fits on a screen."""
 TIMINGS = ("Time to", "Internal", "Latency", "Throughput", "Speedup", "Chunk Gap", "Routing Overhead", "time", "url")
 
 
@@ -68,9 +70,9 @@ def choose_back_ends(path: Path) -> None:
     path.write_text(yaml.safe_dump(config, sort_keys=False))
 
 
-def algorithm_files() -> list[str]:
-    job = yaml.safe_load((EXAMPLE / "benchmarkingjob.yaml").read_text())["benchmarkingjob"]
-    return [Path(algorithm["url"]).name for algorithm in job["test_object"]["algorithms"]]
+def algorithm_files(job: str = "benchmarkingjob.yaml") -> list[str]:
+    told = yaml.safe_load((EXAMPLE / job).read_text())["benchmarkingjob"]
+    return [Path(algorithm["url"]).name for algorithm in told["test_object"]["algorithms"]]
 
 
 def configure(root: Path, side: str, **changes: Any) -> None:
@@ -104,6 +106,25 @@ def test_the_files_fit_each_other() -> None:
             assert (EXAMPLE.parents[1] / module["url"]).is_file()
             named |= {module["name"]} if module["type"] == "hard_example_mining" else set()
     assert named == ROUTERS
+
+
+def test_a_newcomer_can_read_the_main_job_s_table_and_the_rest_is_one_job_away() -> None:
+    rows = 0
+    for name in algorithm_files():
+        cases = 1
+        for module in yaml.safe_load((EXAMPLE / ROUTING / name).read_text())["algorithm"]["modules"]:
+            for hyperparameter in module.get("hyperparameters", ()):
+                for described in hyperparameter.values():
+                    cases *= len(described["values"])
+        rows += cases
+    assert rows <= MOST_ROWS
+    job = "benchmarkingjob_methods.yaml"
+    assert algorithm_files(job) == ["edge_methods.yaml", "cloud_methods.yaml", "oracle_methods.yaml"]
+    assert job in (EXAMPLE.parents[1] / "README.md").read_text()
+    assert job in (EXAMPLE / "README.md").read_text()
+    for router, side in (("edge", "edge"), ("cloud", "cloud"), ("oracle", "edge")):
+        plain = f"{router}_router" if router == "oracle" else f"{router}_only"
+        assert {*shipped_back_ends(plain, side)} < {*shipped_back_ends(f"{router}_methods", side)}
 
 
 OWN_DATA = {
@@ -168,14 +189,14 @@ def shipped_back_ends(router: str, side: str) -> list[str]:
 def test_the_back_ends_that_the_example_compares_have_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLE.parents[1])
     compared = {
-        "cloud": shipped_back_ends("cloud_only", "cloud"),
-        "edge": shipped_back_ends("edge_only", "edge"),
+        "cloud": shipped_back_ends("cloud_methods", "cloud"),
+        "edge": shipped_back_ends("edge_methods", "edge"),
     }
     assert compared["cloud"][0] == compared["edge"][0] == "autoregressive"  # the baseline comes first
     every = {"EagleSpecDec", "LadeSpecDec", "MedusaSpecDec", "RestSpecDec", "PromptLookup", "DraftModelSpecDec"}
     assert every <= set(compared["cloud"])
     assert {"EagleSpecDec", "LadeSpecDec"} <= set(compared["edge"])
-    assert set(shipped_back_ends("oracle_router", "edge")) <= set(compared["edge"])
+    assert set(shipped_back_ends("oracle_methods", "edge")) <= set(compared["edge"])
     for side, model in (("cloud", CloudModel), ("edge", EdgeModel)):
         settings = yaml.safe_load((EXAMPLE / ROUTING / f"{side}_settings.yaml").read_text())
         for backend in compared[side]:

@@ -16,6 +16,7 @@ from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.answers.lines import FILE_NAME
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.learned.adapted import AdaptedClassifier
 from ianvs_specdec.learned.calibration import Calibration
 from ianvs_specdec.learned.folder import TrainedRouter
 from ianvs_specdec.learned.probe import Linear, ProbeClassifier
@@ -289,6 +290,43 @@ def test_a_cascade_whose_edge_has_answered_is_too_late_for_a_probe(job: Path, ti
     edge.cleanup()
 
 
-def test_what_learns_on_from_the_question_refuses_it(folder: Path) -> None:
-    with pytest.raises(UserError, match="not that of a probe"):
-        build_router({"name": "LifelongRouter", "path": str(folder)})
+def lifelong(folder: Path, **more: Any) -> dict[str, Any]:
+    return {"name": "LifelongRouter", "path": str(folder), "explore": 0.0, **more}
+
+
+def test_what_learns_on_reads_the_question_once_and_learns_from_its_states(
+    job: Path, tmp_path: Path, tiny_model: Path, folder: Path, asked: list[str]
+) -> None:
+    alone = run(tiny_model, probe(folder, 1.0))
+    asked.clear()
+    again = [dict(row, query={"turns": [row["query"]], "scorer": "choice"}) for row in ROWS]
+    to = tmp_path / "learned"
+    found = run(tiny_model, lifelong(folder, threshold=1.0, save_to=str(to), save_every=1), again, seed=1)
+    assert asked == ["probe"] * 4
+    scores = [row[1]["routing"]["score"] for row in found]
+    first = alone[0][1]["routing"]["score"]
+    assert scores[0] == pytest.approx(first, abs=1e-6)
+    # Random weights are wrong about every question, and their states are alike.
+    saved = TrainedRouter.load(to)
+    classifier = saved.classifier
+    assert isinstance(classifier, AdaptedClassifier)
+    assert classifier.learner.count == 4
+    assert all(past.state is not None for past in classifier.learner.memory)
+    asked.clear()
+    later = run(tiny_model, {"name": "LearnedRouter", "path": str(to), "threshold": 1.0}, again, seed=2)
+    assert asked == ["probe"] * 4
+    assert [row[1]["routing"]["score"] for row in later] != [row[1]["routing"]["score"] for row in alone]
+    goes_on = run(tiny_model, lifelong(to, threshold=1.0), again[:1], seed=3)
+    assert goes_on[0][1]["routing"]["score"] == pytest.approx(later[0][1]["routing"]["score"], abs=1e-6)
+
+
+def test_what_learns_on_is_held_to_the_probe_s_edge_and_takes_no_file_without_states(
+    tmp_path: Path, tiny_model: Path, folder: Path
+) -> None:
+    other = build_model(tmp_path / "other", seed=1)
+    with pytest.raises(UserError, match="another edge model"):
+        check_router_beside(lifelong(folder), {"edgemodel": (EdgeModel, {"model": str(other), **SETTINGS})})
+    (tmp_path / "outcomes.csv").write_text("query,edge_correct,cloud_correct\na,1,1\n")
+    with pytest.raises(UserError, match="no hidden states") as refused:
+        build_router(lifelong(folder, replay=str(tmp_path / "outcomes.csv")))
+    assert refused.value.key == "replay"

@@ -7,12 +7,14 @@ from typing import Any
 from ianvs_specdec.answers.journal import Entry, Journal
 
 
-def compare(journal: Journal, baseline_key: str, key: str, entry: Entry) -> dict[str, Any] | None:
-    """How the answer stands to the baseline's; None if that is not known."""
+def compare(journal: Journal, baseline_key: str, key: str, entry: Entry, whole: bool = True) -> dict[str, Any] | None:
+    """How the answer stands to the baseline's; None if that is not known. Unless it is ``whole``, it is to be the
+    beginning of that."""
     baseline = entry if baseline_key == key else journal.get(baseline_key)
     if baseline is None:
         return None
     ours, theirs = entry.completion, baseline.completion
+    wanted = theirs.token_ids if whole else theirs.token_ids[: len(ours.token_ids)]
     comparable = baseline.hardware == entry.hardware
     comparison: dict[str, Any] = {
         "key": baseline_key,
@@ -21,7 +23,7 @@ def compare(journal: Journal, baseline_key: str, key: str, entry: Entry) -> dict
         "issued": theirs.trace.issued,
         "busy": theirs.trace.busy,
         "completion_tokens": theirs.completion_tokens,
-        "identical": ours.token_ids == theirs.token_ids,
+        "identical": ours.token_ids == wanted,
     }
     if not comparison["identical"]:
         pairs = zip(ours.token_ids, theirs.token_ids, strict=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,22 +19,24 @@ import numpy as np
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands.hyperparameters import add_model, model_of
 from ianvs_specdec.commands.output import check_out, written
+from ianvs_specdec.commands.signals_asked import SURE, Asked, Gathered, fit_early
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.evaluation.curve import Sides
 from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import LEVELS, Evaluation, evaluate
-from ianvs_specdec.learned.doubt import Doubt
+from ianvs_specdec.learned.doubt import Beginning, Doubt
 from ianvs_specdec.learned.doubt_fit import cross_fitted, fit
 from ianvs_specdec.learned.threshold import keeping, sharing
 from ianvs_specdec.learned.training import fold_numbers
 from ianvs_specdec.outcomes.asking import running
 from ianvs_specdec.outcomes.labels import LABELS, targets
-from ianvs_specdec.outcomes.recorded import Floats, Outcomes, load_outcomes
+from ianvs_specdec.outcomes.recorded import Outcomes, load_outcomes
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.progress import Progress
-from ianvs_specdec.routers.cascade import PRIOR, CascadeRouter
+from ianvs_specdec.routers.cascade import CascadeRouter
+from ianvs_specdec.routers.doubts import PRIOR
 from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routers.signals import SIGNALS
 
@@ -48,9 +51,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser, "edge", required=True)
     parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: FILE.journal)")
     parser.add_argument(
-        "--signal", action="append", required=True, metavar="NAME", help=f"{', '.join((*SIGNALS, PRIOR))}; repeatable"
+        "--signal",
+        action="append",
+        required=True,
+        metavar="NAME",
+        help=f"{', '.join(SIGNALS)}, or that of a --router; repeatable",
     )
-    parser.add_argument("--router", type=Path, metavar="DIR", help=f"a trained router, whose score is signal {PRIOR}")
+    parser.add_argument(
+        "--router",
+        type=named_folder,
+        action="append",
+        default=[],
+        metavar="[NAME=]DIR",
+        help=f"a trained router, whose score is the signal NAME ({PRIOR}); repeatable, with one probe at most",
+    )
+    parser.add_argument(
+        "--after",
+        type=natural,
+        metavar="N",
+        help="also fit what the first N tokens of the edge's answer say: for decide_after, with which it ends there "
+        f"where {SURE:.0%} of those that score as high or higher would go to the cloud in the end",
+    )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="calibration to write (.json)")
     parser.add_argument("--label", choices=LABELS, default="hybrid", help="what to tell (hybrid: the cloud is better)")
     parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: better by more than this (0)")
@@ -59,32 +80,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_threshold(parser)
 
 
+def named_folder(text: str) -> tuple[str, Path]:
+    """The name of a router's signal, and its folder."""
+    name, named, folder = text.partition("=")
+    return (name, Path(folder)) if named else (PRIOR, Path(text))
+
+
 def run(options: argparse.Namespace) -> int:
     _check(options)
-    router = None if options.router is None else {"name": "LearnedRouter", "path": str(options.router)}
-    CascadeRouter.check_hyperparameters({"signal": options.signal, "router": router})
-    prior = None if options.router is None else LearnedRouter(str(options.router))
-    outcomes = _unseen(load_outcomes(options.outcomes), prior)
+    priors = {name: LearnedRouter(str(folder)) for name, folder in options.router}
+    outcomes = _unseen(load_outcomes(options.outcomes), priors)
     # What cannot be learned from is told before the edge is asked.
     targets(outcomes, options.label, options.epsilon)
-    outcomes, doubts = _doubts(options, outcomes, prior)
+    outcomes, asked = _asked(options, outcomes, priors)
+    doubts = asked.doubts
     labels = targets(outcomes, options.label, options.epsilon)
     numbers = fold_numbers(outcomes, "row", options.folds, options.seed)
-    held = cross_fitted(doubts, labels, [np.flatnonzero(numbers == fold) for fold in range(options.folds)])
+    folds = [np.flatnonzero(numbers == fold) for fold in range(options.folds)]
+    held = cross_fitted(doubts, labels, folds)
     share = options.cloud_share
     threshold = keeping(held, outcomes, options.keep) if share is None else sharing(held, share)
+    begun = None if options.after is None else fit_early(asked, options.after, labels, folds, held >= threshold)
     alone = [Scored(name, values) for name, values in doubts.items()]
-    evaluation = evaluate(Sides.of(outcomes), [*alone, Scored.at(FITTED, held, threshold, labels=labels)])
+    scored = [*alone, *([] if begun is None else [begun.scored(held, threshold)])]
+    evaluation = evaluate(Sides.of(outcomes), [*scored, Scored.at(FITTED, held, threshold, labels=labels)])
     slopes, offset = fit(doubts, labels)
+    rounded = {name: round(slope, 6) for name, slope in slopes.items()}
     report = {
         **outcomes.summary(),
         "label": options.label,
         "apgr": round(evaluation.results[-1].metrics["apgr"].value, 4),
+        **({} if begun is None else {"saved": round(begun.saved, 4)}),
     }
-    rounded = {name: round(slope, 6) for name, slope in slopes.items()}
+    after = None if begun is None else Beginning(options.after, begun.doubt)
+    fitted = Doubt(tuple(slopes), rounded, round(offset, 6), round(threshold, 6), report, after)
     with written(options.out):
-        Doubt(tuple(slopes), rounded, round(offset, 6), round(threshold, 6), report).save(options.out)
+        fitted.save(options.out)
     _tell(evaluation, slopes, options.out)
+    if begun is not None:
+        print(begun.told())
     return 0
 
 
@@ -93,13 +127,22 @@ def _check(options: argparse.Namespace) -> None:
     check_shares(options, "epsilon", "keep", "cloud_share")
     if not 2 <= options.folds <= 100:
         raise UserError(f"--folds must be from 2 to 100, not {options.folds}")
+    if options.after == 0:
+        raise UserError("--after must be at least 1 token")
+    names = [name for name, _ in options.router]
+    if len(set(names)) < len(names):
+        raise UserError(f"--router: two have the same name ({', '.join(names)}): give NAME=DIR, each another NAME")
+    folders = {name: str(folder) for name, folder in options.router}
+    prior = folders.pop(PRIOR, None)
+    router = None if prior is None else {"name": "LearnedRouter", "path": prior}
+    CascadeRouter.check_hyperparameters({"signal": options.signal, "router": router, "routers": folders or None})
 
 
-def _unseen(outcomes: Outcomes, prior: LearnedRouter | None) -> Outcomes:
-    """Without the queries that the router was trained with: its scores of them are better than those of others."""
-    if prior is None:
-        return outcomes
-    fresh = ~np.isin(outcomes.digests(), prior.trained.seen)
+def _unseen(outcomes: Outcomes, priors: Mapping[str, LearnedRouter]) -> Outcomes:
+    """Without the queries that a router was trained with: its scores of them are better than those of others."""
+    fresh = np.ones(len(outcomes), dtype=bool)
+    for prior in priors.values():
+        fresh &= ~np.isin(outcomes.digests(), prior.trained.seen)
     if not fresh.any():
         raise UserError(f"--router was trained with all {len(outcomes)} queries: give outcomes of others")
     if not fresh.all():
@@ -107,36 +150,35 @@ def _unseen(outcomes: Outcomes, prior: LearnedRouter | None) -> Outcomes:
     return outcomes.take(fresh)
 
 
-def _doubts(
-    options: argparse.Namespace, outcomes: Outcomes, prior: LearnedRouter | None
-) -> tuple[Outcomes, dict[str, Floats]]:
-    """The signals of the edge's answers, and the outcomes of the queries that it has answered."""
+def _asked(
+    options: argparse.Namespace, outcomes: Outcomes, priors: Mapping[str, LearnedRouter]
+) -> tuple[Outcomes, Asked]:
+    """The outcomes of the queries that the edge has answered, and what its answers are like."""
     settings = model_of(options, "edge", EdgeModel.check_hyperparameters, "logprobs=true")
     journal = options.journal or options.outcomes.with_suffix(".journal")
     progress = Progress("answers", {"edge": len(outcomes)})
     answered = np.zeros(len(outcomes), dtype=bool)
-    doubts: dict[str, list[float]] = {name: [] for name in options.signal}
+    asked = Gathered(options.signal, options.after)
     with running(journal, 1):
         model = EdgeModel(**settings)
         try:
             for place, query in enumerate(outcomes.queries):
                 row = {"query": json.loads(json.dumps(query.to_json()))}
-                known = None if prior is None else prior.decide(row)
-                if known is not None and known.reason == UNANSWERED:
+                known = {name: prior.decide(row) for name, prior in priors.items()}
+                if any(decision.reason == UNANSWERED for decision in known.values()):
                     continue
                 response = model.answer(row, held=edge_first.held(row))
                 progress.step("edge", bool(response["replayed"] or response["cached"]))
                 if response.get("error"):
                     continue
                 answered[place] = True
-                for name, values in doubts.items():
-                    values.append(known.score if known and name == PRIOR else SIGNALS[name](response))
+                asked.add(query, response, {name: decision.score for name, decision in known.items()})
         finally:
             progress.close()
             model.cleanup()
     if not answered.any():
         raise UserError(f"the edge model has answered none of {len(outcomes)} queries")
-    return outcomes.take(answered), {name: np.array(values) for name, values in doubts.items()}
+    return outcomes.take(answered), asked.all()
 
 
 def _tell(evaluation: Evaluation, slopes: dict[str, float], out: Path) -> None:

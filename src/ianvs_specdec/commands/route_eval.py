@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
-from ianvs_specdec.commands import edge_states
+from ianvs_specdec.commands import edge_states, pools
 from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.evaluation import tables
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES
@@ -50,6 +50,23 @@ FEWEST = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_source(parser)
+    pools.add_arguments(parser)
+    _add_routers(parser)
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder to write into")
+    _add_held_out(parser)
+    parser.add_argument(
+        "--sample", type=int, default=200, metavar="N", help="queries to time one by one for the overhead (default 200)"
+    )
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads for scoring (default 1)")
+    parser.add_argument(
+        "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"draws of the bootstrap (default {RESAMPLES})"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap (default 0)")
+    edge_states.add_arguments(parser)
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--outcomes",
@@ -61,13 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--job", type=Path, metavar="DIR", help="a finished job's folder: its answers, and its routers' scores"
     )
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        metavar="NAME[=PRICE]",
-        help="choose from these models, two or more: --outcomes then has a column NAME_correct for each, and NAME_cost "
-        "where no price of an answer is given",
-    )
+
+
+def _add_routers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--router",
         nargs="+",
@@ -85,20 +98,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the score then is the quality that the router expects of it",
     )
     parser.add_argument(
-        "--threshold",
-        type=float,
-        nargs="+",
-        metavar="X",
-        help="from which score on a query goes to the cloud, for --scores (default 0.5 where scores are from 0 to 1); "
-        "with --models, from which on to each dearer model (default: equal parts)",
-    )
-    parser.add_argument(
         "--label",
         choices=LABELS,
         default="hybrid",
         help="what scores of --scores and --job are probabilities of, for ECE (default hybrid: the cloud is better)",
     )
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder to write into")
+
+
+def _add_held_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--held-out", type=float, metavar="SHARE", help="take only what specdec route train holds out of this file"
     )
@@ -107,15 +114,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--include-seen", action="store_true", help="take queries, too, that one of the routers was trained with"
     )
-    parser.add_argument(
-        "--sample", type=int, default=200, metavar="N", help="queries to time one by one for the overhead (default 200)"
-    )
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads for scoring (default 1)")
-    parser.add_argument(
-        "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"draws of the bootstrap (default {RESAMPLES})"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the bootstrap (default 0)")
-    edge_states.add_arguments(parser)
 
 
 @packages()
@@ -177,23 +175,7 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
     if options.held_out is not None and not 0 < options.held_out < 1:
         raise UserError(f"--held-out must be a share between 0 and 1, not {options.held_out:g}")
-    _check_thresholds(options)
-
-
-def _check_thresholds(options: argparse.Namespace) -> None:
-    if options.models and options.job:
-        raise UserError("--models is for --outcomes: a job has an edge and a cloud model")
-    if options.threshold is None:
-        return
-    told = " ".join(f"{threshold:g}" for threshold in options.threshold)
-    if not np.isfinite(options.threshold).all():
-        raise UserError(f"--threshold must be a number, not {told}")
-    wanted = len(options.models) - 1 if options.models else 1
-    if len(options.threshold) != wanted or (np.diff(options.threshold) < 0).any():
-        many = f"{wanted} rising numbers, one for each model but the cheapest" if wanted > 1 else "one number"
-        raise UserError(f"--threshold must be {many}, not {told}")
-    if options.scores is None and not options.models:
-        raise UserError("--threshold is for --scores: a trained router has its own")
+    pools.check(options)
 
 
 def _gather(options: argparse.Namespace) -> EvaluationInputs[Outcomes]:

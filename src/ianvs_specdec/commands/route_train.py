@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
         rest, held = outcomes.split(options.by, options.held_out, options.split_seed)
     # Its other arguments have the names that the recipe has for them.
     given = {one.name: getattr(options, one.name) for one in dataclasses.fields(RouterRecipe)}
-    recipe = RouterRecipe(**{**given, "options": _options(options.options)})
+    recipe = RouterRecipe(**{**given, "options": options_of(options.options)})
     labels = truths(held, recipe.label, recipe.epsilon)
     states = None
     if options.kind == PROBE:
@@ -110,7 +110,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(f"--folds must be from 1 to 100, not {options.folds}")
 
 
-def _options(given: list[str]) -> dict[str, Any]:
+def options_of(given: list[str]) -> dict[str, Any]:
+    """Options of a kind, from items ``NAME=VALUE`` of which each value is YAML. Raises UserError."""
     found: dict[str, Any] = {}
     for item in given:
         name, equals, value = item.partition("=")

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+Triple = tuple[float, float, float]
+"""Of a token: its log-probability, the entropy and the margin."""
+
 
 def confidence(logits: Tensor, tokens: Sequence[int]) -> Tensor:
     """``[rows, 3]``, float32: of each token its natural log-probability, the entropy of the distribution in nats, and
@@ -29,7 +32,7 @@ class Confidence:
         """The ``tokens`` of a step, and the logits ``[rows, vocabulary]`` that each of them was taken from."""
         self._parts.append(confidence(logits, tokens))
 
-    def triples(self, tokens: int) -> list[tuple[float, float, float]]:
+    def triples(self, tokens: int) -> list[Triple]:
         """Those of the first ``tokens`` tokens: where the output ended in the middle of a step, the others are not in
         it.
         """

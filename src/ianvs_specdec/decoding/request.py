@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ianvs_specdec.decoding import acceptance
 from ianvs_specdec.decoding.acceptance import Verdict
-from ianvs_specdec.decoding.confidence import Confidence
+from ianvs_specdec.decoding.confidence import Confidence, Triple
 from ianvs_specdec.decoding.contracts import (
     Context,
     Drafter,
@@ -30,6 +30,8 @@ from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import AbandonedError, ContextWindowError, UserError
 from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
+
+Early = tuple[int, Callable[[list[int], list[Triple]], bool]]
 
 
 @dataclass
@@ -52,7 +54,8 @@ class Request:
     drafter and length (see ``Context``, ``Stats``). ``stop`` is asked after every emission how many output ids to keep
     (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the
     trace. ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still
-    waits. With a ``probe`` it waits, once its prompt is read, until that may go on.
+    waits. With a ``probe`` it waits, once its prompt is read, until that may go on. ``early``: see ``stopping``; it is
+    also given the triples of ``Confidence``.
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
     empty or has tokens that the target does not know.
@@ -74,18 +77,20 @@ class Request:
         task: str = "",
         given_up: Callable[[], bool] | None = None,
         probe: Probe | None = None,
+        early: Early | None = None,
     ) -> None:
         self._began = time.perf_counter()
         self.drafter = drafter
         self._target, self._rule = target, rule
         self._on_tokens, self._trace_trees = on_tokens, trace_trees
-        self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), eos_ids, stop)
+        self._confidence = Confidence() if sampling.logprobs else None
+        first = None if early is None else (early[0], lambda ids: early[1](ids, self._triples()))
+        self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), eos_ids, stop, first)
         generator = torch.Generator(target.device).manual_seed(sampling.seed)
         self.context = Context(
             list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, prediction=prediction, task=task
         )
         self.stats = Stats(len(prompt_ids), task, output.remaining)
-        self._confidence = Confidence() if sampling.logprobs else None
         self._trace = Trace()
         # Scores of sampled tokens are log-probabilities: logits over the temperature.
         self._near_tie = target.near_tie / (1.0 if sampling.greedy else sampling.temperature)
@@ -154,8 +159,12 @@ class Request:
             raise self.error
         assert self._output.finish_reason is not None
         if self._confidence is not None:
-            self._trace.confidence = self._confidence.triples(len(self._output.ids))
+            self._trace.confidence = self._triples()
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
+
+    def _triples(self) -> list[Triple]:
+        """Of the output as it is."""
+        return [] if self._confidence is None else self._confidence.triples(len(self._output.ids))
 
     def warm(self) -> None:
         """Have done what is done once in a process (see ``Target.warm``): that is no part of the request's time."""
@@ -299,12 +308,12 @@ class Request:
         tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.token]
         output, context, trace = self._output, self.context, self._trace
         position = len(output.ids)
+        if self._confidence is not None:
+            self._confidence.add(logits[verdict.path], tokens)
         emitted = output.add(tokens)
         if verdict.gaps:
             gaps = enumerate(verdict.gaps[: len(emitted)], start=position)
             trace.near_ties += [(place, gap) for place, gap in gaps if gap < self._near_tie]
-        if self._confidence is not None:
-            self._confidence.add(logits[verdict.path], tokens)
         context.tokens += emitted
         context.remaining = self.stats.remaining = output.remaining
         self.stats.context_tokens = len(context.tokens)

@@ -3,6 +3,8 @@
 A fitted one is a logistic regression on the signals' logits: with one signal Platt scaling, a monotone map; with
 several a learned scorer as in FrugalGPT (arXiv 2305.05176), of signals in place of the text. The file is JSON:
 ``format`` (1), ``slopes`` (signal -> number from 0), ``offset``, ``threshold``, and ``report``: what it was fitted to.
+Where it can be told from the beginning of the edge's answer, too, ``after`` has ``tokens``, how long that is, and its
+own ``slopes``, ``offset`` and ``threshold``.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ class Doubt:
     offset: float = 0.0
     threshold: float = 0.5
     report: Mapping[str, Any] = field(default_factory=dict)
+    after: Beginning | None = None
 
     def score(self, doubts: Mapping[str, float]) -> float:
         """From 0 to 1, of the doubts by signal."""
@@ -47,8 +50,17 @@ class Doubt:
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
-        fitted = {"slopes": self.slopes, "offset": self.offset, "threshold": self.threshold, "report": self.report}
+        fitted: dict[str, Any] = {**self._fitted(), "report": self.report}
+        if self.after is not None:
+            fitted["after"] = {"tokens": self.after.tokens, **self.after.doubt._fitted()}
         write_atomically(path, json.dumps({"format": FORMAT, **fitted}, indent=2) + "\n")
+
+    def _fitted(self) -> dict[str, Any]:
+        return {"slopes": self.slopes, "offset": self.offset, "threshold": self.threshold}
+
+    @classmethod
+    def _of(cls, told: Mapping[str, Any]) -> Doubt:
+        return cls(tuple(told["slopes"]), told["slopes"], told["offset"], told["threshold"])
 
     @classmethod
     def load(cls, path: Path) -> Doubt:
@@ -57,15 +69,37 @@ class Doubt:
             told = read_object(path)
         except UserError as error:
             raise UserError(f"calibration {error}; specdec route calibrate makes one", key="calibration") from None
-        if not _whole(told):
+        after = told.get("after") if isinstance(told, dict) else None
+        if not isinstance(told, dict) or told.get("format") != FORMAT or not _whole(told) or not _begins(after, told):
             raise UserError(f"calibration {path}: not a file that specdec route calibrate made", key="calibration")
-        slopes, report = told["slopes"], told.get("report")
-        return cls(tuple(slopes), slopes, told["offset"], told["threshold"], report if isinstance(report, dict) else {})
+        report = told.get("report")
+        return replace(
+            cls._of(told),
+            report=report if isinstance(report, dict) else {},
+            after=None if after is None else Beginning(after["tokens"], cls._of(after)),
+        )
 
 
-def _whole(told: Any) -> bool:
-    """Whether a calibration is complete and makes sense."""
-    slopes = told.get("slopes") if isinstance(told, dict) and told.get("format") == FORMAT else None
+@dataclass(frozen=True)
+class Beginning:
+    """What the first ``tokens`` tokens of the edge's answer amount to."""
+
+    tokens: int
+    doubt: Doubt
+
+
+def _begins(after: Any, told: Mapping[str, Any]) -> bool:
+    """Whether this is what a calibration says of an answer's beginning, or None."""
+    if after is None:
+        return True
+    if not isinstance(after, dict) or not _whole(after) or not set(after["slopes"]) <= set(told["slopes"]):
+        return False
+    return type(after.get("tokens")) is int and after["tokens"] >= 1
+
+
+def _whole(told: Mapping[str, Any]) -> bool:
+    """Whether a fit is complete and makes sense."""
+    slopes = told.get("slopes")
     if not isinstance(slopes, dict) or not slopes:
         return False
     numbers = [told.get("offset"), told.get("threshold"), *slopes.values()]

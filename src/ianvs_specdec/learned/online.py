@@ -2,9 +2,10 @@
 
 Gaussian process regression on the residuals of the feedback. A residual is what an answer was worth (0 to 1) minus what
 the score lets expect, which is a line for each model (``Level``), fitted to the first feedback. Two residuals are alike
-as far as their queries are: of the same group, with the same runs of letters, or just both queries. Where nothing like
-a query has been seen, nothing is corrected, so that learning about one kind of query does not unlearn another. Edge and
-cloud have a part of it in common, since a question that is hard is hard for both.
+as far as their queries are: of the same group, with the same runs of letters, with like hidden states where a probe
+reads them (``kinship``), or just both queries. Where nothing like a query has been seen, nothing is corrected, so that
+learning about one kind of query does not unlearn another. Edge and cloud have a part of it in common, since a question
+that is hard is hard for both.
 
 An observation ages by as many newer ones as there are like it, and the older it is, the noisier it counts: what changed
 is learned anew where it changed, and what is rarely asked is not forgotten for that.
@@ -17,13 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.learned.grams import BITS, Grams, Rows, Weighting, weigh
+from ianvs_specdec.learned.kinship import Seen, States
 from ianvs_specdec.outcomes.recorded import Floats
 
 SIDES = ("edge", "cloud")
@@ -45,25 +47,29 @@ TINY = 1e-9
 
 @dataclass(frozen=True)
 class Strength:
-    """Variance of what residuals have in common: all of them, those of a group, those of the same text. ``shared``:
-    correlation between the two models.
+    """Variance of what residuals have in common: all of them, those of a group, those of the same text, those of the
+    same state. ``shared``: correlation between the two models.
     """
 
     common: float = 0.01
     group: float = 0.1
     text: float = 0.1
     shared: float = 0.8
+    state: float = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Experience:
-    """One feedback. ``side``: index in ``SIDES``; ``score``: the trained router's; ``worth``: of the answer, 0 to 1."""
+    """One feedback. ``side``: index in ``SIDES``; ``score``: the trained router's; ``worth``: of the answer, 0 to 1;
+    ``state``: what a probe makes of the query (see ``states``), float64 [columns], or None.
+    """
 
     grams: Grams
     group: str
     side: int
     score: float
     worth: float
+    state: Floats | None = None
 
 
 class Level:
@@ -123,17 +129,20 @@ class Solution:
     by_text: Floats | None = None
     idf: Floats | None = None
     slope: float = 1.0
+    by_state: Seen | None = None
 
-    def correction(self, grams: Grams, group: str) -> float:
+    def correction(self, grams: Grams, group: str, state: Floats | None = None) -> float:
         """What is to be added to the trained router's score."""
         found = self.common + self.by_group.get(group, 0.0)
         if self.by_text is not None and self.idf is not None:
             found += float(self.by_text[grams.buckets] @ weigh(grams, self.idf))
+        if self.by_state is not None and state is not None:
+            found += self.by_state(state)
         return found / self.slope
 
-    def score(self, score: float, grams: Grams, group: str) -> float:
+    def score(self, score: float, grams: Grams, group: str, state: Floats | None = None) -> float:
         """The trained router's score of a query, corrected: from 0 to 1."""
-        return squash(unsquash(score) + self.correction(grams, group))
+        return squash(unsquash(score) + self.correction(grams, group, state))
 
 
 class OnlineLearner:
@@ -149,6 +158,7 @@ class OnlineLearner:
         self.weighting = Weighting()
         # Between each two observations: the cosine of their texts, and 1 if they are of the same group.
         self._text, self._group = np.zeros((capacity, capacity)), np.zeros((capacity, capacity))
+        self._states = States(capacity)
         self._reweigh(self.weighting.idf())
         self.solution = Solution()
 
@@ -161,7 +171,8 @@ class OnlineLearner:
         similar = Rows(self._weighted).similarities(observation.grams.buckets, weights)
         kin = np.array([bool(observation.group) and past.group == observation.group for past in self.memory], float)
         mine = np.array([past.side == observation.side for past in self.memory], bool)
-        self.ages = self.ages + mine * np.maximum(kin, similar)
+        like = self._states.alike(observation.state, len(self.memory))
+        self.ages = self.ages + mine * np.maximum(kin, np.maximum(similar, like))
         place = len(self.memory)
         if place < self.capacity:
             self.memory.append(observation)
@@ -174,6 +185,7 @@ class OnlineLearner:
         for matrix, row, own in ((self._text, similar, 1.0), (self._group, kin, float(bool(observation.group)))):
             matrix[place, : len(row)] = matrix[: len(row), place] = row
             matrix[place, place] = own
+        self._states.put(place, observation.state, like)
         if self.count >= FIRST and self.count & (self.count - 1) == 0:
             self._reweigh(self.weighting.idf())
         if self.count - self._solved >= max(self.every, len(self.memory) // PART):
@@ -187,6 +199,7 @@ class OnlineLearner:
         sides, size = self._sides(), len(self.memory)
         alike = self.strength.common + self.strength.group * self._group[:size, :size]
         alike += self.strength.text * self._text[:size, :size]
+        alike += self.strength.state * self._states.kernel(size)
         between = np.array([[1.0, self.strength.shared], [self.strength.shared, 1.0]])
         covariance = between[sides[:, None], sides] * alike
         expected = self.level.expected(sides, np.array([past.score for past in self.memory]))
@@ -200,7 +213,8 @@ class OnlineLearner:
                 by_group[past.group] = by_group.get(past.group, 0.0) + self.strength.group * float(share)
         common = self.strength.common * float(shares.sum())
         by_text = self.strength.text * Rows(self._weighted).combined(shares)
-        self.solution = Solution(common, by_group, by_text, self._idf, self.level.slope)
+        by_state = self._states.seen(self.strength.state * shares)
+        self.solution = Solution(common, by_group, by_text, self._idf, self.level.slope, by_state)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All of it, for ``of_arrays``. Takes all observations into account first."""
@@ -214,6 +228,7 @@ class OnlineLearner:
             "sides": self._sides(),
             "scores": np.array([past.score for past in memory]),
             "worths": np.array([past.worth for past in memory]),
+            "states": self._states.rows(len(memory)).astype(np.float32),
             "ages": self.ages,
             "totals": np.array([self.count, self.weighting.texts, self.capacity, self.every], dtype=np.int64),
             "strength": np.array(astuple(self.strength)),
@@ -238,6 +253,13 @@ class OnlineLearner:
         learner.memory = [
             Experience(Grams(*grams), *rest) for grams, *rest in zip(texts_of, *columns, strict=len(found["sizes"]) > 0)
         ]
+        # Routers that were saved by an earlier version have no states.
+        states = found.get("states", np.zeros((0, 0))).astype(np.float64)
+        if states.shape[1]:
+            pairs = zip(learner.memory, states, strict=True)
+            learner.memory = [replace(past, state=state if state.any() else None) for past, state in pairs]
+        for place, past in enumerate(learner.memory):
+            learner._states.put(place, past.state, learner._states.alike(past.state, place))
         learner.count, learner.ages = count, found["ages"]
         learner.weighting.texts = texts
         learner.weighting.frequency[found["frequent"]] = found["frequency"]

@@ -112,9 +112,7 @@ class ProbeClassifier(Classifier):
         return cls(Linear.fit(x, targets, ridge), layers, states.model, states.digest, states)
 
     def score(self, queries: Sequence[Query]) -> Floats:
-        if self._states is None:
-            raise UserError("a probe reads the edge's hidden states, not the query: give --edge FILE with its settings")
-        return self.score_states(self._states.of(queries, self.layers))
+        return self.score_states(self.recorded(queries))
 
     def score_states(self, states: Halves) -> Floats:
         """float64 [queries], of float16 [queries, layers, hidden], or these in one row.
@@ -125,6 +123,17 @@ class ProbeClassifier(Classifier):
         if columns.shape[1] != len(self._linear.weights):
             raise UserError(f"the probe was trained with another model ({self.model}): its states have another width")
         return self._linear(columns)
+
+    def directions(self, states: Halves) -> Floats:
+        """The same states standardised, each query's as a vector of length 1: float64 [queries, layers * hidden]."""
+        found = (_columns(states) - self._linear.mean) / self._linear.scale
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), FLAT)
+
+    def recorded(self, queries: Sequence[Query]) -> Halves:
+        """The states that were read, float16 [queries, layers, hidden]. Raises UserError where there are none."""
+        if self._states is None:
+            raise UserError("a probe reads the edge's hidden states, not the query: give --edge FILE with its settings")
+        return self._states.of(queries, self.layers)
 
     def read(self, states: RecordedStates) -> None:
         """Score queries by these states from now on, which are those of the probe's own model."""

@@ -26,7 +26,7 @@ from ianvs_specdec.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog,
 from ianvs_specdec.lifelong.feedback_server import FeedbackServer
 from ianvs_specdec.lifelong.pending import Pending
 from ianvs_specdec.outcomes.quality import share
-from ianvs_specdec.outcomes.recorded import digests, text_of
+from ianvs_specdec.outcomes.recorded import Floats, digests, text_of
 from ianvs_specdec.types import Query
 
 log = logging.getLogger(__name__)
@@ -40,17 +40,18 @@ COSTLY = ("judge",)
 @dataclass(frozen=True, eq=False)
 class AskedQuery:
     """What is to be known of a query to learn from an answer to it. ``score`` is the trained router's; ``digest`` tells
-    its text from others.
+    its text from others; ``state`` is what a probe makes of it (see ``ProbeClassifier.directions``).
     """
 
     grams: Grams
     group: str
     score: float
     digest: np.uint64
+    state: Floats | None = None
 
 
-def item_of(query: Query, score: float) -> AskedQuery:
-    return AskedQuery(grams_of(query), query.group, score, digests([query])[0])
+def item_of(query: Query, score: float, state: Floats | None = None) -> AskedQuery:
+    return AskedQuery(grams_of(query), query.group, score, digests([query])[0], state)
 
 
 def name_of(query: Query) -> str:
@@ -220,7 +221,7 @@ class Lessons:
 
     def take_in(self, side: str, item: AskedQuery, worth: float) -> None:
         """Learn what is no feedback of this run."""
-        observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth)
+        observation = Experience(item.grams, item.group, SIDES.index(side), item.score, worth, item.state)
         self.exploration.observe(item.group, observation.side, self.learner.level.residual(observation))
         self.learner.observe(observation)
         self._keep.saw(item)

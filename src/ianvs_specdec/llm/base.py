@@ -95,6 +95,15 @@ class LLM(ABC):
             key="backend",
         )
 
+    @classmethod
+    def check_early(cls) -> None:
+        """Raise UserError, with the ``key`` at fault, where the back end does not ask ``Hints.early``."""
+        raise UserError(
+            f"the back end {cls.backend} does not end an answer after its first tokens: name one of our own engine, "
+            "autoregressive or a drafting method",
+            key="backend",
+        )
+
     @abstractmethod
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         """What determines answers besides sampling and messages, as JSON. Does not load the model."""

@@ -21,10 +21,11 @@ from ianvs_specdec.llm.base import NO_HINTS
 from ianvs_specdec.llm.emulated import AUTO, Emulated
 from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
 from ianvs_specdec.llm.quantization import own
-from ianvs_specdec.types import ENGINES, Hints, Message, Occupancy, Sampling, Trace
+from ianvs_specdec.types import ENGINES, Completion, Hints, Message, Occupancy, Sampling, Trace
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding import Drafter, Length, Target
+    from ianvs_specdec.decoding.confidence import Triple
     from ianvs_specdec.decoding.costs import CostTable
     from ianvs_specdec.decoding.loop import Engine
     from ianvs_specdec.llm.batcher import Batcher
@@ -183,11 +184,31 @@ class EngineLLM(LocalLLM):
                 task=hints.task,
                 given_up=hints.given_up,
                 probe=hints.probe,
+                early=self._early(hints),
             )
             decoded = self._batcher.run(request)
         except ContextWindowError as error:
             raise ContextWindowError(f"model {self.model}: {error}") from error
         return decoded.token_ids, decoded.finish_reason, decoded.trace
+
+    def _early(self, hints: Hints) -> tuple[int, Callable[[list[int], list[Triple]], bool]] | None:
+        """What a request asks of its first tokens: of these as an answer, as the journal would have it."""
+        early, chat = hints.early, self._chat
+        if early is None:
+            return None
+        assert chat is not None
+
+        def ends(ids: list[int], triples: list[Triple]) -> bool:
+            pieces = chat.pieces(ids)
+            trace = Trace(confidence=triples, characters=[len(piece) for piece in pieces])
+            first = Completion("".join(pieces), list(ids), 0, len(ids), "length", trace)
+            return early.ends(Completion.from_json(first.to_json()))
+
+        return early.tokens, ends
+
+    @classmethod
+    def check_early(cls) -> None:
+        """Our engine ends an answer where it is told to."""
 
     def target(self) -> str | None:
         return str(self._target.kind) if self._target is not None else None

@@ -172,6 +172,7 @@ MEANS: dict[str, Callable[[Table], Column]] = {
     "Unparsed Answers": lambda table: 100.0 * table.query("unparsed"),
     "Cloud Cost": cost_of("cloud"),
     "Edge Cost": cost_of("edge"),
+    "Early Exits": lambda table: 100.0 * table.query("stopped"),
 }
 """Per name: a column of queries to take the mean of. Percent, seconds, currency per 1,000 queries."""
 
@@ -205,6 +206,7 @@ def chance_level(table: Table) -> float:
 TOTALS: dict[str, Callable[[Table], float]] = {
     "Edge Prompt Tokens": lambda table: float(table.query("edge_prompt").sum()),
     "Edge Completion Tokens": lambda table: float(table.query("edge_completion").sum()),
+    "Edge Tokens Saved": lambda table: float(table.query("saved").sum()),
     "Cloud Prompt Tokens": lambda table: float(table.query("cloud_prompt").sum()),
     "Cloud Completion Tokens": lambda table: float(table.query("cloud_completion").sum()),
     "Chance Level": chance_level,

@@ -137,6 +137,9 @@ def _configurations(side: str, y_pred: Sequence[Any], kept: Kept) -> list[str]:
     """The journal's configurations that answer as this side's model does, by an answer of it in the test case."""
     for row in y_pred:
         response = row[1] if row[1].get("side") == side else _answer(row, side)
+        # An answer that ended early was asked for in another way.
+        if (response or {}).get("stopped"):
+            continue
         for turn in (response or {}).get("turns", ()):
             if turn.get("key"):
                 return _alike(kept, str(turn["key"]))

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.benchmarks.scorers import EXTRACTED
 from ianvs_specdec.benchmarks.scoring import scores
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.metrics import split
+from ianvs_specdec.metrics import marks, split
 from ianvs_specdec.plugin.edge_first import answer_of
 
 Column = NDArray[np.float64]
@@ -31,8 +30,8 @@ TURN = (
 )
 QUERY = (
     *("hard", "replayed", "failed", "routing", "slo_ttft", "slo_itl", "slo_latency", "cloud_cost", "edge_cost"),
-    *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion", "truncated", "untold"),
-    *("unparsed", "chance"),
+    *("edge_prompt", "edge_completion", "cloud_prompt", "cloud_completion"),
+    *marks.QUERY,
 )
 
 
@@ -91,10 +90,7 @@ class Table:
     when sampling, but 0 where the back end is lossy on purpose). Per query: ``hard``, ``replayed``, ``failed`` (1 = it
     has no whole answer), ``score``, ``routing`` (seconds), ``slo_ttft``, ``slo_itl``, ``slo_latency`` (inf = not
     demanded, NaN = no objective), ``cloud_cost``, ``edge_cost``, ``edge_prompt``, ``edge_completion``,
-    ``cloud_prompt``, ``cloud_completion`` (tokens), ``truncated`` (prompts that were cut to fit, of all requests made
-    for the query), ``untold`` (those whose server does not tell whether they were), ``unparsed`` (1 = its answer holds
-    no letter or number that could be read; NaN where none is looked for) and ``chance`` (percent that guessing among
-    its options gives).
+    ``cloud_prompt``, ``cloud_completion`` (tokens) and ``marks.QUERY``.
     Per turn, of split decoding: ``split.TURN``.
     ``gaps``: seconds between consecutive chunks, of all turns. ``groups``: each query's subject or category.
 
@@ -318,21 +314,8 @@ def _query(hard: Any, result: Response, edge: Response | None, cloud: Response |
         "edge_completion": _tokens(edge, "completion_tokens"),
         "cloud_prompt": _tokens(cloud, "prompt_tokens"),
         "cloud_completion": _tokens(cloud, "completion_tokens"),
-        "unparsed": _unparsed(result),
-        "chance": 100.0 / result["options"] if result.get("options") else NAN,
-        **_cut_prompts([answer for answer in (edge, cloud) if answer is not None] or [result]),
+        **marks.of(result, edge, cloud),
     }
-
-
-def _cut_prompts(answers: Sequence[Response]) -> Row:
-    parts = [part for answer in answers for part in (answer, *answer.get("samples", ()))]
-    cut = [turn.get("truncated", 0) for part in parts for turn in part.get("turns", ())]
-    return {"truncated": float(sum(bool(tokens) for tokens in cut)), "untold": float(cut.count(None))}
-
-
-def _unparsed(result: Response) -> float:
-    read = result.get("scorer") in EXTRACTED and "prediction" in result and not result.get("error")
-    return float(result["prediction"] is None) if read else NAN
 
 
 def _cost(response: Response | None, result: Response) -> float:

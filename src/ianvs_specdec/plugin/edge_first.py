@@ -17,6 +17,7 @@ from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin.held import HeldAnswer
 from ianvs_specdec.plugin.response import Response
+from ianvs_specdec.types import Early
 
 KEY = "edge_answer"
 """In the row, then in the cloud's response."""
@@ -29,9 +30,11 @@ Check = Callable[[str, str], None]
 
 
 class Edge(Protocol):
-    def answer(self, data: Any, *, held: HeldAnswer | None) -> Response: ...
+    def answer(self, data: Any, *, held: HeldAnswer | None, early: Early | None) -> Response: ...
 
-    def probe(self, data: Any, layers: Sequence[int], check: Check) -> HeldAnswer | None: ...
+    def probe(
+        self, data: Any, layers: Sequence[int], check: Check, early: Early | None = None
+    ) -> HeldAnswer | None: ...
 
     def backend(self) -> str: ...
 
@@ -52,16 +55,16 @@ def current() -> Edge | None:
     return None if _current is None else _current()
 
 
-def ask(row: Any) -> Response:
-    """The edge's answer to a row of the dataset processor, from the prompt on if that is read. Raises UserError where
-    there is no edge model, or no such row.
+def ask(row: Any, early: Early | None = None) -> Response:
+    """The edge's answer to a row of the dataset processor, from the prompt on if that is read. Where it ends ``early``,
+    the cloud is to be asked. Raises UserError where there is no edge model, or no such row.
     """
-    response = _asked(row, "the edge's answer").answer(row, held=held(row))
+    response = _asked(row, "the edge's answer").answer(row, held=held(row), early=early)
     row[KEY] = response
     return response
 
 
-def probe(row: Any, layers: Sequence[int], check: Check) -> HeldAnswer | None:
+def probe(row: Any, layers: Sequence[int], check: Check, early: Early | None = None) -> HeldAnswer | None:
     """The edge's answer to a row of the dataset processor, held back once its prompt is read; None if the edge has
     none. See ``EdgeModel.probe``. Raises UserError as that does, where there is no edge model, and for anything that is
     no such row, an answer among them.
@@ -71,7 +74,7 @@ def probe(row: Any, layers: Sequence[int], check: Check) -> HeldAnswer | None:
             "a router that looks at the edge's hidden states decides before the edge answers: set "
             "hard_example_mining_mode to mining-then-inference"
         )
-    found = _asked(row, "the edge's hidden states").probe(row, layers, check)
+    found = _asked(row, "the edge's hidden states").probe(row, layers, check, early)
     if found is not None:
         row[HELD] = found
     return found
@@ -86,10 +89,15 @@ def dropped(row: Any, answer: HeldAnswer) -> Response:
     """What the edge has done where its held answer is not wanted. It was done for the router, so that it counts among
     its seconds."""
     answer.drop()
+    count(row, answer.kept.prefill.seconds)
+    return answer.unused
+
+
+def count(row: Any, seconds: float) -> None:
+    """Something was done for the router: so long."""
     record = row.get("routing")
     if isinstance(record, dict) and record.get("seconds") is not None:
-        record["seconds"] += answer.kept.prefill.seconds
-    return answer.unused
+        record["seconds"] += seconds
 
 
 def _asked(row: Any, what: str) -> Edge:

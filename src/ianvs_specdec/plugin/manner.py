@@ -22,6 +22,7 @@ class Manner:
     """
 
     sampling: Sampling
+    repeat: int
     own: Configuration
     baselines: tuple[Configuration, ...]
 
@@ -48,7 +49,7 @@ class Manners:
         if baseline:
             demands = dict.fromkeys((sampling, dataclasses.replace(sampling, logprobs=False)))
             baselines = [self._configuration(baseline, demand, repeat) for demand in demands]
-        return Manner(sampling, own, tuple(baselines))
+        return Manner(sampling, repeat, own, tuple(baselines))
 
     def _configuration(self, identity: dict[str, Any], sampling: Sampling, repeat: int) -> Configuration:
         settings = {"sampling": sampling.to_json(), **({"repeat": repeat} if repeat else {})}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ianvs_specdec.answers.journal import Journal, KeptPrefill
@@ -23,7 +24,7 @@ from ianvs_specdec.plugin.routed import RoutedModel
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
 from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, circumstances
 from ianvs_specdec.run import current_repeat
-from ianvs_specdec.types import Query, messages_of
+from ianvs_specdec.types import Early, Query, messages_of
 
 
 class EdgeModel(RoutedModel):
@@ -48,16 +49,23 @@ class EdgeModel(RoutedModel):
 
     def predict(self, data: Any, **kwargs: Any) -> Response:
         if (given := edge_first.taken(data)) is not None:
+            if given.get("stopped"):
+                # Whoever has overruled the router wants the whole answer; what there was of it was the router's.
+                edge_first.count(data, given["perf"]["latency"])
+                return self.answer(data)
             given["routing"] = settled(data.get("routing"), given, Journal.of_job())
             return given
         return self.answer(data, held=edge_first.held(data))
 
-    def probe(self, data: Any, layers: Sequence[int], check: Callable[[str, str], None]) -> HeldAnswer | None:
+    def probe(
+        self, data: Any, layers: Sequence[int], check: Callable[[str, str], None], early: Early | None = None
+    ) -> HeldAnswer | None:
         """Read the first turn of a query, as ``answer`` would, and hold the answer back there; the hidden states of
         ``layers`` at the prompt's end are in the journal then. None if the edge has no answer to it.
 
         Raises UserError where the back end has no hidden states. ``check`` is called with the model's name and the
-        digest of its files before it is asked, and raises UserError unless it is the right one.
+        digest of its files before it is asked, and raises UserError unless it is the right one. ``early`` is for the
+        answer.
         """
         query = query_of_row(data)
         self._open()
@@ -75,7 +83,8 @@ class EdgeModel(RoutedModel):
                 return HeldAnswer(kept, self._unused(query, kept, key))
             llm, journal = self._ready(manner, messages)
             begun = REQUESTS.begin()
-            waiting = Waiting(llm.probe(messages, manner.sampling, layers, hints), begun)
+            given = replace(hints, early=early)
+            waiting = Waiting(llm.probe(messages, manner.sampling, layers, given), begun)
             try:
                 self._keep(key, waiting, llm, journal)
             except BaseException as error:

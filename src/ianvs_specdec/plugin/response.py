@@ -17,6 +17,8 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
   ``turns`` holds those that were answered;
 - ``samples``: further answers of the edge model, each with ``completion``, ``prediction``, ``turns`` and, where it is
   not whole, ``error``; their tokens, times and cost are in ``usage``, ``perf`` (latency, throughput) and ``cost``;
+- ``stopped``: where the edge's answer ended early, since it would not do: after how many ``tokens``, and how many more
+  the whole answer has (``saved``), None where that is not known;
 - ``prefill``: where the edge only read the prompt, for a router that looks at its hidden states: ``seconds``,
   ``issued``, ``hardware``, ``replayed`` and ``key``, as a turn and its trace have them; there are no ``turns`` then;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,

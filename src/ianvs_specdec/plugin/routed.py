@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from ianvs_specdec.answers.baseline import compare
+from ianvs_specdec.answers.beginning import first_tokens, saved_tokens
 from ianvs_specdec.answers.journal import Entry, Journal
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.benchmarks.validation import RowsChecked
@@ -27,7 +28,7 @@ from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_o
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.plugin.timings import Timings, circumstances, stamp
 from ianvs_specdec.run import current_repeat, job_folder
-from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, messages_of
+from ianvs_specdec.types import Completion, Early, Hints, Message, Query, Sampling, messages_of
 
 log = logging.getLogger(__name__)
 
@@ -89,30 +90,36 @@ class RoutedModel(RowsChecked):
         """The name of the back end, resolved."""
         return self.settings.backend
 
-    def answer(self, data: Any, *, repeat: int | None = None, held: HeldAnswer | None = None) -> Response:
+    def answer(
+        self, data: Any, *, repeat: int | None = None, held: HeldAnswer | None = None, early: Early | None = None
+    ) -> Response:
         """Answer all turns of a query, each with the earlier answers as context. ``data``: see ``benchmarks.rows``.
 
         Each ``repeat`` has answers of its own, drawn with another seed; None is the repeat that Ianvs runs. ``held``:
-        the answer to the first turn, as far as it is made.
+        the answer to the first turn, as far as it is made. Where the answer to the first turn ends ``early``, nothing
+        else is asked, and the response says so under ``stopped``.
         """
         response = None
         observers.began(self.side, data)
         try:
-            response = self._answer(data, current_repeat() if repeat is None else repeat, held)
+            response = self._answer(data, current_repeat() if repeat is None else repeat, held, early)
         finally:
             if held is not None:
                 held.drop()
             observers.ended(self.side, data, response)
         return response
 
-    def _answer(self, data: Any, repeat: int, held: HeldAnswer | None) -> Response:
+    def _answer(self, data: Any, repeat: int, held: HeldAnswer | None, early: Early | None) -> Response:
         query = query_of_row(data)
         self._open()
         sampling = self._sampling(query, repeat)
-        attempt = self._converse(query, self._manner(sampling, repeat), held)
-        drawn = self._drawn(sampling) if attempt.error is None else ()
+        attempt = self._converse(query, self._manner(sampling, repeat), held, early)
+        stopped = early is not None and early.ended
+        drawn = self._drawn(sampling) if attempt.error is None and not stopped else ()
         samples = [self._converse(query, self._manner(one, repeat)) for one in drawn]
         response = self._response(query, attempt, samples, sampling, data if isinstance(data, dict) else {})
+        if early is not None and stopped:
+            response["stopped"] = self._stopped(query, self._manner(sampling, repeat), early)
         if attempt.error is not None:
             response["error"], response["failures"] = str(attempt.error), attempt.error.failures
             if not attempt.turns:
@@ -127,13 +134,18 @@ class RoutedModel(RowsChecked):
             sampling = dataclasses.replace(sampling, temperature=float(query.temperature))
         return sampling
 
-    def _converse(self, query: Query, manner: Manner, held: HeldAnswer | None = None) -> Attempt:
+    def _converse(
+        self, query: Query, manner: Manner, held: HeldAnswer | None = None, early: Early | None = None
+    ) -> Attempt:
         """All turns of a query, as far as they are answered."""
         attempt = Attempt()
         for index in range(len(query.turns)):
+            if early is not None and early.ended:
+                break
             messages = messages_of(query, [earlier.text for earlier in attempt.completions])
+            hints = dataclasses.replace(query.hints(index), early=None if index else early)
             try:
-                completion, turn = self._turn(messages, manner, query.hints(index), None if index else held)
+                completion, turn = self._turn(messages, manner, hints, None if index else held)
             except AnswerError as reason:
                 self._forgive(query, reason)
                 attempt.error = reason
@@ -185,8 +197,9 @@ class RoutedModel(RowsChecked):
         journal = self._journal
         key = manner.own.key(messages, hints.prediction)
         with journal.asking(key):
-            found = self._cut_prompts.serving(journal.get(key), self._llm) if self.settings.use_cache else None
+            found = self._known(key, manner, messages, hints) if self.settings.use_cache else None
             entry = found or self._ask(manner, messages, hints, held)
+        whole = hints.early is None or not hints.early.ended
         self._cut_prompts.tell(entry.completion)
         with self._mutex:
             self._timings.add(entry)
@@ -197,8 +210,37 @@ class RoutedModel(RowsChecked):
             replayed=entry.replayed,
             cached=found is not None and not entry.replayed,
             hardware=entry.hardware,
-            baseline=next(filter(None, (compare(journal, one, key, entry) for one in baseline_keys)), None),
+            baseline=next(filter(None, (compare(journal, one, key, entry, whole) for one in baseline_keys)), None),
         )
+
+    def _known(self, key: str, manner: Manner, messages: list[Message], hints: Hints) -> Entry | None:
+        """The answer, or as much of it as is wanted, where the journal has it."""
+        assert self._journal is not None
+        assert self._llm is not None
+        found = self._cut_prompts.serving(self._journal.get(key), self._llm)
+        if (early := hints.early) is None:
+            return found
+        if found is not None:
+            first = first_tokens(found.completion, early.tokens)
+            return found if first is None or not early.ends(first) else dataclasses.replace(found, completion=first)
+        kept = self._first(manner, early).own.key(messages, hints.prediction)
+        begun = self._cut_prompts.serving(self._journal.get(kept), self._llm)
+        stops = begun is not None and begun.completion.finish_reason == "length" and early.ends(begun.completion)
+        return begun if stops else None
+
+    def _first(self, manner: Manner, early: Early) -> Manner:
+        """How an answer is asked for that ends early: that is what its first tokens are kept as."""
+        assert self._manners is not None
+        fewer = min(early.tokens, manner.sampling.max_tokens)
+        return self._manners.of(dataclasses.replace(manner.sampling, max_tokens=fewer), manner.repeat)
+
+    def _stopped(self, query: Query, manner: Manner, early: Early) -> dict[str, Any]:
+        """After how many ``tokens`` an answer has ended early, and how many that has ``saved``: known where the journal
+        has the whole answer, of this back end or without speculation."""
+        assert self._journal is not None
+        messages, prediction = messages_of(query, []), query.hints(0).prediction
+        keys = [one.key(messages, prediction) for one in (manner.own, *manner.baselines)]
+        return {"tokens": early.tokens, "saved": saved_tokens(self._journal, keys, early.tokens)}
 
     def _ready(self, manner: Manner, messages: list[Message]) -> tuple[LLM, Journal]:
         """The model, loaded, and a journal that can keep what it says."""
@@ -237,8 +279,9 @@ class RoutedModel(RowsChecked):
         finally:
             under_way = REQUESTS.end(begun)
         stamp(completion.trace, llm, issued=begun.issued, waited=waited, under_way=under_way)
+        own = self._first(manner, hints.early).own if hints.early is not None and hints.early.ended else manner.own
         told: dict[str, Any] = {"side": self.side, "hardware": circumstances(llm), "prediction": hints.prediction}
-        hardware = journal.put(manner.own, messages, completion, **told)
+        hardware = journal.put(own, messages, completion, **told)
         # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
         return Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)
 

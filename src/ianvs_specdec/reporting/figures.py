@@ -36,6 +36,8 @@ _UNITS = {
         "share of answers without a letter or number that could be read; they count as wrong",
     ),
     "Edge Ratio": ("%", 0, "share of queries that the edge answered"),
+    "Early Exits": ("%", 0, "share of queries of which the edge's answer ended after its first tokens"),
+    "Edge Tokens Saved": ("token", 1, "how many more tokens the whole answers have, of those that ended early"),
     "Time to First Token": ("s", -1, "from the request to the first token"),
     "Internal Token Latency": ("s", -1, "time per output token after the first chunk"),
     "Chunk Gap": ("s", -1, "time between two pieces of output that reach the user"),

@@ -10,20 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.learned.doubt import Doubt
+from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.learned.adapted import is_probe
+from ianvs_specdec.llm import backend, resolve
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.routers import router as router_named
 from ianvs_specdec.routers.base import Decision, Modules, Router
 from ianvs_specdec.routers.composed import ConstrainedRouter
+from ianvs_specdec.routers.doubts import PRIOR, doubt_of, folders_of, of_beginning
 from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routers.signals import SIGNALS, check_edge
-from ianvs_specdec.types import Query
-
-PRIOR = "router"
-"""The name that stands for the score of another router."""
+from ianvs_specdec.types import Completion, Early, Query
 
 
 class CascadeRouter(Router):
@@ -36,9 +36,13 @@ class CascadeRouter(Router):
     - ``router``: another router, a name or a mapping with ``name`` and hyperparameters, whose score of the query is one
       of the signals under the name ``router``. None with a constraint, which would not be kept to: put that one around
       the cascade. A probe looks at the edge before that answers, so that the router has to be asked first then;
-    - ``threshold``: from which score on a query goes to the cloud.
+    - ``routers``: trained routers, from the names of their signals to their folders. One of all may be a probe;
+    - ``threshold``: from which score on a query goes to the cloud;
+    - ``decide_after``: the edge's answer ends after so many tokens where a calibration made for that number
+      (``--after``) says of them, and of the routers' scores, that the answer will not do. The score is what it says.
 
-    A query that the edge could not answer goes to the cloud, whatever the signal.
+    Signals are computed in the order of what they cost: routers that read the text, the probe, the edge's answer. A
+    query that the edge could not answer goes to the cloud, whatever the signal.
     """
 
     concurrent: ClassVar[bool] = True
@@ -49,30 +53,61 @@ class CascadeRouter(Router):
         threshold: float | None = None,
         calibration: str | None = None,
         router: Any = None,
+        routers: Any = None,
+        decide_after: int | None = None,
     ) -> None:
-        self.doubt = _doubt(signal, calibration, router)
+        given = locals()
+        self.check(given)
+        self.doubt = doubt_of(given)
         super().__init__(self.doubt.threshold if threshold is None else threshold)
-        self.prior = None if router is None else build_router(router)
-        _check_prior(type(self.prior))
-        self._asking = nullcontext() if getattr(self.prior, "concurrent", True) else threading.Lock()
+        self.first = None if decide_after is None else self.doubt.after
+        priors: dict[str, Any] = {} if router is None else {PRIOR: build_router(router)}
+        priors |= {name: LearnedRouter(folder) for name, folder in folders_of(routers).items()}
+        # What the edge has to read the question for comes last.
+        self.priors = dict(sorted(priors.items(), key=lambda item: _probes(item[1])))
+        self._asking = {
+            name: nullcontext() if getattr(prior, "concurrent", True) else threading.Lock()
+            for name, prior in self.priors.items()
+        }
 
     @staticmethod
     def check(given: Mapping[str, Any]) -> None:
         router = given["router"]
-        _doubt(given["signal"], given["calibration"], router)
+        doubt_of(given)
+        probes = []
         if router is not None:
             check_router(router)
             _check_prior(router_named(router if isinstance(router, str) else router["name"]))
+            if isinstance(router, Mapping) and router["name"] in (LearnedRouter.__name__, "LifelongRouter"):
+                probes.append((PRIOR, router["path"]))
+        for name, folder in folders_of(given["routers"]).items():
+            try:
+                check_router(_learned(folder))
+            except UserError as error:
+                raise UserError(f"{name}: {error}", key="routers") from error
+            probes.append((name, folder))
+        _check_probes([name for name, folder in probes if is_probe(Path(folder))])
 
     @classmethod
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
         router = hyperparameters.get("router")
         if router is not None:
             check_router_beside(router, modules)
+        for folder in folders_of(hyperparameters.get("routers")).values():
+            check_router_beside(_learned(folder), modules)
         kind, settings = modules.get("edgemodel", (None, {}))
-        if isinstance(kind, type) and issubclass(kind, EdgeModel):
-            doubt = _doubt(hyperparameters.get("signal"), hyperparameters.get("calibration"), router)
-            check_edge(doubt.signals, settings)
+        if not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
+            return
+        check_edge(doubt_of(hyperparameters).signals, settings)
+        if hyperparameters.get("decide_after") is None:
+            return
+        if not settings.get("logprobs"):
+            reason = "looks at the edge's first tokens: set logprobs: true in the settings of the edge model"
+            raise UserError(f"CascadeRouter's decide_after {reason}", key="decide_after")
+        try:
+            backend(resolve(settings.get("backend") or "autoregressive")).check_early()
+        except UserError as error:
+            raise UserError(f"decide_after ends the edge's answer, but {error}", key="decide_after") from error
 
     def score(self, query: Query) -> float:
         raise UserError("CascadeRouter needs the edge's answer: give it the row or the response, not the query alone")
@@ -81,35 +116,73 @@ class CascadeRouter(Router):
         return self.decide(data).score
 
     def decide(self, data: Any) -> Decision:
-        probed = None
-        if isinstance(self.prior, LearnedRouter) and self.prior.probes:
-            probed = self.prior.decide(data)
+        answered = isinstance(data, Mapping) and "turns" in data and "completion" in data
+        if answered and self.first is not None:
+            raise UserError(
+                "decide_after ends the edge's answer, which is whole already: set hard_example_mining_mode to "
+                "mining-then-inference"
+            )
+        known: dict[str, float] = {}
+        begun: dict[str, float] = {}
+        early = None if answered else self._early(data, known, begun)
+        waited = 0.0
+        for name, prior in self.priors.items():
+            if not _probes(prior):
+                with self._asking[name]:
+                    known[name] = prior.score_row(data)
+                continue
+            probed = prior.decide(data, early)
             if probed.reason == UNANSWERED:
-                return probed
-        if isinstance(data, Mapping) and "turns" in data and "completion" in data:
-            return self._judge(data)
+                return replace(probed, waited=waited + probed.waited)
+            waited += probed.waited
+            known[name] = probed.score
+        if answered:
+            return self._judge(data, known)
         started = time.perf_counter()
-        response = edge_first.ask(data)
-        waited = time.perf_counter() - started
-        if probed is None:
-            return replace(self._judge(response), waited=waited)
-        return replace(self._judge(response, probed.score), waited=waited + probed.waited)
+        response = edge_first.ask(data, early)
+        waited += time.perf_counter() - started
+        if self.first is None:
+            return replace(self._judge(response, known), waited=waited)
+        if early is not None and early.ended:
+            decision = Decision(self.first.doubt.score(begun), True, details={"doubts": begun})
+        else:
+            decision = self._judge(response, known)
+        return replace(decision, waited=waited, details={**decision.details, "decide_after": self.first.tokens})
 
-    def _judge(self, response: Mapping[str, Any], prior: float | None = None) -> Decision:
-        """``prior``: the score of the router inside, where it is known already."""
+    def _early(self, data: Any, known: Mapping[str, float], begun: dict[str, float]) -> Early | None:
+        """What becomes of the edge's answer after its first tokens. ``known``: the scores of the routers by then;
+        ``begun`` gets the signals."""
+        if (first := self.first) is None:
+            return None
+        query = query_of_row(data)
+
+        def ends(answer: Completion) -> bool:
+            begun.update(of_beginning(first.doubt.signals, query, answer, known))
+            return first.doubt.score(begun) >= first.doubt.threshold
+
+        return Early(first.tokens, ends)
+
+    def _judge(self, response: Mapping[str, Any], known: Mapping[str, float]) -> Decision:
+        """``known``: the scores of the routers inside."""
         if response.get("error") or not response["turns"]:
             return Decision(1.0, True, UNANSWERED)
-        known = {} if prior is None else {PRIOR: prior}
-        doubts = {**{name: self._signal(name, response) for name in self.doubt.signals if name not in known}, **known}
+        doubts = {name: known[name] if name in known else SIGNALS[name](response) for name in self.doubt.signals}
         score = self.doubt.score(doubts)
         return Decision(score, score >= self.threshold, details={"doubts": doubts})
 
-    def _signal(self, name: str, response: Mapping[str, Any]) -> float:
-        if name != PRIOR:
-            return SIGNALS[name](response)
-        assert self.prior is not None
-        with self._asking:
-            return self.prior.score_row(response)
+
+def _probes(prior: Any) -> bool:
+    return bool(getattr(prior, "probes", False))
+
+
+def _learned(folder: str) -> dict[str, str]:
+    return {"name": LearnedRouter.__name__, "path": folder}
+
+
+def _check_probes(names: list[str]) -> None:
+    if len(names) > 1:
+        reason = f"the edge reads a question for one probe, and {' and '.join(names)} are probes: name one of them"
+        raise UserError(f"CascadeRouter: {reason}", key="routers")
 
 
 def _check_prior(kind: type[Any]) -> None:
@@ -119,37 +192,3 @@ def _check_prior(kind: type[Any]) -> None:
             f"put CascadeRouter under router: of {kind.__name__}",
             key="router",
         )
-
-
-def _doubt(signal: Any, calibration: Any, router: Any) -> Doubt:
-    """What to make of which signals. Raises UserError with the ``key`` at fault."""
-    if calibration is not None and (not isinstance(calibration, str) or not calibration):
-        reason = f"calibration must name a file, not {calibration!r}; specdec route calibrate makes one"
-        raise UserError(reason, key="calibration")
-    fitted = None if calibration is None else Doubt.load(Path(calibration))
-    if signal is None and fitted is None:
-        known = ", ".join(SIGNALS)
-        raise UserError(f"CascadeRouter needs a signal to look at, or a calibration; signals: {known}", key="signal")
-    names = fitted.signals if signal is None and fitted is not None else _names(signal)
-    for name in names:
-        if name not in (*SIGNALS, PRIOR):
-            raise unknown("signal", name, (*SIGNALS, PRIOR), key="signal")
-    if (PRIOR in names) != (router is not None):
-        lack = f"the signal {PRIOR} is the score of another router: name that under {PRIOR}"
-        more = f"{PRIOR} is given, and is none of the signals ({', '.join(names)}): add {PRIOR} to them"
-        raise UserError(lack if router is None else more, key="signal" if router is None else PRIOR)
-    if fitted is None:
-        return Doubt(names)
-    if set(names) != set(fitted.signals):
-        there = ", ".join(fitted.signals)
-        raise UserError(f"{calibration} is for other signals ({there}); leave signal out, or fit anew", key="signal")
-    return fitted
-
-
-def _names(signal: Any) -> tuple[str, ...]:
-    names = [signal] if isinstance(signal, str) else signal
-    if not isinstance(names, (list, tuple)) or not names or len(set(map(str, names))) < len(names):
-        raise UserError(
-            f"signal must be the name of a signal or a list of different ones, not {signal!r}", key="signal"
-        )
-    return tuple(map(str, names))

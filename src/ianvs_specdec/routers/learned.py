@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.learned.adapted import is_probe, probe_of, score_read
 from ianvs_specdec.learned.folder import TrainedRouter, read_settings
-from ianvs_specdec.learned.probe import KIND as PROBE
-from ianvs_specdec.learned.probe import ProbeClassifier
 from ianvs_specdec.llm import backend, resolve
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers.base import Decision, Modules, Router
-from ianvs_specdec.types import Query
+from ianvs_specdec.types import Early, Query
 
 UNANSWERED = "the edge gave no whole answer"
 
@@ -40,7 +40,7 @@ class LearnedRouter(Router):
     @property
     def probes(self) -> bool:
         """Whether it looks at the edge's hidden states, not at the query."""
-        return isinstance(self.trained.classifier, ProbeClassifier)
+        return probe_of(self.trained) is not None
 
     @staticmethod
     def check(given: Mapping[str, Any]) -> None:
@@ -50,32 +50,32 @@ class LearnedRouter(Router):
     def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
         folder = _folder(hyperparameters["path"])
         kind, settings = modules.get("edgemodel", (None, {}))
-        if read_settings(folder)["kind"] != PROBE or not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
+        if not is_probe(folder) or not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
             return
         try:
             backend(resolve(settings.get("backend") or "autoregressive")).check_probe()
         except UserError as error:
             raise UserError(f"the probe in {folder} reads the edge's hidden states, but {error}", key="path") from error
         if (files := Path(str(settings.get("model")))).is_dir():
-            probe = TrainedRouter.load(folder).classifier
-            assert isinstance(probe, ProbeClassifier)
+            probe = probe_of(TrainedRouter.load(folder))
+            assert probe is not None
             probe.check_edge(str(files), FileDigests(None).folder(files))
 
     def score(self, query: Query) -> float:
         with self._mutex:
             return float(self.trained.score([query])[0])
 
-    def decide(self, data: Any) -> Decision:
-        probe = self.trained.classifier
-        if not isinstance(probe, ProbeClassifier):
+    def decide(self, data: Any, early: Early | None = None) -> Decision:
+        """``early``: for the edge's answer, where it is held back for a probe."""
+        if (probe := probe_of(self.trained)) is None:
             return super().decide(data)
         started = time.perf_counter()
-        held = edge_first.probe(data, probe.layers, probe.check_edge)
+        held = edge_first.probe(data, probe.layers, probe.check_edge, early)
         waited = time.perf_counter() - started
         if held is None:
             return Decision(1.0, True, UNANSWERED, waited=waited)
         try:
-            score = float(self.trained.calibration(probe.score_states(held.states[None]))[0])
+            score = score_read(self.trained, query_of_row(data), held.states[None])
         except BaseException:
             held.drop()
             raise

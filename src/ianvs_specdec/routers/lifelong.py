@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -16,20 +17,21 @@ import numpy as np
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import digest
-from ianvs_specdec.learned.adapted import AdaptedClassifier
-from ianvs_specdec.learned.folder import TrainedRouter, check_folder, read_settings
+from ianvs_specdec.learned.adapted import AdaptedClassifier, is_probe, probe_of, score_read
+from ianvs_specdec.learned.folder import TrainedRouter, check_folder
 from ianvs_specdec.learned.online import SIDES, OnlineLearner
-from ianvs_specdec.learned.probe import KIND as PROBE
+from ianvs_specdec.learned.probe import ProbeClassifier
 from ianvs_specdec.lifelong.exploration import Exploration
 from ianvs_specdec.lifelong.feedback import FeedbackLog, check_feedback
 from ianvs_specdec.lifelong.lessons import AskedQuery, Keeper, Lessons, adapted, item_of
 from ianvs_specdec.outcomes.recorded import load_outcomes
-from ianvs_specdec.plugin import observers
-from ianvs_specdec.routers.base import Decision, Router, number, whole
-from ianvs_specdec.routers.learned import LearnedRouter
+from ianvs_specdec.outcomes.states import Halves
+from ianvs_specdec.plugin import edge_first, observers
+from ianvs_specdec.routers.base import Decision, Modules, Router, number, whole
+from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routers.random_router import uniform
 from ianvs_specdec.run import current_repeat, current_run, job_folder, on_worker
-from ianvs_specdec.types import Query
+from ianvs_specdec.types import Early, Query
 
 FOLDER, LOG, LEARNED = "lifelong", "feedback.jsonl", "router"
 REPLAYED = 128
@@ -40,7 +42,8 @@ ASKED = 4096
 class LifelongRouter(Router):
     """A trained router's score, corrected by what feedback has taught since (see ``learned.online``).
 
-    - ``path``: the trained router's folder, or one that a LifelongRouter saved: then it goes on from there;
+    - ``path``: the trained router's folder, or one that a LifelongRouter saved: then it goes on from there. Beside a
+      probe, queries are also alike by the edge's hidden states;
     - ``threshold``: as for LearnedRouter;
     - ``feedback``: ``scorer`` (the benchmark's own scorer judges each answer as soon as it is given), a file of JSON
       lines that may grow meanwhile, or ``{port: N, token_env: NAME}``: an endpoint (see ``lifelong.feedback``);
@@ -99,9 +102,9 @@ class LifelongRouter(Router):
     @staticmethod
     def check(given: Mapping[str, Any]) -> None:
         LearnedRouter.check(given)
-        if read_settings(Path(given["path"]))["kind"] == PROBE:
-            reason = "LifelongRouter corrects the score of a router that reads the question, not that of a probe"
-            raise UserError(f"{given['path']}: {reason}", key="path")
+        if given["replay"] and is_probe(Path(given["path"])):
+            reason = "has no hidden states of the edge, which the probe under path looks at: leave it out"
+            raise UserError(f"replay: a file of outcomes {reason}", key="replay")
         check_feedback(given["feedback"])
         number("explore", given["explore"], low=0.0, high=0.5)
         whole("seed", given["seed"])
@@ -117,6 +120,15 @@ class LifelongRouter(Router):
             except UserError as error:
                 raise UserError(str(error).replace("--out", "save_to"), key="save_to") from error
 
+    @classmethod
+    def check_test_case(cls, hyperparameters: Mapping[str, Any], modules: Modules) -> None:
+        LearnedRouter.check_test_case(hyperparameters, modules)
+
+    @property
+    def probes(self) -> bool:
+        """Whether it looks at the edge's hidden states."""
+        return probe_of(self.base) is not None
+
     @property
     def feedbacks(self) -> int:
         """How many have been learned in this run."""
@@ -128,12 +140,30 @@ class LifelongRouter(Router):
         return getattr(self._lessons.sources, "url", None)
 
     def score(self, query: Query) -> float:
-        item = self._item(query)
-        return self._lessons.learner.solution.score(item.score, item.grams, item.group)
+        return self._corrected(self._item(query))
 
-    def decide(self, data: Any) -> Decision:
+    def _corrected(self, item: AskedQuery) -> float:
+        return self._lessons.learner.solution.score(item.score, item.grams, item.group, item.state)
+
+    def decide(self, data: Any, early: Early | None = None) -> Decision:
+        """``early``: for the edge's answer, where it is held back for a probe."""
         query = query_of_row(data)
-        score = self.score(query)
+        if (probe := probe_of(self.base)) is None:
+            return self.decided(query, self.score(query))
+        started = time.perf_counter()
+        held = edge_first.probe(data, probe.layers, probe.check_edge, early)
+        waited = time.perf_counter() - started
+        if held is None:
+            return Decision(1.0, True, UNANSWERED, waited=waited)
+        try:
+            score = self._corrected(self._read(query, probe, held.states[None]))
+        except BaseException:
+            held.drop()
+            raise
+        return replace(self.decided(query, score), waited=waited)
+
+    def decided(self, query: Query, score: float) -> Decision:
+        """Where a query with this score goes."""
         hard = bool(score >= self.threshold)
         if uniform(self.seed, "explore", query.to_json()) < self._exploration.of(query.group, int(not hard)):
             return Decision(score, not hard, "explore")
@@ -147,19 +177,35 @@ class LifelongRouter(Router):
         """Nothing is learned from a question."""
 
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
-        if response is None or response.get("error") or not response.get("turns"):
+        if response is None or response.get("error") or not response.get("turns") or response.get("stopped"):
             return
         query = query_of_row(data)
-        self._lessons.answered(side, query, self._item(query), data, response)
+        with self._mutex:
+            item = self._asked.get(query)
+        # What was not read for it, or too long ago, teaches a probe nothing.
+        if item is None and self.probes:
+            return
+        self._lessons.answered(side, query, item or self._item(query), data, response)
 
     def _item(self, query: Query) -> AskedQuery:
         with self._mutex:
             item = self._asked.get(query)
-            if item is None:
-                item = self._asked[query] = item_of(query, float(self.base.score([query])[0]))
-                if len(self._asked) > ASKED:
-                    self._asked.popitem(last=False)
+        if item is not None:
             return item
+        if (probe := probe_of(self.base)) is not None:
+            return self._read(query, probe, probe.recorded([query]))
+        return self._remembered(query, item_of(query, float(self.base.score([query])[0])))
+
+    def _read(self, query: Query, probe: ProbeClassifier, states: Halves) -> AskedQuery:
+        score, state = score_read(self.base, query, states), probe.directions(states)[0]
+        return self._remembered(query, item_of(query, score, state))
+
+    def _remembered(self, query: Query, item: AskedQuery) -> AskedQuery:
+        with self._mutex:
+            self._asked[query] = item
+            if len(self._asked) > ASKED:
+                self._asked.popitem(last=False)
+        return item
 
     def _replay(self, path: Path) -> None:
         outcomes = load_outcomes(path)

@@ -36,9 +36,11 @@ class Answered:
 
 
 def answered(response: Mapping[str, Any] | None) -> Answered | None:
-    """What a side has answered; None where it has not been asked, failed, only read the prompt, or is lossy on
-    purpose."""
-    if response is None or response.get("error") or response.get("lossy") or response.get("prefill"):
+    """What a side has answered; None where it has not been asked, failed, only read the prompt, ended early, or is
+    lossy on purpose."""
+    if response is None or response.get("error") or response.get("lossy"):
+        return None
+    if response.get("prefill") or response.get("stopped"):
         return None
     return Answered(tuple(turn["completion"] for turn in response.get("turns", ())), response.get("cost"))
 

@@ -1,0 +1,44 @@
+"""The first tokens of an answer are what a request for so many would have had."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ianvs_specdec.answers.beginning import first_tokens
+from ianvs_specdec.answers.shapes import check_answer
+from ianvs_specdec.types import Completion, Step, Trace
+
+TRACE = Trace(
+    chunks=[(0.1, 1), (0.2, 3), (0.3, 2)],
+    steps=[Step(4, 2, 3, 5), Step(2, 1, 2, 3)],
+    near_ties=[(1, 0.1), (4, 0.2)],
+    rejected=[(7,), ()],
+    confidence=[(-0.1 * place, 0.2, 0.3) for place in range(6)],
+    characters=[2, 3, 0, 4, 1, 0],
+)
+ANSWER = Completion("It is B. X", [5, 6, 7, 8, 9, 2], 11, 6, "stop", TRACE)
+
+
+def test_it_is_cut_in_the_middle_of_a_step() -> None:
+    first = first_tokens(ANSWER, 3)
+    assert first is not None
+    assert (first.text, first.token_ids, first.finish_reason) == ("It is", [5, 6, 7], "length")
+    assert (first.prompt_tokens, first.completion_tokens) == (11, 3)
+    assert first.trace.chunks == [(0.1, 1), (0.2, 2)]
+    assert first.trace.steps == [Step(4, 2, 2, 5)]
+    assert first.trace.near_ties == [(1, 0.1)]
+    assert first.trace.confidence == TRACE.confidence[:3] if TRACE.confidence else False
+    check_answer(first.to_json())
+    assert first_tokens(first, 3) is None
+
+
+def test_without_a_step_for_the_prompt_s_token_all_tokens_are_of_steps() -> None:
+    rooted = replace(ANSWER, trace=replace(TRACE, steps=[Step(4, 3, 4, 5), Step(2, 1, 2, 3)]))
+    first = first_tokens(rooted, 5)
+    assert first is not None
+    assert [step.emitted for step in first.trace.steps] == [4, 1]
+
+
+def test_a_short_answer_and_one_without_characters_have_no_beginning() -> None:
+    assert first_tokens(ANSWER, 6) is None
+    assert first_tokens(replace(ANSWER, trace=replace(TRACE, characters=None)), 2) is None

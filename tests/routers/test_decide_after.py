@@ -1,0 +1,240 @@
+"""A cascade of several routers that may end the edge's answer early: what stops, what it costs, what goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from ianvs_specdec.answers.beginning import first_tokens
+from ianvs_specdec.answers.lines import FILE_NAME
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.identity import FileDigests
+from ianvs_specdec.learned.calibration import Calibration
+from ianvs_specdec.learned.doubt import Beginning, Doubt
+from ianvs_specdec.learned.folder import TrainedRouter
+from ianvs_specdec.learned.probe import Linear, ProbeClassifier
+from ianvs_specdec.llm.specdec import EngineLLM
+from ianvs_specdec.metrics import METRICS
+from ianvs_specdec.metrics.columns import all_columns
+from ianvs_specdec.metrics.routing import why_empty
+from ianvs_specdec.metrics.table import Table
+from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from ianvs_specdec.routers import build_router, check_router, check_router_beside
+from ianvs_specdec.routers.signals import SIGNALS
+from ianvs_specdec.types import Completion, Trace
+from ianvs_specdec.workspace.sides import answered
+from sedna.core.joint_inference import JointInference
+
+SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
+ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(4)]
+FIRST, WHOLE, WIDTH = 3, 8, 32
+ALL, NONE = 0.0, 1.0
+"""Thresholds at which every answer stops, and none."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens of each answer that the engine has written."""
+    written: list[int] = []
+    generate = EngineLLM.generate
+
+    def generated(self: Any, *arguments: Any, **more: Any) -> Completion:
+        answer = generate(self, *arguments, **more)
+        written.append(answer.completion_tokens)
+        return answer
+
+    monkeypatch.setattr(EngineLLM, "generate", generated)
+    return written
+
+
+@pytest.fixture
+def probe(tmp_path: Path, tiny_model: Path) -> str:
+    linear = Linear(np.zeros(WIDTH), np.ones(WIDTH), np.random.default_rng(0).normal(size=WIDTH), 0.0)
+    classifier = ProbeClassifier(linear, (1,), "edge", FileDigests(None).folder(tiny_model))
+    TrainedRouter("probe", classifier, Calibration(), 0.5, np.zeros(1, np.uint64)).save(tmp_path / "probe")
+    return str(tmp_path / "probe")
+
+
+def calibration(folder: Path, threshold: float, **slopes: float) -> str:
+    """One that sends to the cloud what is stopped, and no more."""
+    slopes = slopes or {"max_entropy": 1.0}
+    begun = Beginning(FIRST, Doubt(tuple(slopes), slopes, 0.0, threshold))
+    path = folder / f"cascade{threshold}.json"
+    Doubt(tuple(slopes), slopes, 0.0, 1.0, after=begun).save(path)
+    return str(path)
+
+
+def cascade(file: str, **more: Any) -> dict[str, Any]:
+    return {"name": "CascadeRouter", "calibration": file, "decide_after": FIRST, **more}
+
+
+def run(model: Path, router: Any, rows: list[dict[str, Any]] = ROWS, **edge: Any) -> list[Any]:
+    edge_model = EdgeModel(**{"model": str(model), **SETTINGS, "logprobs": True, **edge})
+    # With another seed it is asked for itself.
+    cloud = CloudModel(model=str(model), **SETTINGS, seed=9)
+    job = JointInference(edge_model, cloud)
+    job.hard_example_mining_algorithm = build_router(router)
+    try:
+        return [job.inference(dict(row), mining_mode="mining-then-inference") for row in rows]
+    finally:
+        edge_model.cleanup()
+        cloud.cleanup()
+
+
+def value(name: str, rows: list[Any]) -> float:
+    return all_columns()[name](Table(["B"] * len(rows), rows))
+
+
+def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], new_run: Any
+) -> None:
+    whole = run(tiny_model, "EdgeOnly", logprobs=False)
+    asked.clear()
+    router = cascade(calibration(tmp_path, ALL))
+    found = run(tiny_model, router)
+    assert asked == [FIRST, WHOLE] * 4
+    for (hard, result, _, cloud), (_, plain, _, _) in zip(found, whole, strict=True):
+        assert (hard, cloud["side"], result["side"]) == (True, "cloud", "cloud")
+        begun = result["edge_answer"]
+        assert begun["stopped"] == {"tokens": FIRST, "saved": WHOLE - FIRST}
+        assert begun["turns"][0]["token_ids"] == plain["turns"][0]["token_ids"][:FIRST]
+        assert begun["turns"][0]["baseline"]["identical"]
+        assert result["routing"]["decide_after"] == FIRST
+        assert answered(begun) is None
+    assert value("Early Exits", found) == 100.0
+    assert value("Edge Tokens Saved", found) == 4 * (WHOLE - FIRST)
+    assert value("Edge Completion Tokens", found) == 4 * FIRST
+    assert np.isnan(value("Early Exits", whole))
+    asked.clear()
+    new_run()
+    again = run(tiny_model, router)
+    assert not asked
+    assert [row[1]["routing"] for row in again] == [row[1]["routing"] for row in found]
+
+
+@pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup"])
+def test_what_may_go_on_is_written_as_ever_and_read_once(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], backend: str
+) -> None:
+    found = run(tiny_model, cascade(calibration(tmp_path, NONE)), backend=backend)
+    assert asked == [WHOLE] * 4
+    plain = run(tiny_model, "EdgeOnly", backend=backend, use_cache=False)
+    for (hard, result, _, _), (_, usual, _, _) in zip(found, plain, strict=True):
+        assert (hard, "stopped" in result) == (False, False)
+        assert result["turns"][0]["token_ids"] == usual["turns"][0]["token_ids"]
+    assert (value("Early Exits", found), value("Edge Tokens Saved", found)) == (0.0, 0.0)
+
+
+def test_the_engine_and_the_journal_decide_alike(job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]) -> None:
+    whole = run(tiny_model, "EdgeOnly")
+    scores = []
+    for _, result, _, _ in whole:
+        turn = result["turns"][0]
+        answer = Completion(
+            turn["completion"], list(turn["token_ids"]), 0, WHOLE, "length", Trace.from_json(turn["trace"])
+        )
+        first = first_tokens(answer, FIRST)
+        assert first is not None
+        scores.append(SIGNALS["max_entropy"]({"turns": [{"trace": first.trace.to_json()}]}))
+    asked.clear()
+    between = cascade(calibration(tmp_path, float(np.mean(sorted(scores)[1:3]))))
+    known = run(tiny_model, between)
+    assert asked == [WHOLE] * 2, "the cloud alone is asked"
+    (job / FILE_NAME).unlink()
+    fresh = run(tiny_model, between, use_cache=False)
+    assert [row[0] for row in known] == [row[0] for row in fresh] == [score > sorted(scores)[1] for score in scores]
+    assert [row[1]["routing"]["score"] for row in known] == [row[1]["routing"]["score"] for row in fresh]
+
+
+def test_a_probe_and_the_text_are_part_of_it(
+    job: Path, tmp_path: Path, tiny_model: Path, probe: str, asked: list[int]
+) -> None:
+    alone = run(tiny_model, {"name": "LearnedRouter", "path": probe, "threshold": 1.0})
+    slopes = {"max_entropy": 1.0, "mind": 1.0, "router": 1.0}
+    more = {"router": {"name": "RandomRouter", "seed": 5}, "routers": {"mind": probe}}
+    asked.clear()
+    found = run(tiny_model, cascade(calibration(tmp_path, ALL, **slopes), **more), seed=1)
+    assert asked == [FIRST, WHOLE] * 4
+    for (_, result, _, _), (_, one, _, _) in zip(found, alone, strict=True):
+        assert result["routing"]["doubts"].keys() == slopes.keys()
+        assert result["routing"]["doubts"]["mind"] == one["routing"]["score"]
+
+
+def test_whoever_overrules_it_gets_the_whole_answer(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
+) -> None:
+    around = {"name": "BudgetRouter", "router": cascade(calibration(tmp_path, ALL)), "cloud_share": 0.0}
+    found = run(tiny_model, around)
+    assert asked == [FIRST, WHOLE] * 4
+    for hard, result, _, _ in found:
+        assert (hard, result["usage"]["completion_tokens"]) == (False, WHOLE)
+        assert "stopped" not in result
+
+
+def test_an_answer_that_is_whole_is_too_late(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+    edge = EdgeModel(model=str(tiny_model), **SETTINGS, logprobs=True)
+    router = build_router(cascade(calibration(tmp_path, ALL)))
+    with pytest.raises(UserError, match="mining-then-inference"):
+        router(edge.predict(dict(ROWS[0])))
+    edge.cleanup()
+
+
+def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_model: Path, probe: str) -> None:
+    file = calibration(tmp_path, ALL)
+    whole = tmp_path / "whole.json"
+    Doubt(("max_entropy",), {"max_entropy": 1.0}).save(whole)
+    two = {"signal": ["a", "b"], "routers": {"a": probe, "b": probe}}
+    for given, key, message in (
+        ({**cascade(file), "decide_after": 5}, "decide_after", r"--after 5 made; .* has 3"),
+        (cascade(str(whole)), "decide_after", "--after 3"),
+        ({"name": "CascadeRouter", "signal": "max_entropy", "decide_after": 3}, "decide_after", "--after 3"),
+        (cascade(file, threshold=0.5), "threshold", "leave threshold out"),
+        ({**cascade(file), "decide_after": 0}, "decide_after", "from 1"),
+        ({"name": "CascadeRouter", **two}, "routers", "one probe"),
+        ({"name": "CascadeRouter", "signal": "max_entropy", "routers": {"a": probe}}, "routers", "add a to them"),
+        ({"name": "CascadeRouter", "signal": "a", "routers": {"a": "nowhere"}}, "routers", "nowhere"),
+        ({"name": "CascadeRouter", "signal": "a", "routers": [probe]}, "routers", "a mapping"),
+        ({"name": "CascadeRouter", "signal": "max_entropy", "routers": {"max_entropy": probe}}, "routers", "another"),
+    ):
+        for use in (check_router, build_router):
+            with pytest.raises(UserError, match=message) as told:
+                use(given)
+            assert told.value.key == key
+    edge = {"model": str(tiny_model), "logprobs": True}
+    for settings, message in (({**edge, "backend": "api"}, "first tokens"), ({"model": "m"}, "logprobs: true")):
+        with pytest.raises(UserError, match=message):
+            check_router_beside(cascade(file), {"edgemodel": (EdgeModel, settings)})
+    check_router_beside(cascade(file), {"edgemodel": (EdgeModel, edge)})
+
+
+def test_what_ended_early_is_not_taken_for_the_edge_s_answer(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+    whole = run(tiny_model, "EdgeOnly")
+    golds = [{"references": [row[1]["completion"]]} for row in whole]
+    rows = [
+        {"query": {"turns": [f"question {place}"], "scorer": "text"}, "gold": gold, "index": place}
+        for place, gold in enumerate(golds)
+    ]
+    found = run(tiny_model, cascade(calibration(tmp_path, ALL)), rows)
+    assert all("stopped" in row[1]["edge_answer"] for row in found)
+    assert np.isnan(METRICS["Router APGR"](golds, found)), "nothing tells which configuration the whole answers have"
+    scores = sorted(row[1]["routing"]["score"] for row in found)
+    found = run(tiny_model, cascade(calibration(tmp_path, float(np.mean(scores[:2])))), rows)
+    assert sum(row[0] for row in found) == 3
+    # Both sides are one model. By its first tokens alone the edge would be worse.
+    assert why_empty(golds, found, Table(golds, found)) == "both models do equally well on these queries"
+
+
+@pytest.mark.parametrize("wrong", [3, {"tokens": 0}, {"slopes": {"other": 1.0}}, {"threshold": 2.0}])
+def test_a_damaged_beginning_is_one_message(tmp_path: Path, wrong: Any) -> None:
+    path = Path(calibration(tmp_path, 0.5))
+    told = json.loads(path.read_text())
+    told["after"] = {**told["after"], **wrong} if isinstance(wrong, dict) else wrong
+    path.write_text(json.dumps(told))
+    with pytest.raises(UserError, match="not a file that specdec route calibrate made"):
+        Doubt.load(path)
