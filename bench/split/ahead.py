@@ -17,14 +17,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bench.split.paced import Paced
+from bench.split.paced import SECONDS, Paced
 from bench.split.scene import Client, Known, drafting_verifier, floats, relay
 from ianvs_specdec.split.breakeven import LEFT, longest_way, round_rate
 from ianvs_specdec.split.edge.connection import Access
 from ianvs_specdec.split.edge.controller import Choice, Controller
 from ianvs_specdec.split.edge.decode import Answer
 
-STREAMED, WAITING, AHEAD = "streamed", "stop-and-wait", "ahead"
+STREAMED, WAITING, ONE, AHEAD = "streamed", "stop-and-wait", "ahead, one outcome", "ahead"
 
 
 class Means(Controller):
@@ -51,8 +51,9 @@ class Means(Controller):
         way: float | None = None,
         elapsed: float | None = None,
         ahead: bool = False,
+        kept: bool = False,
     ) -> None:
-        super().answered(drafted, accepted, service, way, elapsed, ahead)
+        super().answered(drafted, accepted, service, way, elapsed, ahead, kept)
         self.told["service"].append((service, 1))
         if way is not None:
             self.told["way"].append((way, 1))
@@ -97,6 +98,7 @@ def add_arguments(add: Any) -> None:
     add("--acceptances", type=floats, default=[0.8, 0.9], metavar="A,A", help="of the edge's drafts (0.8,0.9)")
     add("--length", type=int, default=4, metavar="K", help="of a draft (4)")
     add("--draft-ms", type=float, default=5.0, metavar="MS", help="the edge's time to draft a token (5)")
+    add("--further-ms", type=float, default=0.0, metavar="MS", help="for each further line in a step (0)")
     add("--ways", type=floats, default=[0.5, 1, 2, 4], metavar="X,X", help="round trips, in drafts")
     add("--in-flight", type=int, default=4, metavar="N")
     add("--beside", type=floats, default=[0.3, 1], metavar="A,K", help="the verifier's own drafts: acceptance, length")
@@ -125,11 +127,14 @@ def _measured(
         for share in options.ways:
             way = share * options.length * draft
             link = stack.enter_context(relay(address, {"delay": f"{way / 2}s"}))
-            for name in (STREAMED, WAITING, AHEAD):
+            for name in (STREAMED, WAITING, ONE, AHEAD):
                 if name == STREAMED and share != 1:
                     continue
                 for length in (options.length, None) if share == 1 and name != STREAMED else (options.length,):
-                    drafter = Paced(str(known.truth), acceptance, draft, lines=name != WAITING)
+                    others = () if name == ONE else SECONDS
+                    further = options.further_ms / 1e3
+                    truth, lines = str(known.truth), name != WAITING
+                    drafter = Paced(truth, acceptance, draft, lines=lines, others=others, further=further)
                     mode: Choice = "stream" if name == STREAMED else "split"
                     client = Client(Access(link.address), drafter, length, mode, options.in_flight, controls=Means)
                     arms.append(Arm(name, length, way, stack.enter_context(client)))
@@ -163,7 +168,7 @@ def _compared(
     length, drafted = options.length, options.length * options.draft_ms / 1e3
     streamed = next(arm.rate for arm in arms if arm.name == STREAMED)
     row: dict[str, Any] = {"acceptance": acceptance, "streamed": streamed, **told, "arms": []}
-    for name, in_flight in ((WAITING, 0), (AHEAD, options.in_flight)):
+    for name, in_flight in ((WAITING, 0), (ONE, options.in_flight), (AHEAD, options.in_flight)):
         own = [arm for arm in arms if arm.name == name]
         fixed = sorted((arm for arm in own if arm.length), key=lambda arm: arm.way)
         a = sum(arm.accepted for arm in fixed) / sum(arm.accepted + arm.rejected for arm in fixed)
@@ -206,7 +211,7 @@ def crossing(ways: Sequence[float], rates: Sequence[float], streamed: float) -> 
 
 
 def _lines(row: dict[str, Any]) -> str:
-    waiting, ahead = row["arms"]
+    waiting, *others = row["arms"]
     head = (
         f"acceptance {row['acceptance']:g}: service {1e3 * row['service']:.1f} ms, drafting {1e3 * row['draft']:.1f} ms"
     )
@@ -218,12 +223,12 @@ def _lines(row: dict[str, Any]) -> str:
             for way, rate, told in zip(arm["ways"], arm["rates"], arm["told"], strict=True)
         )
         even = [f"{1e3 * found:.1f}" if found else "-" for found in (arm["break_even"], max(0.0, arm["formula"]))]
-        lines.append(f"  {arm['name']:<14}a={arm['seen']:.3f} hits {arm['hits']:.2f}{cells}")
-        lines.append(f"  {'':<14}break-even {even[0]} ms, by the formula {even[1]} ms")
-    ratios = [ahead[key] / waiting[key] for key in ("at", "chosen")]
-    lines.append(
-        f"  ahead to stop-and-wait where the way is a draft: {ratios[0]:.2f}, each at its own length {ratios[1]:.2f}"
-    )
+        lines.append(f"  {arm['name']:<20}a={arm['seen']:.3f} hits {arm['hits']:.2f}{cells}")
+        lines.append(f"  {'':<20}break-even {even[0]} ms, by the formula {even[1]} ms")
+    for ahead in others:
+        ratios = [ahead[key] / waiting[key] for key in ("at", "chosen")]
+        told = f"{ratios[0]:.2f}, each at its own length {ratios[1]:.2f}"
+        lines.append(f"  {ahead['name']} to stop-and-wait where the way is a draft: {told}")
     return "\n".join(lines)
 
 

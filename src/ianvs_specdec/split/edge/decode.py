@@ -11,6 +11,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.split.edge.connection import Connection
 from ianvs_specdec.split.edge.controller import Controller
 from ianvs_specdec.split.edge.drafts import Drafts, FarTarget
+from ianvs_specdec.split.edge.outlook import Chances
 from ianvs_specdec.split.edge.session import Alone, Anew, Event, Outage, Session
 from ianvs_specdec.split.split_pb2 import SPLIT, STREAM, Draft, End, Model, Open, Pong, Up, Verdict
 from ianvs_specdec.split.wire import TENTHS, set_sampling
@@ -64,6 +65,7 @@ class Edge:
     ) -> None:
         self._connection, self._model, self._drafter, self._target = connection, model, drafter, target
         self._controller, self._outage, self._finish = controller, outage, finish
+        self._chances = Chances()
         self._heard: float | None = None
         """When output came last; None where what comes next was waited for with another mode."""
         self._asked: float | None = None
@@ -87,7 +89,7 @@ class Edge:
         opening = Open(fingerprint=model.fingerprint, prompt=prompt, task=task)
         set_sampling(opening, sampling)
         opening.mode = STREAM if self._controller.streams else SPLIT
-        drafts = Drafts(self._drafter.fork(), self._target, prompt, sampling, prediction)
+        drafts = Drafts(self._drafter.fork(), self._target, self._chances, prompt, sampling, prediction)
         answer = Answer([], "", trace, in_flight=self._in_flight)
         self._heard = self._asked = None
 
@@ -165,7 +167,9 @@ class Edge:
             self._controller.drafted(*drafts.taken())
             way = None if sent.guess is not None or sent.at is None else session.arrived - sent.at - session.seconds
             elapsed = None if self._heard is None else now - self._heard
-            self._controller.answered(sent.tree.depth, len(tokens) - 1, session.seconds, way, elapsed, sent.ahead)
+            self._controller.answered(
+                sent.tree.depth, len(tokens) - 1, session.seconds, way, elapsed, sent.ahead, sent.kept
+            )
         elif isinstance(event, Pong):
             if self._asked is not None:
                 self._controller.travelled(now - self._asked)
