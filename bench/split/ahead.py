@@ -32,7 +32,14 @@ class Means(Controller):
 
     def __init__(self, length: int | None = None, **options: Any) -> None:
         super().__init__(length, **options)
-        self.told: dict[str, list[tuple[float, int]]] = {"draft": [], "service": [], "way": [], "hit": []}
+        self.told: dict[str, list[tuple[float, int]]] = {
+            "draft": [],
+            "service": [],
+            "way": [],
+            "hit": [],
+            "kept": [],
+            "anew": [],
+        }
 
     def forget(self) -> None:
         """What was measured so far does not count for the means."""
@@ -57,8 +64,8 @@ class Means(Controller):
         self.told["service"].append((service, 1))
         if way is not None:
             self.told["way"].append((way, 1))
-        if ahead and elapsed is not None:
-            self.told["hit"].append((elapsed, 1))
+        if elapsed is not None:
+            self.told["hit" if ahead else "kept" if kept else "anew"].append((elapsed, 1))
 
     def mean(self, name: str) -> float:
         told = self.told[name]
