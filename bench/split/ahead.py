@@ -181,12 +181,13 @@ def _compared(
         a = sum(arm.accepted for arm in fixed) / sum(arm.accepted + arm.rejected for arm in fixed)
         under_way = Controller(in_flight=in_flight).under_way(length, a)
         times: dict[str, Any] = {"service": told["service"], "draft": told["draft"], "in_flight": under_way}
-        hit = sum(len(arm.means.told["hit"]) for arm in fixed) / sum(arm.rounds for arm in fixed)
+        hits, kept, anew = (sum(len(arm.means.told[kind]) for arm in fixed) for kind in ("hit", "kept", "anew"))
+        hit, ready = hits / (hits + kept + anew), kept / (kept + anew)
         formula = longest_way(
             mean(arm.round_tokens for arm in fixed) / streamed,
             anew=1 - hit,
             shares=hit / max(1, under_way),
-            drafting=(1 - hit) * (length + (LEFT if in_flight else 0.0)) * told["draft"],
+            drafting=(1 - hit) * ((1 - ready) * length + (LEFT if in_flight else 0.0)) * told["draft"],
             service=told["service"],
             hidden=hit * max((length + 1) * told["draft"], told["service"]),
         )
@@ -196,8 +197,9 @@ def _compared(
                 "seen": a,
                 "ways": [arm.way for arm in fixed],
                 "rates": [arm.rate for arm in fixed],
-                "told": [round_rate(length, a, way=arm.way + told["extra"], **times) for arm in fixed],
+                "told": [round_rate(length, a, way=arm.way + told["extra"], kept=ready, **times) for arm in fixed],
                 "hits": hit,
+                "kept": ready,
                 "chosen": next(arm.rate for arm in own if not arm.length),
                 "at": next(arm.rate for arm in fixed if abs(arm.way - drafted) < 1e-9),
                 "break_even": crossing([arm.way for arm in fixed], [arm.rate for arm in fixed], streamed),
@@ -230,7 +232,7 @@ def _lines(row: dict[str, Any]) -> str:
             for way, rate, told in zip(arm["ways"], arm["rates"], arm["told"], strict=True)
         )
         even = [f"{1e3 * found:.1f}" if found else "-" for found in (arm["break_even"], max(0.0, arm["formula"]))]
-        lines.append(f"  {arm['name']:<20}a={arm['seen']:.3f} hits {arm['hits']:.2f}{cells}")
+        lines.append(f"  {arm['name']:<20}a={arm['seen']:.3f} hits {arm['hits']:.2f}, kept {arm['kept']:.2f}{cells}")
         lines.append(f"  {'':<20}break-even {even[0]} ms, by the formula {even[1]} ms")
     for ahead in others:
         ratios = [ahead[key] / waiting[key] for key in ("at", "chosen")]

@@ -139,7 +139,7 @@ def test_nothing_is_drafted_behind_the_end_of_a_text():
 
 def test_a_drafter_that_is_too_sure_of_itself_is_believed_less():
     chances = Chances()
-    for right in [True, False] * 200:
+    for right in [True, False] * 2000:
         chances.judged(0.95, right)
     first, second, third = chances.of([0.95, 0.03, 0.01])
     assert first == pytest.approx(0.5, abs=0.05)
@@ -168,3 +168,17 @@ def test_answers_are_the_targets_own_whatever_was_kept_ready(request, verifier, 
         answer = edge.decode(PROMPT, sampling)
     assert answer.token_ids == alone(PROMPT, sampling)
     assert answer.hits <= answer.ahead
+
+
+def test_what_was_sent_ahead_tells_what_it_took_to_draft():
+    drafts = drafting(Known())
+    sent(drafts)
+    ready(drafts)
+    ahead = sent(drafts)
+    assert (ahead.position, ahead.guess, list(ahead.tokens)) == (3, 51, [60, 70])
+    drafts.verdict(2, 50)
+    assert drafts.hidden == 0
+    drafts.verdict(0, 61)
+    steps, seconds = drafts.taken()
+    assert drafts.hidden == pytest.approx(3 * seconds / steps)
+    assert drafts.ahead == drafts.hits == 2

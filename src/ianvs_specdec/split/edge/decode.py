@@ -31,7 +31,8 @@ class Answer(Decoded):
     TCP add theirs. For ``ahead`` and ``hits`` see ``Drafts``. ``streamed`` tokens were drafted by the verifier.
     ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens that are the
     edge's own, and ``why`` says why. ``in_flight`` drafts may be on their way at a time; ``waits`` are the rounds whose
-    draft was not sent ahead, and ``drafting`` the seconds in which nothing was on its way because the edge drafted.
+    draft was not sent ahead, and ``drafting`` the seconds in which nothing was on its way because the edge drafted; the
+    others took ``hidden`` seconds to draft.
     ``prefill`` and ``work`` are the verifier's seconds until the first token and since, without the waits for drafts;
     None where it could not tell."""
 
@@ -45,6 +46,7 @@ class Answer(Decoded):
     in_flight: int = 1
     waits: int = 0
     drafting: float = 0.0
+    hidden: float = 0.0
     prefill: float | None = None
     work: float | None = None
 
@@ -121,7 +123,8 @@ class Edge:
                 session.leave()
         if session is not None:
             answer.breaks, answer.lost = session.breaks, session.lost
-        answer.ahead, answer.hits, answer.drafting = drafts.ahead, drafts.hits, drafts.unhidden
+        answer.ahead, answer.hits = drafts.ahead, drafts.hits
+        answer.drafting, answer.hidden = drafts.unhidden, drafts.hidden
         trace.bytes_up, trace.bytes_down = self._connection.up - before[0], self._connection.down - before[1]
         return answer
 

@@ -95,6 +95,9 @@ class Drafts:
         self.ahead = self.hits = 0
         self.unhidden = 0.0
         """Seconds of drafting with nothing on its way."""
+        self._drafted, self._spent = 0, 0.0
+        self._hidden = 0
+        """Tokens of the verified drafts that were sent before the verdict before them, each with its guess."""
         self._hit = self._kept = False
         """Whether the last verdict was the likeliest one, or another one that was drafted for."""
 
@@ -141,6 +144,7 @@ class Drafts:
         if not self._sent or node >= len(self._sent[0].tree):
             raise AnswerError("the verifier judges what was not drafted: use the same version on both sides")
         sent = self._sent.popleft()
+        self._hidden += 0 if sent.guess is None else len(sent.tree)
         path = sent.tree.path_to(node)
         tokens = [*(sent.tree.tokens[node] for node in path[1:]), token]
         self.confirm(tokens, sent, path)
@@ -149,7 +153,13 @@ class Drafts:
     def taken(self) -> tuple[int, float]:
         """How many tokens the lines were drafted further since the last call, and in how many seconds."""
         taken, self._taken, self._seconds = (self._taken, self._seconds), 0, 0.0
+        self._drafted, self._spent = self._drafted + taken[0], self._spent + taken[1]
         return taken
+
+    @property
+    def hidden(self) -> float:
+        """Seconds that it took to draft what was sent before the verdict before it: its tokens, at the mean of all."""
+        return self._hidden * self._spent / max(1, self._drafted)
 
     def close(self) -> None:
         """Free what drafting takes."""

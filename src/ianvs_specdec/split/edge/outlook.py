@@ -17,9 +17,10 @@ LEAST_LIKELY = 0.005
 """What is reached with less probability is not drafted: it would almost always be in vain."""
 SMOOTHING = 0.2
 """The share of the latest step in what a further line is taken to cost."""
-PRIOR = 4.0
-"""Mistakes that the drafter is taken to have expected, and to have made, before any were seen."""
-MEMORY = 64.0
+PRIOR = 16.0
+"""Mistakes that the drafter is taken to have expected, and to have made, before any were seen: luck is not to decide
+what is sent."""
+MEMORY = 256.0
 """Mistakes, expected or made, after which what was seen counts half."""
 
 
