@@ -119,15 +119,13 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     known = Known.made(folder, options.prompts, options.tokens)
     with drafting_verifier(known, options.beside, options.scale) as address:
         for acceptance in options.acceptances:
-            arms, told = _measured(acceptance, address, known, options)
-            rows.append(_compared(acceptance, arms, told, options))
+            arms = _measured(acceptance, address, known, options)
+            rows.append(_compared(acceptance, arms, options))
             print(_lines(rows[-1]), flush=True)
     return {"rows": rows}
 
 
-def _measured(
-    acceptance: float, address: str, known: Known, options: argparse.Namespace
-) -> tuple[list[Arm], dict[str, float]]:
+def _measured(acceptance: float, address: str, known: Known, options: argparse.Namespace) -> list[Arm]:
     draft, prompts = options.draft_ms / 1e3, known.prompts
     arms: list[Arm] = []
     with ExitStack() as stack:
@@ -156,10 +154,13 @@ def _measured(
                 for step in answer.trace.steps:
                     arm.accepted += step.accepted
                     arm.rejected += step.accepted < step.drafted
-        ahead = [arm for arm in arms if arm.name == AHEAD and arm.length]
-        told = {name: mean(arm.means.mean(name) for arm in ahead) for name in ("service", "draft", "hit")}
-        told["extra"] = mean(arm.means.mean("way") - arm.way for arm in ahead)
-    return arms, told
+    return arms
+
+
+def _told(arms: Sequence[Arm]) -> dict[str, float]:
+    """Means of all rounds of arms that draft alike."""
+    told = {name: mean(arm.means.mean(name) for arm in arms) for name in ("service", "draft", "hit")}
+    return told | {"extra": mean(arm.means.mean("way") - arm.way for arm in arms)}
 
 
 def _steady(answer: Answer) -> tuple[int, float]:
@@ -169,16 +170,15 @@ def _steady(answer: Answer) -> tuple[int, float]:
     return sum(count for _, count in chunks[2:-1]), chunks[-2][0] - chunks[1][0]
 
 
-def _compared(
-    acceptance: float, arms: list[Arm], told: dict[str, float], options: argparse.Namespace
-) -> dict[str, Any]:
+def _compared(acceptance: float, arms: list[Arm], options: argparse.Namespace) -> dict[str, Any]:
     length, drafted = options.length, options.length * options.draft_ms / 1e3
     streamed = next(arm.rate for arm in arms if arm.name == STREAMED)
-    row: dict[str, Any] = {"acceptance": acceptance, "streamed": streamed, **told, "arms": []}
+    row: dict[str, Any] = {"acceptance": acceptance, "streamed": streamed, "arms": []}
     for name, in_flight in ((WAITING, 0), (ONE, options.in_flight), (AHEAD, options.in_flight)):
         own = [arm for arm in arms if arm.name == name]
         fixed = sorted((arm for arm in own if arm.length), key=lambda arm: arm.way)
         a = sum(arm.accepted for arm in fixed) / sum(arm.accepted + arm.rejected for arm in fixed)
+        told = _told(fixed)
         under_way = Controller(in_flight=in_flight).under_way(length, a)
         times: dict[str, Any] = {"service": told["service"], "draft": told["draft"], "in_flight": under_way}
         hits, kept, anew = (sum(len(arm.means.told[kind]) for arm in fixed) for kind in ("hit", "kept", "anew"))
@@ -194,6 +194,7 @@ def _compared(
         row["arms"].append(
             {
                 "name": name,
+                **told,
                 "seen": a,
                 "ways": [arm.way for arm in fixed],
                 "rates": [arm.rate for arm in fixed],
@@ -221,11 +222,7 @@ def crossing(ways: Sequence[float], rates: Sequence[float], streamed: float) -> 
 
 def _lines(row: dict[str, Any]) -> str:
     waiting, *others = row["arms"]
-    head = (
-        f"acceptance {row['acceptance']:g}: service {1e3 * row['service']:.1f} ms, drafting {1e3 * row['draft']:.1f} ms"
-    )
-    lines = [f"{head} a token, streamed {row['streamed']:.1f} token/s; beyond the path {1e3 * row['extra']:.1f} ms"]
-    lines.append(f"  a round behind a hit {1e3 * row['hit']:.1f} ms")
+    lines = [f"acceptance {row['acceptance']:g}: streamed {row['streamed']:.1f} token/s"]
     for arm in row["arms"]:
         cells = "".join(
             f"{1e3 * way:>7.0f}:{rate:6.1f} ({told:5.1f})"
@@ -233,6 +230,13 @@ def _lines(row: dict[str, Any]) -> str:
         )
         even = [f"{1e3 * found:.1f}" if found else "-" for found in (arm["break_even"], max(0.0, arm["formula"]))]
         lines.append(f"  {arm['name']:<20}a={arm['seen']:.3f} hits {arm['hits']:.2f}, kept {arm['kept']:.2f}{cells}")
+        times = (
+            ("step", "service"),
+            ("a token drafted", "draft"),
+            ("beyond the path", "extra"),
+            ("behind a hit", "hit"),
+        )
+        lines.append(f"  {'':<20}{', '.join(f'{said} {1e3 * arm[name]:.1f} ms' for said, name in times)}")
         lines.append(f"  {'':<20}break-even {even[0]} ms, by the formula {even[1]} ms")
     for ahead in others:
         ratios = [ahead[key] / waiting[key] for key in ("at", "chosen")]

@@ -57,7 +57,7 @@ def test_each_is_a_ratio_of_sums() -> None:
 @pytest.mark.parametrize(
     ("change", "seconds"),
     [
-        ({"waits": 4}, 0.5 / 4),
+        ({"waits": 4, "hidden": 0.0}, 0.5 / 4),
         ({"in_flight": 1000}, 0.5 / 2),
         ({"waits": 0}, (0.9 - 0.2) / 2),
         ({"drafting": 0.3}, (0.7 - 0.3) / 3),

@@ -6,6 +6,7 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import Drafter
+from ianvs_specdec.split.edge.controller import Controller
 from ianvs_specdec.split.edge.drafts import Drafts, FarTarget
 from ianvs_specdec.split.edge.outlook import WIDEST, Chances, Outlook
 from ianvs_specdec.types import Sampling
@@ -49,9 +50,15 @@ class Tree:
         return found
 
 
-def drafting(drafter, chances=None):
+class Free(Chances):
+    """Of steps that take no longer for many lines."""
+
+    width = WIDEST
+
+
+def drafting(drafter):
     target = FarTarget(1000, None, None, None)
-    drafts = Drafts(drafter, target, chances or Chances(), [1, 2], Sampling(max_tokens=50), ())
+    drafts = Drafts(drafter, target, Free(), [1, 2], Sampling(max_tokens=50), ())
     drafts.confirm([3])
     return drafts
 
@@ -109,8 +116,7 @@ def test_lines_grow_together_and_the_likeliest_one_always():
     sent(drafts)
     ready(drafts)
     assert drafter.steps[:2] == [1, 1], "what is waited for is drafted alone"
-    assert max(drafter.steps) > 4
-    assert len(drafter.steps) == 2 + 1 + 2 + 2, "the last outcome is known after a step, its draft two later"
+    assert drafter.steps[2] == 5, "four other tokens, and the one behind the draft"
 
 
 def test_a_drafter_that_names_one_token_drafts_for_one_outcome():
@@ -154,15 +160,30 @@ def test_lines_that_cost_much_are_few_and_those_that_cost_nothing_many():
     for _ in range(50):
         dear.took(1, 0.001)
         free.took(1, 0.001)
-        dear.took(dear.width, 0.001 * dear.width)
+        dear.took(max(2, dear.width), 0.001 * max(2, dear.width))
         free.took(free.width, 0.001)
-    assert (dear.width, free.width) == (2, WIDEST)
+    assert (dear.width, free.width) == (1, WIDEST)
+    for _ in range(1000):
+        dear.took(1, 0.001)
+    assert dear.width > 1, "it is tried again"
+
+
+def test_with_one_outcome_there_is_one_line():
+    drafter = Known()
+    drafts = drafting(drafter)
+    sent(drafts)
+    while drafts.grow(2, (), several=False):
+        pass
+    assert drafter.steps == [1] * 5
+    drafts.verdict(0, 31)
+    assert (drafts.ahead, drafts.hits) == (1, 0)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(max_tokens=60), Sampling(max_tokens=60, temperature=1.0, seed=5)])
 @pytest.mark.parametrize("quality", ["folder", "wrong"])
 def test_answers_are_the_targets_own_whatever_was_kept_ready(request, verifier, alone, monkeypatch, sampling, quality):
     monkeypatch.setattr("ianvs_specdec.split.edge.outlook.LEAST_LIKELY", 0.0)
+    monkeypatch.setattr(Controller, "keeps_several", lambda self, length: True)
     drafter = drafters.create("draft_model", {"draft": request.getfixturevalue(quality)})
     with edge_of(verifier.address, drafter, in_flight=4) as edge:
         answer = edge.decode(PROMPT, sampling)
@@ -175,7 +196,7 @@ def test_what_was_sent_ahead_tells_what_it_took_to_draft():
     sent(drafts)
     ready(drafts)
     ahead = sent(drafts)
-    assert (ahead.position, ahead.guess, list(ahead.tokens)) == (3, 51, [60, 70])
+    assert (ahead.position, ahead.guess, list(ahead.tokens)) == (4, 51, [60, 70])
     drafts.verdict(2, 50)
     assert drafts.hidden == 0
     drafts.verdict(0, 61)

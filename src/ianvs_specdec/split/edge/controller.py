@@ -19,6 +19,9 @@ LONGEST = 16
 WORTH_SENDING = 0.3
 """With this probability of being reached, a draft is sent before the verdict on the one before it: it takes bytes, and
 where it is not reached, nothing else."""
+WORTH_KEEPING = 0.25
+"""Which share of the way and the verifier's step a draft has to take for drafts behind several outcomes to be kept
+ready: they save no more than a draft's time, and keep the edge's processor busy."""
 SETTLED = 24
 """Tokens after a change of the mode until another one is considered: so many tell how fast the mode is."""
 HORIZON = 256
@@ -119,6 +122,11 @@ class Controller:
         if self._length is not None:
             return min(self._length, budget)
         return max(range(min(LONGEST, budget) + 1), key=self.rate, default=0)
+
+    def keeps_several(self, length: int) -> bool:
+        """Whether drafts of ``length`` are worth having ready behind more than the likeliest outcome."""
+        times = self.measured
+        return length * times["draft"] > WORTH_KEEPING * (times["way"] + times["service"]) > 0
 
     def rate(self, length: int, acceptance: float | None = None) -> float:
         """Tokens per second of rounds with drafts of ``length``, by the formula."""

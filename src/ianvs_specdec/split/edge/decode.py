@@ -146,7 +146,7 @@ class Edge:
                 if draft is not None:
                     session.send(Up(draft=draft))
                     continue
-            event = session.receive(wait=not drafts.grow(length, ends))
+            event = session.receive(wait=not drafts.grow(length, ends, controller.keeps_several(length)))
             if event is not None:
                 return event
 

@@ -191,16 +191,20 @@ class Drafts:
         held = list(islice(outlook.likeliest(path[-1]), 1 + length))
         if length < 1 or len(held) <= length or outlook.reached([*path[1:], held[0]]) < WORTH_SENDING:
             return None
-        guess, *tokens = [outlook.nodes[node].token for node in held]
+        guess, *tokens = [outlook.tokens[node] for node in held]
         return self._send(Sent(position, guess, TokenTree.chain(guess, tokens)))
 
-    def grow(self, length: int, ends: Container[int]) -> bool:
-        """Draft what may follow a token further, for drafts of ``length``. Returns whether there was something worth
-        it."""
+    def grow(self, length: int, ends: Container[int], several: bool = True) -> bool:
+        """Draft what may follow a token further, for drafts of ``length``: behind ``several`` outcomes, or the
+        likeliest one alone. Returns whether there was something worth it."""
         if not self._drafter.lines or not self._begun or self.context.remaining < 1:
             return False
-        outlook = self._looked_out()
-        tips = outlook.tips(self._on_their_way(), length, ends, self._chances.width)
+        outlook, path = self._looked_out(), self._on_their_way()
+        if several:
+            tips = outlook.tips(path, length, ends, self._chances.width)
+        else:
+            tip = outlook.tip(path[-1] if path else outlook.root, length + 1, ends)
+            tips = [] if tip is None else [tip]
         return bool(tips) and self._grow(outlook, tips)
 
     def _now(self, length: int, ends: Container[int]) -> Sent:
@@ -219,12 +223,9 @@ class Drafts:
     def _line(self, length: int, ends: Container[int]) -> list[int]:
         """The likeliest line of at most so many tokens."""
         outlook = self._looked_out()
-        while True:
-            line = list(islice(outlook.likeliest(), length))
-            tip = line[-1] if line else outlook.root
-            ended = outlook.nodes[tip].token in ends or outlook.nodes[tip].children is not None
-            if len(line) >= length or ended or not self._grow(outlook, [tip]):
-                return [outlook.nodes[node].token for node in line]
+        while (tip := outlook.tip(outlook.root, length, ends)) is not None and self._grow(outlook, [tip]):
+            pass
+        return [outlook.tokens[node] for node in islice(outlook.likeliest(), length)]
 
     def _on_their_way(self) -> list[int]:
         """The root and the nodes of all drafts on their way, one behind the other; nothing where there are none."""

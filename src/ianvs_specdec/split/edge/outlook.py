@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from itertools import islice
+from math import prod
 
 from ianvs_specdec.decoding.contracts import Lines
 
@@ -17,6 +18,9 @@ LEAST_LIKELY = 0.005
 """What is reached with less probability is not drafted: it would almost always be in vain."""
 SMOOTHING = 0.2
 """The share of the latest step in what a further line is taken to cost."""
+FORGETTING = 1 / 256
+"""The share of what a further line is taken to cost that is forgotten with each step of one line: so it is tried again,
+now and then."""
 PRIOR = 16.0
 """Mistakes that the drafter is taken to have expected, and to have made, before any were seen: luck is not to decide
 what is sent."""
@@ -55,44 +59,37 @@ class Chances:
         """A step of so many lines took so long."""
         if lines == 1:
             self._one = seconds if self._one is None else (1 - SMOOTHING) * self._one + SMOOTHING * seconds
+            self._further *= 1 - FORGETTING
         elif self._one is not None:
             further = max(0.0, seconds - self._one) / (lines - 1)
             self._further += SMOOTHING * (further - self._further)
 
     @property
     def width(self) -> int:
-        """How many lines may grow in a step. At least two: what a further one costs is to be known."""
+        """How many lines may grow in a step."""
         if self._one is None:
             return 1
         free = FREE * self._one
-        return WIDEST if free >= (WIDEST - 1) * self._further else max(2, 1 + int(free / self._further))
+        return WIDEST if free >= (WIDEST - 1) * self._further else 1 + int(free / self._further)
 
 
-@dataclass
-class _Node:
-    token: int
-    parent: int
-    probability: float
-    """As the drafter says."""
-    chance: float
-    """That it follows its parent, as what was seen has it."""
-    children: list[int] | None = None
-    """The likeliest first; None where nothing was drafted behind it."""
-
-
-@dataclass
 class Outlook:
     """A tree of what may follow. Node ``root`` is the last confirmed token."""
 
-    lines: Lines
-    chances: Chances
-    root: int = 0
-    nodes: list[_Node] = field(default_factory=lambda: [_Node(-1, -1, 1.0, 1.0)])
+    def __init__(self, lines: Lines, chances: Chances) -> None:
+        self._lines, self._chances = lines, chances
+        self.root = 0
+        # By node. A drafter adds many of them between two verdicts: lists of numbers take the least time.
+        self.tokens = [-1]
+        self._probabilities, self._likely = [1.0], [1.0]
+        """That it follows its parent: as the drafter says, and as what was seen has it."""
+        self._children: list[range | None] = [None]
+        """The likeliest first; None where nothing was drafted behind it."""
 
     def likeliest(self, node: int | None = None) -> Iterator[int]:
         """The nodes of the likeliest line behind ``node`` (the root)."""
         node = self.root if node is None else node
-        while children := self.nodes[node].children:
+        while children := self._children[node]:
             node = children[0]
             yield node
 
@@ -100,8 +97,7 @@ class Outlook:
         """The nodes that lead from ``node`` over ``tokens``, as far as there are such."""
         found: list[int] = []
         for token in tokens:
-            children = self.nodes[node].children or []
-            after = next((child for child in children if self.nodes[child].token == token), None)
+            after = next((child for child in self._children[node] or () if self.tokens[child] == token), None)
             if after is None:
                 break
             found.append(node := after)
@@ -109,20 +105,15 @@ class Outlook:
 
     def reached(self, path: Sequence[int]) -> float:
         """The probability that all of a path is right behind what it hangs off."""
-        chance = 1.0
-        for node in path:
-            chance *= self.nodes[node].chance
-        return chance
+        return prod(self._likely[node] for node in path)
 
     def advance(self, tokens: Sequence[int]) -> int | None:
         """``tokens`` were confirmed. Returns the node of the last one, which is the root from now on; None where it is
         not in the tree, which is of no more use then."""
         node = self.root
         for token in tokens:
-            children = self.nodes[node].children
-            if children:
-                first = self.nodes[children[0]]
-                self.chances.judged(first.probability, first.token == token)
+            if children := self._children[node]:
+                self._chances.judged(self._probabilities[children[0]], self.tokens[children[0]] == token)
             path = self.behind(node, [token])
             if not path:
                 return None
@@ -131,21 +122,25 @@ class Outlook:
         return node
 
     def drafted(self, node: int) -> bool:
-        """Whether it is more than one of the tokens that may follow: there is a draft behind it, or it is the likeliest
-        one."""
-        held = self.nodes[node]
-        return held.children is not None or (self.nodes[held.parent].children or [])[:1] == [node]
+        """Whether there is a draft behind it, so that it is more than one of the tokens that may follow."""
+        return self._children[node] is not None
 
     def grow(self, nodes: Sequence[int]) -> int:
         """Draft the next token behind each of ``nodes``. Returns for how many there was one."""
-        for node, found in zip(nodes, self.lines.grow(nodes), strict=True):
-            first = len(self.nodes)
-            self.nodes[node].children = list(range(first, first + len(found)))
+        for node, found in zip(nodes, self._lines.grow(nodes), strict=True):
+            self._children[node] = range(len(self.tokens), len(self.tokens) + len(found))
             if found:
                 probabilities = [probability for _, probability in found]
-                rated = zip(found, self.chances.of(probabilities), strict=True)
-                self.nodes += [_Node(token, node, probability, chance) for (token, probability), chance in rated]
-        return sum(bool(self.nodes[node].children) for node in nodes)
+                self.tokens += [token for token, _ in found]
+                self._probabilities += probabilities
+                self._likely += self._chances.of(probabilities)
+                self._children += [None] * len(found)
+        return sum(bool(self._children[node]) for node in nodes)
+
+    def tip(self, node: int, length: int, ends: Container[int]) -> int | None:
+        """Where the likeliest line behind ``node``, of at most ``length`` tokens, goes on; None where it does not."""
+        line = [node, *islice(self.likeliest(node), length)]
+        return line[-1] if len(line) <= length and self._open(line[-1], ends) else None
 
     def tips(self, sent: Sequence[int], length: int, ends: Container[int], most: int) -> list[int]:
         """The ``most`` likeliest nodes that a token is to be drafted behind, so that each outcome has a draft of
@@ -157,11 +152,15 @@ class Outlook:
         found: list[int] = []
         while waiting and len(found) < most:
             likely, node, drafted = heapq.heappop(waiting)
-            children = self.nodes[node].children
-            if children is None and drafted < length and self.nodes[node].token not in ends:
+            if drafted < length and self._open(node, ends):
                 found.append(node)
-            for child in children or ():
-                chance = likely * self.nodes[child].chance
-                if chance <= -LEAST_LIKELY or child in on_their_way:
-                    heapq.heappush(waiting, (chance, child, -1 if child in on_their_way else drafted + 1))
+            for child in self._children[node] or ():
+                chance = likely * self._likely[child]
+                if child in on_their_way:
+                    heapq.heappush(waiting, (chance, child, -1))
+                elif chance <= -LEAST_LIKELY:
+                    heapq.heappush(waiting, (chance, child, drafted + 1))
         return found
+
+    def _open(self, node: int, ends: Container[int]) -> bool:
+        return self._children[node] is None and self.tokens[node] not in ends
