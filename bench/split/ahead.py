@@ -83,6 +83,9 @@ class Arm:
     runs: list[tuple[int, float]] = field(default_factory=list)
     accepted: int = 0
     rejected: int = 0
+    sent_ahead: int = 0
+    hidden: float = 0.0
+    """Drafts that were sent before the verdict before them, and the seconds that it took to draft them."""
     rounds: int = 0
     """But the first of each answer."""
 
@@ -151,6 +154,8 @@ def _measured(acceptance: float, address: str, known: Known, options: argparse.N
                 answer = arm.client.decode(prompts[turn], options.tokens)
                 arm.runs.append(_steady(answer))
                 arm.rounds += len(answer.trace.steps) - 1
+                arm.hidden += answer.hidden
+                arm.sent_ahead += len(answer.trace.steps) - answer.waits
                 for step in answer.trace.steps:
                     arm.accepted += step.accepted
                     arm.rejected += step.accepted < step.drafted
@@ -183,13 +188,14 @@ def _compared(acceptance: float, arms: list[Arm], options: argparse.Namespace) -
         times: dict[str, Any] = {"service": told["service"], "draft": told["draft"], "in_flight": under_way}
         hits, kept, anew = (sum(len(arm.means.told[kind]) for arm in fixed) for kind in ("hit", "kept", "anew"))
         hit, ready = hits / (hits + kept + anew), kept / (kept + anew)
+        hidden = sum(arm.hidden for arm in fixed) / max(1, sum(arm.sent_ahead for arm in fixed))
         formula = longest_way(
             mean(arm.round_tokens for arm in fixed) / streamed,
             anew=1 - hit,
             shares=hit / max(1, under_way),
             drafting=(1 - hit) * ((1 - ready) * length + (LEFT if in_flight else 0.0)) * told["draft"],
             service=told["service"],
-            hidden=hit * max((length + 1) * told["draft"], told["service"]),
+            hidden=hit * max(hidden, told["service"]),
         )
         row["arms"].append(
             {
@@ -201,6 +207,7 @@ def _compared(acceptance: float, arms: list[Arm], options: argparse.Namespace) -
                 "told": [round_rate(length, a, way=arm.way + told["extra"], kept=ready, **times) for arm in fixed],
                 "hits": hit,
                 "kept": ready,
+                "hidden": hidden,
                 "chosen": next(arm.rate for arm in own if not arm.length),
                 "at": next(arm.rate for arm in fixed if abs(arm.way - drafted) < 1e-9),
                 "break_even": crossing([arm.way for arm in fixed], [arm.rate for arm in fixed], streamed),
@@ -230,13 +237,10 @@ def _lines(row: dict[str, Any]) -> str:
         )
         even = [f"{1e3 * found:.1f}" if found else "-" for found in (arm["break_even"], max(0.0, arm["formula"]))]
         lines.append(f"  {arm['name']:<20}a={arm['seen']:.3f} hits {arm['hits']:.2f}, kept {arm['kept']:.2f}{cells}")
-        times = (
-            ("step", "service"),
-            ("a token drafted", "draft"),
-            ("beyond the path", "extra"),
-            ("behind a hit", "hit"),
-        )
+        times = (("step", "service"), ("a token drafted", "draft"), ("beyond the path", "extra"))
         lines.append(f"  {'':<20}{', '.join(f'{said} {1e3 * arm[name]:.1f} ms' for said, name in times)}")
+        hit, hidden = 1e3 * arm["hit"], 1e3 * arm["hidden"]
+        lines.append(f"  {'':<20}a round behind a hit {hit:.1f} ms, drafting for it {hidden:.1f} ms")
         lines.append(f"  {'':<20}break-even {even[0]} ms, by the formula {even[1]} ms")
     for ahead in others:
         ratios = [ahead[key] / waiting[key] for key in ("at", "chosen")]

@@ -137,7 +137,7 @@ class Edge:
                 self._heard = None
             if session.streams:
                 self._ping(session)
-                event = session.receive()
+                event = self._receive(session, drafts, wait=True)
                 assert event is not None
                 return event
             length = controller.choose(session.budget)
@@ -146,9 +146,16 @@ class Edge:
                 if draft is not None:
                     session.send(Up(draft=draft))
                     continue
-            event = session.receive(wait=not drafts.grow(length, ends, controller.keeps_several(length)))
+            grown = drafts.grow(length, ends, controller.keeps_several(length))
+            event = self._receive(session, drafts, wait=not grown)
             if event is not None:
                 return event
+
+    def _receive(self, session: Session, drafts: Drafts, wait: bool) -> Event | None:
+        began = time.perf_counter()
+        event = session.receive(wait)
+        drafts.waited(time.perf_counter() - began)
+        return event
 
     def _ping(self, session: Session) -> None:
         """Streamed tokens do not tell how far the verifier is, on which it depends whether they should be."""

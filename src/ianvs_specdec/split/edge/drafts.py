@@ -95,9 +95,12 @@ class Drafts:
         self.ahead = self.hits = 0
         self.unhidden = 0.0
         """Seconds of drafting with nothing on its way."""
-        self._drafted, self._spent = 0, 0.0
-        self._hidden = 0
+        self._drafted = self._hidden = 0
         """Tokens of the verified drafts that were sent before the verdict before them, each with its guess."""
+        self._since: float | None = None
+        self._busy = 0.0
+        """Seconds from the first confirmed token to the last verdict, without what the edge waited."""
+        self._waited = 0.0
         self._hit = self._kept = False
         """Whether the last verdict was the likeliest one, or another one that was drafted for."""
 
@@ -119,7 +122,7 @@ class Drafts:
         context.remaining -= len(tokens)
         if not self._begun:
             self._drafter.begin(self._target, context, self._target.nothing())  # type: ignore[arg-type]
-            self._begun = True
+            self._begun, self._since, self._waited = True, time.perf_counter(), 0.0
         elif sent is not None:
             observed = Observation(sent.tree, self._target.nothing(), list(path), tokens[-1])
             self._drafter.observe(observed)
@@ -148,18 +151,24 @@ class Drafts:
         path = sent.tree.path_to(node)
         tokens = [*(sent.tree.tokens[node] for node in path[1:]), token]
         self.confirm(tokens, sent, path)
+        assert self._since is not None
+        self._busy = time.perf_counter() - self._since - self._waited
         return sent, tokens
 
     def taken(self) -> tuple[int, float]:
         """How many tokens the lines were drafted further since the last call, and in how many seconds."""
         taken, self._taken, self._seconds = (self._taken, self._seconds), 0, 0.0
-        self._drafted, self._spent = self._drafted + taken[0], self._spent + taken[1]
         return taken
 
     @property
     def hidden(self) -> float:
-        """Seconds that it took to draft what was sent before the verdict before it: its tokens, at the mean of all."""
-        return self._hidden * self._spent / max(1, self._drafted)
+        """Seconds that it took to draft what was sent before the verdict before it: its tokens, at the mean of all that
+        were drafted. What else the edge does is part of it: where drafting is the slowest part, it is not hidden."""
+        return self._hidden * self._busy / max(1, self._drafted)
+
+    def waited(self, seconds: float) -> None:
+        """So long the edge did nothing for this answer."""
+        self._waited += seconds
 
     def close(self) -> None:
         """Free what drafting takes."""
@@ -255,6 +264,7 @@ class Drafts:
             found = outlook.grow(nodes)
         self._chances.took(len(nodes), self._seconds - before)
         self._taken += found > 0
+        self._drafted += found > 0
         return found > 0
 
     @contextmanager
