@@ -104,8 +104,9 @@ class Outlook:
         return found
 
     def reached(self, path: Sequence[int]) -> float:
-        """The probability that all of a path is right behind what it hangs off."""
-        return prod(self._likely[node] for node in path)
+        """The probability that all of a path is right behind what it hangs off, as the drafter says: what was seen is of
+        a few hundred tokens, whose luck the fifth power of a probability would show."""
+        return prod(self._probabilities[node] for node in path)
 
     def advance(self, tokens: Sequence[int]) -> int | None:
         """``tokens`` were confirmed. Returns the node of the last one, which is the root from now on; None where it is
