@@ -22,8 +22,7 @@ FORGETTING = 1 / 256
 """The share of what a further line is taken to cost that is forgotten with each step of one line: so it is tried again,
 now and then."""
 PRIOR = 16.0
-"""Mistakes that the drafter is taken to have expected, and to have made, before any were seen: luck is not to decide
-what is sent."""
+"""Mistakes that the drafter is taken to have expected, and to have made, before any were seen."""
 MEMORY = 256.0
 """Mistakes, expected or made, after which what was seen counts half."""
 
@@ -104,8 +103,8 @@ class Outlook:
         return found
 
     def reached(self, path: Sequence[int]) -> float:
-        """The probability that all of a path is right behind what it hangs off, as the drafter says: what was seen is of
-        a few hundred tokens, whose luck the fifth power of a probability would show."""
+        """The probability that all of a path is right behind what it hangs off, as the drafter says: what was seen is
+        of a few hundred tokens, and the product of five probabilities would show their luck."""
         return prod(self._probabilities[node] for node in path)
 
     def advance(self, tokens: Sequence[int]) -> int | None:
