@@ -7,14 +7,16 @@ all who are compared have the same luck.
 
 from __future__ import annotations
 
+import copy
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from random import Random
 
 from ianvs_specdec.decoding import Context, Drafter, Output, Target, TokenTree
+from ianvs_specdec.decoding.contracts import Lines
 
 
 @lru_cache
@@ -24,9 +26,15 @@ def answers(file: str) -> dict[tuple[int, ...], list[int]]:
     return {tuple(row["prompt"]): row["output"] for row in rows}
 
 
+SECONDS = (0.24, 0.15, 0.07, 0.08)
+"""Of the tokens that the embedded edge model's likeliest one is not, so many of the embedded cloud model's are its
+second to fifth choice (greedy, 352 tokens of 8 answers)."""
+
+
 class Paced(Drafter):
-    """Each token takes ``seconds`` and is the target's own with probability ``acceptance``; drafts have at most
-    ``most`` tokens. ``lines``: whether an edge can have it draft ahead."""
+    """Each step takes ``seconds``, and ``further`` for each line but one; the likeliest token is the target's own with
+    probability ``acceptance``, and otherwise one of the next choices is with the probabilities ``others``. Drafts have
+    at most ``most`` tokens. ``lines``: whether an edge can have it draft ahead."""
 
     def __init__(
         self,
@@ -36,13 +44,15 @@ class Paced(Drafter):
         most: int = 64,
         seed: int = 0,
         lines: bool = True,
+        others: Sequence[float] = SECONDS,
+        further: float = 0.0,
     ) -> None:
         self._truth, self._acceptance, self._seconds, self._most, self._seed = truth, acceptance, seconds, most, seed
-        self.lines = lines
-        self._coins: list[bool] = []
+        self.lines, self._others, self._further = lines, others, further
+        self._ranks: list[int] = []
 
     def fork(self) -> Paced:
-        return Paced(self._truth, self._acceptance, self._seconds, self._most, self._seed, self.lines)
+        return copy.copy(self)
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         prompt = tuple(context.tokens[: context.prompt_tokens])
@@ -50,17 +60,45 @@ class Paced(Drafter):
         self._answer = answers(self._truth).get(prompt, [])
         dice = Random(f"{self._seed} {prompt}")
         # Of all qualities from the same draws: what a better drafter misses, a worse one does, too.
-        self._coins = [dice.random() < self._acceptance for _ in self._answer]
+        right = [dice.random() < self._acceptance for _ in self._answer]
+        none = len(SECONDS) + 1
+        shares = [*SECONDS, 1 - sum(SECONDS)]
+        self._ranks = [0 if hit else dice.choices(range(1, none + 1), shares)[0] for hit in right]
         self._vocabulary = target.vocabulary
 
-    def line(self, context: Context) -> Iterator[tuple[int, float]]:
-        for position in range(len(context.tokens), len(self._answer)):
-            if self._seconds:
-                time.sleep(self._seconds)
-            token = self._answer[position]
-            yield (token if self._coins[position] else (token + 1) % self._vocabulary), self._acceptance
+    def choices(self, position: int) -> list[tuple[int, float]]:
+        """What may be the token there: the likeliest first, and how likely each is."""
+        token, rank = self._answer[position], self._ranks[position]
+        likely = [self._acceptance, *((1 - self._acceptance) * share for share in self._others)]
+        return [((token + (n != rank) * (n + 1)) % self._vocabulary, chance) for n, chance in enumerate(likely)]
+
+    def wait(self, lines: int) -> None:
+        """For a step of so many."""
+        if self._seconds:
+            time.sleep(self._seconds + (lines - 1) * self._further)
+
+    def lines_behind(self, context: Context) -> Lines:
+        return _Lines(self, len(context.tokens), len(self._answer))
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        length = min(budget, self._most, context.remaining - 1)
-        tokens = [token for _, (token, _) in zip(range(length), self.line(context), strict=False)]
+        held = len(context.tokens)
+        tokens = []
+        for position in range(held, min(held + min(budget, self._most, context.remaining - 1), len(self._answer))):
+            self.wait(1)
+            tokens.append(self.choices(position)[0][0])
         return TokenTree.chain(context.tokens[-1], tokens)
+
+
+class _Lines:
+    """What it says, wherever a line leads: behind a wrong token nothing is right."""
+
+    def __init__(self, drafter: Paced, held: int, end: int) -> None:
+        self._drafter, self._end, self._positions = drafter, end, [held]
+
+    def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
+        asked = [self._positions[node] for node in nodes]
+        self._drafter.wait(len(nodes))
+        found = [self._drafter.choices(position) if position < self._end else [] for position in asked]
+        for position, choices in zip(asked, found, strict=True):
+            self._positions += [position + 1] * len(choices)
+        return found

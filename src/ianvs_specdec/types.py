@@ -157,17 +157,19 @@ class SplitTrace:
     """What an edge and a verifier did for one answer, besides its steps.
 
     ``rounds`` are drafts that were verified, of which at most ``in_flight`` were on their way at a time; ``waits`` are
-    those that were sent when none was, and ``drafting`` the seconds that the edge drafted meanwhile. Of ``ahead``
-    verdicts behind which something was drafted already, ``hits`` left it in place. ``streamed`` tokens were drafted by
-    the verifier. ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens that
-    are the edge's own. ``prefill`` and ``work`` are the verifier's seconds until the first token and since, without
-    waits for drafts; None where it could not tell.
+    those that were sent when none was, and ``drafting`` the seconds that the edge drafted meanwhile; the others took
+    ``hidden`` seconds to draft, with what else the edge did meanwhile. Of ``ahead`` verdicts behind which something was
+    drafted already, ``hits`` were among what it was drafted for. ``streamed`` tokens were drafted by the verifier.
+    ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens that are the
+    edge's own. ``prefill`` and ``work`` are the verifier's seconds until the first token and since, without waits for
+    drafts; None where it could not tell.
     """
 
     rounds: int
     in_flight: int
     waits: int
     drafting: float
+    hidden: float
     ahead: int
     hits: int
     streamed: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 
 import pytest
 import torch
@@ -297,8 +298,38 @@ def test_a_line_is_the_longest_chain_and_goes_on_from_whatever_came_of_it(target
     for kept, other in ((6, None), (2, 7), (0, 9), (4, 11)):
         fresh, same = begun(target, draft, context.tokens, sampling, noise=noise)
         with torch.inference_mode():
-            line = list(itertools.islice(drafter.line(context), 6))
+            lines, line, node, held = drafter.lines_behind(context), [], 0, 1
+            for _ in range(6):
+                [found] = lines.grow([node])
+                line.append(found[0])
+                node, held = held, held + len(found)
             chain = fresh.propose(same, 6).tokens[1:]
         assert [token for token, _ in line] == chain
         assert all(0 < likely <= 1 for _, likely in line)
         context.tokens += [*chain[:kept], *([] if other is None else [other])]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, PLAIN], ids=["greedy", "coupled"])
+def test_lines_that_part_anywhere_are_what_each_would_be_alone(target, draft, sampling):
+    noise = None if sampling.greedy else Noise(3, VOCABULARY, CPU)
+    drafter, context = begun(target, draft, PROMPT, sampling, noise=noise)
+    dice, ways = random.Random(1), [[]]
+    with torch.inference_mode():
+        lines = drafter.lines_behind(context)
+        waiting = [0]
+        for step in range(12):
+            asked = [0] if step == 0 else dice.sample(waiting, min(len(waiting), dice.choice([1, 1, 3])))
+            waiting = [node for node in waiting if node not in asked]
+            for node, found in zip(asked, lines.grow(asked), strict=True):
+                fresh, same = begun(target, draft, [*context.tokens, *ways[node]], sampling, noise=noise)
+                [expected] = fresh.lines_behind(same).grow([0])
+                assert [token for token, _ in found] == [token for token, _ in expected]
+                assert [chance for _, chance in found] == pytest.approx([chance for _, chance in expected], rel=1e-3)
+                for token, _ in found:
+                    waiting.append(len(ways))
+                    ways.append([*ways[node], token])
+        # The model goes on from whatever came of it.
+        deep = max(ways, key=len)
+        context.tokens += [*deep[:-1], 7]
+        fresh, same = begun(target, draft, context.tokens, sampling, noise=noise)
+        assert drafter.propose(context, 4).tokens == fresh.propose(same, 4).tokens

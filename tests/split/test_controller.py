@@ -164,3 +164,23 @@ def test_an_outage_is_not_taken_for_a_round():
 def test_a_mode_that_is_chosen_is_kept():
     assert not taught(0.2, 0.005, 0.0005, 7, mode="split").decide(64)
     assert taught(0.0, 0.005, 0.0005, 7, mode="stream").decide(64)
+
+
+def test_several_outcomes_are_drafted_for_where_a_draft_takes_a_good_part_of_the_way():
+    controller = Controller()
+    assert not controller.keeps_several(4), "before anything is known"
+    controller.drafted(1, 0.005)
+    controller.answered(4, 2, 0.01, 0.02)
+    assert controller.keeps_several(4)
+    assert not controller.keeps_several(1)
+
+
+def test_rounds_whose_outcomes_were_kept_ready_make_longer_drafts_cheap():
+    rates = []
+    for kept in (False, True):
+        controller = Controller(in_flight=4)
+        for _ in range(50):
+            controller.drafted(8, 8 * 0.002)
+            controller.answered(8, 6, 0.005, 0.02, kept=kept)
+        rates.append(controller.rate(8))
+    assert rates[1] > rates[0]

@@ -49,15 +49,15 @@ def test_a_fixed_length_is_kept(verifier, wrong, alone):
 
 def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, folder, monkeypatch):
     slow = 0.05
-    line = DraftModel.line
+    lines_behind = DraftModel.lines_behind
 
     def slowly(self, context):
         time.sleep(slow)
-        yield from line(self, context)
+        return lines_behind(self, context)
 
     with edge_of(verifier.address, drafters.create("draft_model", {"draft": folder})) as edge:
         edge.decode(PROMPT, GREEDY)
-        monkeypatch.setattr(DraftModel, "line", slowly)
+        monkeypatch.setattr(DraftModel, "lines_behind", slowly)
         answer = edge.decode(PROMPT, GREEDY)
     assert answer.in_flight == 1
     assert answer.waits == len(answer.trace.steps)
@@ -68,8 +68,8 @@ def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, f
 
 def test_drafts_sent_ahead_do_not_wait_for_the_way(verifier, folder, monkeypatch):
     # A model of random weights is never sure.
-    for name in ("WORTH_SENDING", "LEAST_LIKELY"):
-        monkeypatch.setattr(f"ianvs_specdec.split.edge.drafts.{name}", 0.0)
+    for name in ("drafts.WORTH_SENDING", "outlook.LEAST_LIKELY"):
+        monkeypatch.setattr(f"ianvs_specdec.split.edge.{name}", 0.0)
     drafter = drafters.create("draft_model", {"draft": folder})
     with (
         Link(to=verifier.address, path=NetworkPath(delay=0.05)) as link,

@@ -16,19 +16,16 @@ from ianvs_specdec.split.split_pb2 import (
     FAILED,
     INVALID,
     UNAUTHENTICATED,
-    UNKNOWN_SESSION,
     Draft,
-    Resume,
     Up,
 )
 from ianvs_specdec.types import Sampling
 from ianvs_specdec.verifier.service import Bounds
 from ianvs_specdec.verifier.session import Session
 from tests.split.conftest import PROMPT
-from tests.support.split_client import Client, opening
+from tests.support.split_client import TOKENS, clients, opening
 from tests.support.verifiers import PATIENCE, edge_of, verifying
 
-TOKENS = ("a token of the first edge", "a token of another edge")
 BOUNDS = Bounds(sessions=4, draft=8, in_flight=2)
 
 
@@ -40,17 +37,8 @@ def running(llm):
 
 @pytest.fixture
 def client(running):
-    made = []
-
-    def new(token=TOKENS[0]):
-        made.append(Client(running.address, token))
-        return made[-1]
-
-    yield new
-    for each in made:
-        each.close()
-    # Sessions whose streams were broken off are kept; the next test has room of its own.
-    running.forget()
+    with clients(running) as new:
+        yield new
 
 
 GARBAGE = b"\xff\xff\xff no message at all"
@@ -67,7 +55,6 @@ FIRST = {
     "a seed without an end": (opening(seed="1" * 5000), INVALID),
     "many stop strings": (opening(stop=["x"] * 1000), INVALID),
     "a mode of another version": (opening(mode=9), INVALID),
-    "a session of nobody": (Up(resume=Resume(session=b"x" * 16)), UNKNOWN_SESSION),
 }
 
 
@@ -117,15 +104,6 @@ def test_more_sessions_than_there_is_room_for_are_told_to_come_back(client):
     held = [client().say(opening()) for _ in range(BOUNDS.sessions)]
     assert all(each.hear().HasField("opened") for each in held)
     assert client().say(opening()).error() == BUSY
-
-
-def test_a_session_is_resumed_by_its_own_client_only(client):
-    own = client().say(opening())
-    session = own.hear().opened.session
-    own.hear()
-    assert client(TOKENS[1]).say(Up(resume=Resume(session=session))).error() == UNKNOWN_SESSION
-    assert list(client().say(Up(resume=Resume(session=session))).hear().tokens.tokens)
-    assert client().say(Up(resume=Resume(session=session, confirmed=99))).error() == INVALID
 
 
 @pytest.mark.parametrize("token", ["", "a token that nobody gave out"])

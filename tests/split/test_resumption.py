@@ -11,10 +11,8 @@ from ianvs_specdec.types import Sampling
 from ianvs_specdec.verifier.service import Bounds
 from ianvs_specdec.verifier.session import Refused
 from tests.split.conftest import PROMPT
-from tests.support.split_client import Client, opening
+from tests.support.split_client import TOKENS, clients, opening
 from tests.support.verifiers import Breaking, edge_of, verifying
-
-TOKENS = ("a token of the first edge", "a token of another edge")
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +23,8 @@ def running(llm):
 
 @pytest.fixture
 def client(running):
-    made = []
-
-    def new(token=TOKENS[0]):
-        made.append(Client(running.address, token))
-        return made[-1]
-
-    yield new
-    for each in made:
-        each.close()
-    running.forget()
+    with clients(running) as new:
+        yield new
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from contextlib import contextmanager
 
 import grpc
 
@@ -10,6 +11,8 @@ from ianvs_specdec.split.split_pb2 import Down, Open, Up
 from ianvs_specdec.split.wire import DECODE, set_sampling
 from ianvs_specdec.types import Sampling
 from tests.support.verifiers import PATIENCE
+
+TOKENS = ("a token of the first edge", "a token of another edge")
 
 
 def opening(**changes):
@@ -48,3 +51,20 @@ class Client:
         self._said.put(None)
         self._answers.cancel()
         self._channel.close()
+
+
+@contextmanager
+def clients(verifier):
+    """Makes clients of ``verifier``, with the first token or another. Afterwards they are gone, and their sessions are,
+    too, which would be kept as those of broken streams: the next test has room of its own.
+    """
+    made = []
+
+    def new(token=TOKENS[0]):
+        made.append(Client(verifier.address, token))
+        return made[-1]
+
+    yield new
+    for each in made:
+        each.close()
+    verifier.forget()

@@ -169,6 +169,15 @@ class Observation:
     token: int
 
 
+class Lines(Protocol):
+    """What may follow a context, as a tree of tokens. Node 0 is the last token of the context."""
+
+    def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
+        """The likeliest tokens behind each of these nodes, the likeliest first, with the probability of each behind
+        what leads to it; none where nothing can be guessed. All of it takes one step of a model. They are the next
+        nodes of the tree, in this order. A node is asked for once, and what it follows before."""
+
+
 class Drafter:
     """Guesses what the target will say. A wrong guess costs time, never correctness.
 
@@ -187,17 +196,16 @@ class Drafter:
     """Whether its request takes part in the next step; only one that is far may make it wait."""
 
     lines: bool = False
-    """Whether it has ``line``, so that an edge can draft on while its verifier decides."""
+    """Whether it has ``lines_behind``, so that an edge can draft on while its verifier decides."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "propose" in vars(cls) and "propose_all" not in vars(cls):
             cls.together = vars(cls).get("together")  # type: ignore[assignment]
 
-    def line(self, context: Context) -> Iterator[tuple[int, float]]:
-        """The likeliest continuation of ``context`` as it is now: tokens, and the probability of each behind those
-        before it, as many as are asked for and there are. Ends with the next call of ``line`` or ``propose``, for which
-        the context may have gone on in any way."""
+    def lines_behind(self, context: Context) -> Lines:
+        """What may follow ``context`` as it is now. Ends with the next call of ``lines_behind`` or ``propose``, for
+        which the context may have gone on in any way."""
         raise NotImplementedError(f"{type(self).__name__} drafts whole trees only")
 
     @property

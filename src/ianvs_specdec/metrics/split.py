@@ -18,7 +18,20 @@ if TYPE_CHECKING:
 
 Column = NDArray[np.float64]
 
-TURN = ("rounds", "in_flight", "waits", "drafting", "ahead", "hits", "breaks", "lost", "prefill", "work", "base_token")
+TURN = (
+    "rounds",
+    "in_flight",
+    "waits",
+    "drafting",
+    "hidden",
+    "ahead",
+    "hits",
+    "breaks",
+    "lost",
+    "prefill",
+    "work",
+    "base_token",
+)
 """Columns of turns: those of a split trace, and the seconds of a token of the plain stream after its first piece."""
 
 _NOTHING = dict.fromkeys(TURN, np.nan)
@@ -46,20 +59,19 @@ def busy_sums(table: Table) -> tuple[Column, Column]:
 
 def break_even(table: Table) -> float:
     """The round trip (seconds) at which drafting on the edge takes as long as the plain stream: the formula of
-    ``split.breakeven`` with sums over the answers. Where drafting was the slower one, a round counts as begun anew, so
-    the others take what the verifier does. NaN where nothing was drafted or the plain stream is not known.
+    ``split.breakeven`` with sums over the answers. NaN where nothing was drafted or the plain stream is not known.
     """
     tokens = table.turn("tokens") - table.turn("first_tokens")
-    names = ("work", "drafting", "waits", "rounds", "in_flight")
+    names = ("work", "drafting", "hidden", "waits", "rounds", "in_flight")
     columns = [tokens * table.turn("base_token"), *(table.turn(name) for name in names)]
     known = ~np.isnan(sum(columns))
     # Rounds sent ahead, each for as much of a way as is its own.
-    columns.append((columns[4] - columns[3]) / columns[5])
-    stream, work, drafting, waits, rounds, _, shares = (float(column[known].sum()) for column in columns)
+    columns.append((columns[5] - columns[4]) / columns[6])
+    stream, work, drafting, hidden, waits, rounds, _, shares = (float(column[known].sum()) for column in columns)
     if not rounds:
         return np.nan
     service = work / rounds
-    hidden = service * (rounds - waits)
+    hidden = max(hidden, service * (rounds - waits))
     return longest_way(stream, anew=waits, shares=shares, drafting=drafting, service=service, hidden=hidden)
 
 

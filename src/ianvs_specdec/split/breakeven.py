@@ -17,6 +17,10 @@ the mean. So a round takes::
 
     T = (1 - h) ((k + 1/2) d + R + S) + h max((k + 1) d, S, (R + S) / n)
 
+Other outcomes can be drafted for in the same steps. A share g of those that are not as guessed is kept ready so. Where
+the draft for one is whole when the verdict comes, it is sent at once; where R + S is shorter than a draft, the rest of
+it is drafted first. In place of k d such a round has max(0, k d - R - S). To keep nothing ready is g = 0.
+
 Streaming brings ``streamed`` tokens a second, whatever the round trip is: the verifier drafts, or decodes plainly. It
 is beaten where e / T is more. T grows with R in two straight pieces, so the break-even R is that of one of them.
 """
@@ -38,23 +42,24 @@ def round_tokens(length: int, acceptance: float) -> float:
 
 
 def round_seconds(
-    length: int, acceptance: float, *, way: float, service: float, draft: float, in_flight: int = 0
+    length: int, acceptance: float, *, way: float, service: float, draft: float, in_flight: int = 0, kept: float = 0.0
 ) -> float:
     """T: the mean seconds of a round. ``in_flight``: n, the drafts that are on the way at a time; 0 = nothing is
-    drafted before the verdict is there."""
+    drafted before the verdict is there. ``kept``: g, the share of the other outcomes that are kept ready."""
     if not in_flight:
         return length * draft + way + service
     hit = acceptance ** (length + 1)
-    return (1 - hit) * ((length + LEFT) * draft + way + service) + hit * max(
+    drafting = (1 - kept) * length * draft + kept * max(0.0, length * draft - way - service)
+    return (1 - hit) * (drafting + LEFT * draft + way + service) + hit * max(
         (length + 1) * draft, service, (way + service) / in_flight
     )
 
 
 def round_rate(
-    length: int, acceptance: float, *, way: float, service: float, draft: float, in_flight: int = 0
+    length: int, acceptance: float, *, way: float, service: float, draft: float, in_flight: int = 0, kept: float = 0.0
 ) -> float:
     """Tokens a second; infinite where nothing takes any time."""
-    seconds = round_seconds(length, acceptance, way=way, service=service, draft=draft, in_flight=in_flight)
+    seconds = round_seconds(length, acceptance, way=way, service=service, draft=draft, in_flight=in_flight, kept=kept)
     return round_tokens(length, acceptance) / seconds if seconds > 0 else inf
 
 

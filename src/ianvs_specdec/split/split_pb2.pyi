@@ -16,7 +16,6 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FAILED: _ClassVar[Code]
     INVALID: _ClassVar[Code]
-    UNKNOWN_SESSION: _ClassVar[Code]
     BUSY: _ClassVar[Code]
     ANOTHER_MODEL: _ClassVar[Code]
     UNAUTHENTICATED: _ClassVar[Code]
@@ -25,7 +24,6 @@ SPLIT: Mode
 STREAM: Mode
 FAILED: Code
 INVALID: Code
-UNKNOWN_SESSION: Code
 BUSY: Code
 ANOTHER_MODEL: Code
 UNAUTHENTICATED: Code
@@ -66,20 +64,18 @@ class Limits(_message.Message):
     def __init__(self, draft: _Optional[int] = ..., in_flight: _Optional[int] = ..., keep_seconds: _Optional[int] = ...) -> None: ...
 
 class Up(_message.Message):
-    __slots__ = ("draft", "open", "resume", "switch", "leave", "ping")
+    __slots__ = ("draft", "open", "switch", "leave", "ping")
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
-    RESUME_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     draft: Draft
     open: Open
-    resume: Resume
     switch: Switch
     leave: Leave
     ping: Ping
-    def __init__(self, draft: _Optional[_Union[Draft, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
+    def __init__(self, draft: _Optional[_Union[Draft, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("fingerprint", "prompt", "output", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "stop", "mode", "task", "session")
@@ -122,14 +118,6 @@ class Draft(_message.Message):
     up: _containers.RepeatedScalarFieldContainer[int]
     guess: int
     def __init__(self, position: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., up: _Optional[_Iterable[int]] = ..., guess: _Optional[int] = ...) -> None: ...
-
-class Resume(_message.Message):
-    __slots__ = ("session", "confirmed")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
-    session: bytes
-    confirmed: int
-    def __init__(self, session: _Optional[bytes] = ..., confirmed: _Optional[int] = ...) -> None: ...
 
 class Leave(_message.Message):
     __slots__ = ()

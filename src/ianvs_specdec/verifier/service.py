@@ -24,7 +24,6 @@ from ianvs_specdec.split.split_pb2 import (
     SPLIT,
     STREAM,
     UNAUTHENTICATED,
-    UNKNOWN_SESSION,
     Code,
     Down,
     Error,
@@ -32,7 +31,6 @@ from ianvs_specdec.split.split_pb2 import (
     Model,
     Open,
     Pong,
-    Resume,
     Switch,
     Up,
 )
@@ -168,10 +166,7 @@ class Service:
         if kind == "open":
             assert first is not None
             return await self._go_on(client, stream, first.open) or self._open(client, stream, first.open)
-        if kind == "resume":
-            assert first is not None
-            return await self._resume(client, stream, first.resume)
-        raise Refused(INVALID, "a session begins with Open or Resume: is this another version of ianvs-specdec?")
+        raise Refused(INVALID, "a session begins with Open: is this another version of ianvs-specdec?")
 
     def _leave(self, session: Session) -> None:
         """Its client has all it wanted."""
@@ -246,14 +241,6 @@ class Service:
         if wanted.mode == STREAM:
             # Nobody knows whether the change to this mode came through before the stream broke.
             session.take(Up(switch=Switch(mode=STREAM)))
-        return session
-
-    async def _resume(self, client: bytes, stream: Stream, wanted: Resume) -> Session:
-        session = self._own(client, wanted.session)
-        if session is None:
-            raise Refused(UNKNOWN_SESSION, "no session of this client has that id: open a new one")
-        await session.resume(stream, wanted.confirmed)
-        self._counts.resumed()
         return session
 
     def sweep(self) -> list[Stream]:

@@ -200,7 +200,7 @@ def test_an_answer_over_a_link_is_the_models_own_and_tells_what_it_took(
     "change", [{"rounds": None}, {"lost": -1.0}, {"hits": "2"}, {"work": float("nan")}, {"ahead": ...}]
 )
 def test_a_kept_answer_with_a_record_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
-    told = {**SplitTrace(1, 1, 1, 0.1, 1, 1, 0, 0, 0.0, 0, 0.1, 0.2).to_json(), **change}
+    told = {**SplitTrace(1, 1, 1, 0.1, 0.0, 1, 1, 0, 0, 0.0, 0, 0.1, 0.2).to_json(), **change}
     with pytest.raises(ValueError, match="split is not what it should be"):
         check_trace({"split": {key: value for key, value in told.items() if value is not ...}})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from ianvs_specdec.decoding.sampling import Processor
 from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing
 from ianvs_specdec.drafters.draft_model.vocabulary import load_draft
 from ianvs_specdec.drafters.lockstep import alone, lockstep, only
+
+CHOICES = 5
+"""Tokens behind each of its own that a draft model names as likely: the target seldom takes any other."""
 
 
 class DraftModel(Drafter):
@@ -81,21 +84,13 @@ class DraftModel(Drafter):
     def lines(self) -> bool:  # type: ignore[override]
         return self.branches == 1
 
-    def line(self, context: Context) -> Iterator[tuple[int, float]]:
+    def lines_behind(self, context: Context) -> _Lines:
         assert self._sequence is not None
-        model, root, held = self._model, context.tokens[-1], len(context.tokens)
         levels = self._sequence.reach(context.tokens)
-        if levels < 1:
-            return
         self._process(context)
-        alone(model, self._sequence.follow(context.tokens))
-        growth = _Growth(root, self._processor)
-        for node in range(levels):
-            logits = alone(model, self._sequence.logits((growth.tokens, growth.parents), [node]))
-            best = self._scores(growth, [node], logits, context, held + node)[0].max(dim=-1)
-            token, score = int(best.indices), float(best.values)
-            growth.add(node, token, score)
-            yield token, math.exp(score)
+        if levels > 0:
+            alone(self._model, self._sequence.follow(context.tokens))
+        return _Lines(self, context, levels)
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         return only(self.propose_all([(self, context, budget)]))
@@ -119,7 +114,7 @@ class DraftModel(Drafter):
         for level in range(levels):
             first = len(growth.tokens)
             logits = yield from self._sequence.logits((growth.tokens, growth.parents), frontier)
-            scores = self._scores(growth, frontier, logits, context, len(context.tokens) + level)
+            scores = self._scores(growth, frontier, logits, context, [len(context.tokens) + level] * len(frontier))
             self._add_children(growth, frontier, scores, context, least)
             best = growth.best(range(1, len(growth.tokens)), budget)
             frontier = growth.best([node for node in best if node >= first], self.branches)
@@ -147,18 +142,52 @@ class DraftModel(Drafter):
                 if value > -math.inf and growth.scores[parent] + value >= least:
                     growth.add(parent, token, value)
 
-    def _scores(self, growth: _Growth, frontier: list[int], logits: Tensor, context: Context, position: int) -> Tensor:
-        """Log-probability, ``[frontier, vocabulary]``, that the target takes this token at ``position``, as far as the
-        draft's ``logits`` after the nodes of ``frontier`` can tell."""
+    def _scores(
+        self, growth: _Growth, nodes: list[int], logits: Tensor, context: Context, positions: Sequence[int]
+    ) -> Tensor:
+        """Log-probability, ``[nodes, vocabulary]``, that the target takes this token at the node's position, as far as
+        the draft's ``logits`` after ``nodes`` can tell."""
         missing = self._vocabulary - logits.shape[-1]
         if missing:
             # Cut or filled up to the target's vocabulary.
             logits = functional.pad(logits, (0, missing), value=-math.inf)
-        rows = list(zip(logits, map(growth.processor, frontier), strict=True))
+        rows = list(zip(logits, map(growth.processor, nodes), strict=True))
         if context.sampling.greedy:
             return torch.stack([processor.scores(logits) for logits, processor in rows]).log_softmax(dim=-1)
         q = torch.stack([processor.probabilities(logits) for logits, processor in rows])
-        return q.log() if context.noise is None else (q.log() + context.noise.at(position)).log_softmax(dim=-1)
+        if context.noise is None:
+            return q.log()
+        noise = torch.stack([context.noise.at(position) for position in positions])
+        return (q.log() + noise).log_softmax(dim=-1)
+
+
+class _Lines:
+    """The guesses of a draft model behind a context, of at most ``levels`` tokens (see ``contracts.Lines``)."""
+
+    def __init__(self, drafter: DraftModel, context: Context, levels: int) -> None:
+        self._drafter, self._context, self._levels, self._held = drafter, context, levels, len(context.tokens)
+        self._growth = _Growth(context.tokens[-1], drafter._processor)
+        self._depths = [0]
+
+    def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
+        drafter, growth = self._drafter, self._growth
+        asked = [node for node in nodes if self._depths[node] < self._levels]
+        if not asked:
+            return [[] for _ in nodes]
+        assert drafter._sequence is not None
+        logits = alone(drafter._model, drafter._sequence.logits((growth.tokens, growth.parents), asked))
+        positions = [self._held + self._depths[node] for node in asked]
+        scores = drafter._scores(growth, asked, logits, self._context, positions)
+        top = scores.topk(min(CHOICES, drafter._vocabulary), dim=-1)
+        rows = dict(zip(asked, zip(top.indices.tolist(), top.values.tolist(), strict=True), strict=True))
+        return [self._add(node, *rows.get(node, ([], []))) for node in nodes]
+
+    def _add(self, node: int, tokens: list[int], scores: list[float]) -> list[tuple[int, float]]:
+        likely = [(token, score) for token, score in zip(tokens, scores, strict=True) if score > -math.inf]
+        for token, score in likely:
+            self._growth.add(node, token, score)
+            self._depths.append(self._depths[node] + 1)
+        return [(token, math.exp(score)) for token, score in likely]
 
 
 class _Growth:

@@ -26,8 +26,9 @@ class DraftSequence:
     """What a draft model was fed: the context, and on top of it a tree of drafts that grows level by level.
 
     Drafts that became part of the context stay in the model, so that usually one or two tokens are new to it. As long
-    as the tree is a chain, each level is one forward of one token. From where it branches it is computed anew for
-    every level, which any target can: for a few tokens a forward costs little more than for one.
+    as the tree is a chain, each level is one forward of one token. From where it branches, what leads to the nodes that
+    are asked for is computed anew each time, which any target can: for a few tokens a forward costs little more than
+    for one.
     """
 
     def __init__(self, model: Target) -> None:
@@ -69,39 +70,82 @@ class DraftSequence:
             self._kept += self._keep(self._fed, context[self._kept : -1])
         if len(context) - self._kept > 2:
             yield from self._catch_up(context[self._kept : -1])
-        # Drafts that are in the model already, and the states to go back to, each after so many of them.
+        # Drafts that are in the model already, as tokens and as nodes of the tree, and the states to go back to, each
+        # after so many of them.
         self._ahead: list[int] = []
+        self._nodes: list[int] = []
         self._states: list[tuple[int, Any]] = [(0, self._state.snapshot())]
         self._fed = None
-        missing = context[self._kept :]
-        self._tokens, self._parents = list(missing), list(range(-1, len(missing) - 1))
-        self._numbers = {0: len(missing) - 1}
+        self._numbers: dict[int, int] = {}
+        # Those before the last one are nodes as well, with numbers below 0.
+        self._missing = context[self._kept :]
 
     def logits(
         self, tree: tuple[Sequence[int], Sequence[int]], nodes: Sequence[int]
     ) -> Generator[tuple[SequenceState, Piece], Output, Tensor]:
         """``[nodes, vocabulary]`` after these nodes of a tree, given as its tokens and parents.
 
-        First node 0 is asked for, then, level by level, children of nodes that were asked for.
+        First node 0 is asked for, then children of nodes that were asked for, each node once.
         """
-        if self._fed is not None:
-            if len(nodes) == 1 and self._fed.is_chain:
-                self._commit_chain(self._fed)
-            else:
-                self._state.restore(self._states[-1][1])
-            for node in nodes:
-                self._numbers[node] = len(self._tokens)
-                self._parents.append(self._numbers.get(tree[1][node], -1))
-                self._tokens.append(tree[0][node])
-        self._fed = TokenTree(self._tokens[:], self._parents[:])
+        tokens, parents = tree
+        self._settle(tokens, parents, nodes)
+        kept = set(self._nodes)
+        fed = set(nodes)
+        for node in nodes:
+            above = self._parent(parents, node)
+            while above is not None and above not in kept and above not in fed:
+                fed.add(above)
+                above = self._parent(parents, above)
+        order = sorted(fed)
+        self._numbers = {node: number for number, node in enumerate(order)}
+        hangs_off = [self._parent(parents, node) for node in order]
+        self._fed = TokenTree(
+            [self._token(tokens, node) for node in order],
+            [-1 if node is None else self._numbers.get(node, -1) for node in hangs_off],
+        )
         output = yield self._state, self._fed
-        return output.logits[-len(nodes) :]
+        return output.logits[[self._numbers[node] for node in nodes]]
 
-    def _commit_chain(self, chain: TokenTree) -> None:
-        self._state.commit(range(len(chain)))
-        self._ahead += chain.tokens
-        self._states.append((len(self._ahead), self._state.snapshot()))
-        self._tokens, self._parents, self._numbers = [], [], {}
+    def _token(self, tokens: Sequence[int], node: int) -> int:
+        return tokens[node] if node > 0 else self._missing[node - 1]
+
+    def _parent(self, parents: Sequence[int], node: int) -> int | None:
+        """None for the first token that was missing."""
+        if node > 0:
+            return parents[node]
+        return node - 1 if node > 1 - len(self._missing) else None
+
+    def _settle(self, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> None:
+        """Have the state hold what all ``nodes`` build on but the last such node, from which they part: what was fed
+        already is committed, and what only others build on is dropped."""
+        if self._fed is None:
+            return
+        place = {node: i for i, node in enumerate(self._nodes)}
+        anchors, ways = [], []
+        for node in nodes:
+            way, above = [node], self._parent(parents, node)
+            while above is not None and above not in place:
+                way.append(above)
+                above = self._parent(parents, above)
+            anchors.append(-1 if above is None else place[above])
+            ways.append(way[::-1])
+        common = min(anchors) + 1
+        shared = [node for node, *others in zip(*ways, strict=False) if all(node == other for other in others)]
+        if not shared or max(anchors) + 1 > common:
+            # What they part from is fed again, as the root of what is above it.
+            shared, common = [], common - 1
+        path = list(takewhile(self._numbers.__contains__, shared[:-1]))
+        if path and common == len(self._nodes):
+            self._state.commit([self._numbers[node] for node in path])
+            self._nodes += path
+            self._ahead += [self._token(tokens, node) for node in path]
+            self._states.append((len(self._ahead), self._state.snapshot()))
+            return
+        while self._states[-1][0] > common:
+            self._states.pop()
+        count, state = self._states[-1]
+        self._state.restore(state)
+        del self._ahead[count:], self._nodes[count:]
 
     def _keep(self, fed: TokenTree, tokens: Sequence[int]) -> int:
         """Go back to the last state at which the model was fed nothing but ``tokens``; how many they are."""

@@ -260,6 +260,7 @@ def told_of(answer: Answer) -> SplitTrace:
         in_flight=answer.in_flight,
         waits=answer.waits,
         drafting=answer.drafting,
+        hidden=answer.hidden,
         ahead=answer.ahead,
         hits=answer.hits,
         streamed=answer.streamed,

@@ -19,6 +19,9 @@ LONGEST = 16
 WORTH_SENDING = 0.3
 """With this probability of being reached, a draft is sent before the verdict on the one before it: it takes bytes, and
 where it is not reached, nothing else."""
+WORTH_KEEPING = 0.25
+"""Which share of the way and the verifier's step a draft has to take for drafts behind several outcomes to be kept
+ready: they save no more than a draft's time, and keep the edge's processor busy."""
 SETTLED = 24
 """Tokens after a change of the mode until another one is considered: so many tell how fast the mode is."""
 HORIZON = 256
@@ -74,7 +77,8 @@ class Controller:
     Of the drafts that may be on their way (``in_flight``) only those count that are worth sending.
 
     What rounds took beyond the formula is added: messages take time on both sides, and no two steps the same. It is
-    known for each of both kinds, those that begin anew and those that were drafted ahead.
+    known for each of both kinds, those that begin anew and those that were drafted ahead. Of the former, how many found
+    their draft kept ready is measured.
 
     The mode ``auto`` compares the best of these rates with that of streaming. What streaming brings is measured, which
     is tried once where the verifier drafts (``beside``); where it does not, streaming brings a token for each of its
@@ -92,6 +96,8 @@ class Controller:
         self._length, self._in_flight, self._mode, self._beside = length, in_flight, mode, beside
         self._right, self._wrong = PRIOR_ACCEPTED, PRIOR_REJECTED
         self._way, self._service, self._draft = Mean(), Mean(), Mean()
+        self._kept = Ratio()
+        """Rounds whose outcome was kept ready, by all that were not as guessed."""
         self._late = {ahead: Ratio(under=DOUBT) for ahead in (False, True)}
         """Seconds beyond the formula, by rounds: of those drafted ahead and of the others."""
         self._streamed = Ratio()
@@ -117,11 +123,17 @@ class Controller:
             return min(self._length, budget)
         return max(range(min(LONGEST, budget) + 1), key=self.rate, default=0)
 
+    def keeps_several(self, length: int) -> bool:
+        """Whether drafts of ``length`` are worth having ready behind more than the likeliest outcome."""
+        times = self.measured
+        return length * times["draft"] > WORTH_KEEPING * (times["way"] + times["service"]) > 0
+
     def rate(self, length: int, acceptance: float | None = None) -> float:
         """Tokens per second of rounds with drafts of ``length``, by the formula."""
         accepted = self.acceptance if acceptance is None else acceptance
         under_way = self.under_way(length, accepted)
-        seconds = round_seconds(length, accepted, **self.measured, in_flight=under_way)
+        kept = self._kept.value or 0.0
+        seconds = round_seconds(length, accepted, **self.measured, in_flight=under_way, kept=kept)
         hit = accepted ** (length + 1) if under_way else 0.0
         late = [self._late[ahead].value or 0.0 for ahead in (False, True)]
         seconds += (1 - hit) * late[False] + hit * late[True]
@@ -175,11 +187,12 @@ class Controller:
         way: float | None = None,
         elapsed: float | None = None,
         ahead: bool = False,
+        kept: bool = False,
     ) -> None:
         """Of a draft of so many levels so many were accepted. The verifier says it took ``service`` seconds. Draft and
         verdict were ``way`` seconds on their way; None where the draft was sent before the verdict before it.
         ``elapsed`` seconds had passed since that verdict; None where something else came between. ``ahead``: the draft
-        was made before that verdict came."""
+        was made before that verdict came, for the likeliest one; ``kept``: for another one."""
         self._right += accepted
         self._wrong += accepted < drafted
         if self._right + self._wrong > MEMORY:
@@ -187,8 +200,10 @@ class Controller:
         self._service.add(service)
         if way is not None:
             self._way.add(max(0.0, way))
+        if not ahead:
+            self._kept.add(kept, 1.0)
         if elapsed is not None and self._way.value is not None:
-            told = self._told(drafted, ahead)
+            told = self._told(drafted, ahead, kept)
             self._late[ahead].add(min(elapsed, MOST_LATE * told) - told, 1.0)
         self._since += accepted + 1
         self._age += accepted + 1
@@ -203,11 +218,11 @@ class Controller:
         self._since += tokens
         self._age = 0
 
-    def _told(self, length: int, ahead: bool) -> float:
-        """Seconds of a round by the formula: of one that was drafted ahead, or that began anew."""
+    def _told(self, length: int, ahead: bool, kept: bool) -> float:
+        """Seconds of a round by the formula: of one that was drafted ahead, was kept ready, or began anew."""
         right = 1.0 if ahead else 0.0
         under_way = self.under_way(length, self.acceptance)
-        return round_seconds(length, right, **self.measured, in_flight=under_way)
+        return round_seconds(length, right, **self.measured, in_flight=under_way, kept=float(kept))
 
     @property
     def measured(self) -> dict[str, float]:

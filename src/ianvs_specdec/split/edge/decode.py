@@ -11,6 +11,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.split.edge.connection import Connection
 from ianvs_specdec.split.edge.controller import Controller
 from ianvs_specdec.split.edge.drafts import Drafts, FarTarget
+from ianvs_specdec.split.edge.outlook import Chances
 from ianvs_specdec.split.edge.session import Alone, Anew, Event, Outage, Session
 from ianvs_specdec.split.split_pb2 import SPLIT, STREAM, Draft, End, Model, Open, Pong, Up, Verdict
 from ianvs_specdec.split.wire import TENTHS, set_sampling
@@ -30,7 +31,8 @@ class Answer(Decoded):
     TCP add theirs. For ``ahead`` and ``hits`` see ``Drafts``. ``streamed`` tokens were drafted by the verifier.
     ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens that are the
     edge's own, and ``why`` says why. ``in_flight`` drafts may be on their way at a time; ``waits`` are the rounds whose
-    draft was not sent ahead, and ``drafting`` the seconds in which nothing was on its way because the edge drafted.
+    draft was not sent ahead, and ``drafting`` the seconds in which nothing was on its way because the edge drafted; the
+    others took ``hidden`` seconds to draft.
     ``prefill`` and ``work`` are the verifier's seconds until the first token and since, without the waits for drafts;
     None where it could not tell."""
 
@@ -44,6 +46,7 @@ class Answer(Decoded):
     in_flight: int = 1
     waits: int = 0
     drafting: float = 0.0
+    hidden: float = 0.0
     prefill: float | None = None
     work: float | None = None
 
@@ -64,6 +67,7 @@ class Edge:
     ) -> None:
         self._connection, self._model, self._drafter, self._target = connection, model, drafter, target
         self._controller, self._outage, self._finish = controller, outage, finish
+        self._chances = Chances()
         self._heard: float | None = None
         """When output came last; None where what comes next was waited for with another mode."""
         self._asked: float | None = None
@@ -87,7 +91,7 @@ class Edge:
         opening = Open(fingerprint=model.fingerprint, prompt=prompt, task=task)
         set_sampling(opening, sampling)
         opening.mode = STREAM if self._controller.streams else SPLIT
-        drafts = Drafts(self._drafter.fork(), self._target, prompt, sampling, prediction)
+        drafts = Drafts(self._drafter.fork(), self._target, self._chances, prompt, sampling, prediction)
         answer = Answer([], "", trace, in_flight=self._in_flight)
         self._heard = self._asked = None
 
@@ -119,7 +123,8 @@ class Edge:
                 session.leave()
         if session is not None:
             answer.breaks, answer.lost = session.breaks, session.lost
-        answer.ahead, answer.hits, answer.drafting = drafts.ahead, drafts.hits, drafts.unhidden
+        answer.ahead, answer.hits = drafts.ahead, drafts.hits
+        answer.drafting, answer.hidden = drafts.unhidden, drafts.hidden
         trace.bytes_up, trace.bytes_down = self._connection.up - before[0], self._connection.down - before[1]
         return answer
 
@@ -132,7 +137,7 @@ class Edge:
                 self._heard = None
             if session.streams:
                 self._ping(session)
-                event = session.receive()
+                event = self._receive(session, drafts, wait=True)
                 assert event is not None
                 return event
             length = controller.choose(session.budget)
@@ -141,9 +146,16 @@ class Edge:
                 if draft is not None:
                     session.send(Up(draft=draft))
                     continue
-            event = session.receive(wait=not drafts.grow(length, ends))
+            grown = drafts.grow(length, ends, controller.keeps_several(length))
+            event = self._receive(session, drafts, wait=not grown)
             if event is not None:
                 return event
+
+    def _receive(self, session: Session, drafts: Drafts, wait: bool) -> Event | None:
+        began = time.perf_counter()
+        event = session.receive(wait)
+        drafts.waited(time.perf_counter() - began)
+        return event
 
     def _ping(self, session: Session) -> None:
         """Streamed tokens do not tell how far the verifier is, on which it depends whether they should be."""
@@ -165,7 +177,9 @@ class Edge:
             self._controller.drafted(*drafts.taken())
             way = None if sent.guess is not None or sent.at is None else session.arrived - sent.at - session.seconds
             elapsed = None if self._heard is None else now - self._heard
-            self._controller.answered(sent.tree.depth, len(tokens) - 1, session.seconds, way, elapsed, sent.ahead)
+            self._controller.answered(
+                sent.tree.depth, len(tokens) - 1, session.seconds, way, elapsed, sent.ahead, sent.kept
+            )
         elif isinstance(event, Pong):
             if self._asked is not None:
                 self._controller.travelled(now - self._asked)

@@ -19,12 +19,10 @@ from ianvs_specdec.decoding.meter import Stopwatch
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.errors import AnswerError
 from ianvs_specdec.split.edge.controller import WORTH_SENDING
+from ianvs_specdec.split.edge.outlook import Chances, Outlook
 from ianvs_specdec.split.split_pb2 import Draft
 from ianvs_specdec.split.wire import draft_of
 from ianvs_specdec.types import Sampling
-
-LEAST_LIKELY = 0.05
-"""What is reached with less probability is not drafted ahead: it would almost always be in vain."""
 
 
 class FarTarget:
@@ -55,7 +53,9 @@ class Sent:
     guess: int | None
     tree: TokenTree
     ahead: bool = True
-    """Whether it was drafted before the verdict came that it builds on."""
+    """Whether it was drafted before the verdict came that it builds on, as the likeliest line."""
+    kept: bool = False
+    """Whether it was so as another outcome, kept ready."""
     at: float | None = field(default_factory=time.perf_counter)
     """When it was sent; None where it waited for a connection."""
 
@@ -69,30 +69,40 @@ class Sent:
 
 
 class Drafts:
-    """Drafts for one answer. Of ``ahead`` verdicts behind which something was drafted already, ``hits`` left it in
-    place."""
+    """Drafts for one answer. Of ``ahead`` verdicts behind which something was drafted already, ``hits`` were among what
+    it was drafted for."""
 
     def __init__(
-        self, drafter: Drafter, target: FarTarget, prompt: Sequence[int], sampling: Sampling, prediction: Sequence[int]
+        self,
+        drafter: Drafter,
+        target: FarTarget,
+        chances: Chances,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        prediction: Sequence[int],
     ) -> None:
         generator = torch.Generator().manual_seed(sampling.seed)
         noise = None if sampling.greedy else Noise(sampling.seed, target.vocabulary, target.device)
         self.context = Context(
             list(prompt), len(prompt), sampling.max_tokens, sampling, generator, noise, prediction=prediction
         )
-        self._drafter, self._target = drafter, target
+        self._drafter, self._target, self._chances = drafter, target, chances
         self._begun = False
-        self._lines = drafter if drafter.lines else None
-        self._line: Iterator[tuple[int, float]] | None = None
-        self._ahead: deque[tuple[int, float]] = deque()
-        """What is drafted behind what was confirmed: tokens, and how likely each is reached."""
+        self._outlook: Outlook | None = None
+        """What is drafted behind what was confirmed; None where nothing is."""
         self._sent: deque[Sent] = deque()
         self._taken, self._seconds = 0, 0.0
         self.ahead = self.hits = 0
         self.unhidden = 0.0
         """Seconds of drafting with nothing on its way."""
-        self._hit = False
-        """Whether the last verdict left what was drafted ahead in place."""
+        self._drafted = self._hidden = 0
+        """Tokens of the verified drafts that were sent before the verdict before them, each with its guess."""
+        self._since: float | None = None
+        self._busy = 0.0
+        """Seconds from the first confirmed token to the last verdict, without what the edge waited."""
+        self._waited = 0.0
+        self._hit = self._kept = False
+        """Whether the last verdict was the likeliest one, or another one that was drafted for."""
 
     @property
     def output(self) -> list[int]:
@@ -105,29 +115,31 @@ class Drafts:
     def confirm(self, tokens: Sequence[int], sent: Sent | None = None, path: Sequence[int] = ()) -> None:
         """These tokens follow; of a draft ``sent`` its ``path`` was accepted."""
         context = self.context
-        known = [token for token, _ in list(self._ahead)[: len(tokens)]]
-        self._hit = False
-        if len(self._ahead) > (0 if sent is None else len(sent.tree) - 1):
-            self.ahead += 1
-            self.hits += known == list(tokens)
-            self._hit = known == list(tokens)
-        if known == list(tokens):
-            for _ in tokens:
-                _, likely = self._ahead.popleft()
-            self._ahead = deque((token, min(1.0, p / max(likely, 1e-9))) for token, p in self._ahead)
-        else:
-            self._ahead.clear()
-            self._line = None
+        self._hit = self._kept = False
+        if self._outlook is not None:
+            self._look(self._outlook, tokens, [] if sent is None else sent.tree.tokens[1:])
         context.tokens += tokens
         context.remaining -= len(tokens)
         if not self._begun:
             self._drafter.begin(self._target, context, self._target.nothing())  # type: ignore[arg-type]
-            self._begun = True
+            self._begun, self._since, self._waited = True, time.perf_counter(), 0.0
         elif sent is not None:
             observed = Observation(sent.tree, self._target.nothing(), list(path), tokens[-1])
             self._drafter.observe(observed)
         while self._sent and not self._sent[0].fits(self.output):
             self._sent.popleft()
+
+    def _look(self, outlook: Outlook, tokens: Sequence[int], drafted: Sequence[int]) -> None:
+        """See what is left of the outlook where ``tokens`` follow, and ``drafted`` ones were verified."""
+        end = [outlook.root, *outlook.behind(outlook.root, drafted)][-1]
+        guess = next(outlook.likeliest(end), None)
+        node = outlook.advance(tokens)
+        self._hit = node is not None and node == guess
+        self._kept = node is not None and not self._hit and outlook.drafted(node)
+        self.ahead += guess is not None or self._kept
+        self.hits += self._hit or self._kept
+        if node is None:
+            self._outlook = None
 
     def verdict(self, node: int, token: int) -> tuple[Sent, list[int]]:
         """The verifier accepted the oldest draft on its way up to ``node``, and puts out ``token`` behind it. Returns
@@ -135,15 +147,28 @@ class Drafts:
         if not self._sent or node >= len(self._sent[0].tree):
             raise AnswerError("the verifier judges what was not drafted: use the same version on both sides")
         sent = self._sent.popleft()
+        self._hidden += 0 if sent.guess is None else len(sent.tree)
         path = sent.tree.path_to(node)
         tokens = [*(sent.tree.tokens[node] for node in path[1:]), token]
         self.confirm(tokens, sent, path)
+        assert self._since is not None
+        self._busy = time.perf_counter() - self._since - self._waited
         return sent, tokens
 
     def taken(self) -> tuple[int, float]:
-        """How many tokens were drafted since the last call, and in how many seconds."""
+        """How many tokens the lines were drafted further since the last call, and in how many seconds."""
         taken, self._taken, self._seconds = (self._taken, self._seconds), 0, 0.0
         return taken
+
+    @property
+    def hidden(self) -> float:
+        """Seconds that it took to draft what was sent before the verdict before it: its tokens, at the mean of all that
+        were drafted. What else the edge does is part of it: where drafting is the slowest part, it is not hidden."""
+        return self._hidden * self._busy / max(1, self._drafted)
+
+    def waited(self, seconds: float) -> None:
+        """So long the edge did nothing for this answer."""
+        self._waited += seconds
 
     def close(self) -> None:
         """Free what drafting takes."""
@@ -168,39 +193,56 @@ class Drafts:
             return None
         if not self._sent:
             return self._send(self._now(length, ends))
-        if self._lines is None:
+        if self._outlook is None:
             return None
-        place, position = self._sent[-1].end - len(self.output), self._sent[-1].end + 1
+        outlook, path, position = self._outlook, self._on_their_way(), self._sent[-1].end + 1
         length = min(length, self._room(position))
-        held = list(islice(self._ahead, place, place + 1 + length))
-        if length < 1 or len(held) <= length or held[0][1] < WORTH_SENDING:
+        held = list(islice(outlook.likeliest(path[-1]), 1 + length))
+        if length < 1 or len(held) <= length or outlook.reached([*path[1:], held[0]]) < WORTH_SENDING:
             return None
-        guess, *tokens = [token for token, _ in held]
+        guess, *tokens = [outlook.tokens[node] for node in held]
         return self._send(Sent(position, guess, TokenTree.chain(guess, tokens)))
 
-    def grow(self, length: int, ends: Container[int]) -> bool:
-        """Draft a token ahead, for drafts of ``length``. Returns whether there was one worth it."""
-        if self._lines is None or not self._begun or self.context.remaining < 1:
+    def grow(self, length: int, ends: Container[int], several: bool = True) -> bool:
+        """Draft what may follow a token further, for drafts of ``length``: behind ``several`` outcomes, or the
+        likeliest one alone. Returns whether there was something worth it."""
+        if not self._drafter.lines or not self._begun or self.context.remaining < 1:
             return False
-        place = self._sent[-1].end - len(self.output) if self._sent else 0
-        if len(self._ahead) > place + length or (self._ahead and self._ahead[-1][1] < LEAST_LIKELY):
-            return False
-        return self._grow(ends)
+        outlook, path = self._looked_out(), self._on_their_way()
+        if several:
+            tips = outlook.tips(path, length, ends, self._chances.width)
+        else:
+            tip = outlook.tip(path[-1] if path else outlook.root, length + 1, ends)
+            tips = [] if tip is None else [tip]
+        return bool(tips) and self._grow(outlook, tips)
 
     def _now(self, length: int, ends: Container[int]) -> Sent:
         output, context = self.output, self.context
         length = min(length, self._room(len(output)))
         root, before = context.tokens[-1], self._seconds
-        if self._lines is None:
+        if self._drafter.lines:
+            tree = TokenTree.chain(root, self._line(length, ends))
+        else:
             with self._timed():
                 tree = self._drafter.propose(context, length) if length > 0 else TokenTree.chain(root)
             self._taken += len(tree) - 1
-        else:
-            while len(self._ahead) < length and self._grow(ends):
-                pass
-            tree = TokenTree.chain(root, [token for token, _ in islice(self._ahead, length)])
         self.unhidden += self._seconds - before
-        return Sent(len(output), None, tree, self._hit)
+        return Sent(len(output), None, tree, self._hit, self._kept)
+
+    def _line(self, length: int, ends: Container[int]) -> list[int]:
+        """The likeliest line of at most so many tokens."""
+        outlook = self._looked_out()
+        while (tip := outlook.tip(outlook.root, length, ends)) is not None and self._grow(outlook, [tip]):
+            pass
+        return [outlook.tokens[node] for node in islice(outlook.likeliest(), length)]
+
+    def _on_their_way(self) -> list[int]:
+        """The root and the nodes of all drafts on their way, one behind the other; nothing where there are none."""
+        if self._outlook is None or not self._sent:
+            return []
+        first, *others = self._sent
+        tokens = [*first.tree.tokens[1:], *(token for sent in others for token in sent.tree.tokens)]
+        return [self._outlook.root, *self._outlook.behind(self._outlook.root, tokens)]
 
     def _room(self, position: int) -> int:
         """How many tokens of a draft can become output behind ``position`` tokens of it, with one that follows."""
@@ -210,19 +252,20 @@ class Drafts:
         self._sent.append(sent)
         return draft_of(sent.tree, sent.position, sent.guess)
 
-    def _grow(self, ends: Container[int]) -> bool:
-        if self._ahead and self._ahead[-1][0] in ends:
-            return False
-        assert self._lines is not None
+    def _looked_out(self) -> Outlook:
+        if self._outlook is None:
+            with self._timed():
+                self._outlook = Outlook(self._drafter.lines_behind(self.context), self._chances)
+        return self._outlook
+
+    def _grow(self, outlook: Outlook, nodes: Sequence[int]) -> bool:
+        before = self._seconds
         with self._timed():
-            if self._line is None:
-                self._line = self._lines.line(self.context)
-            token, likely = next(self._line, (None, 0.0))
-        if token is None:
-            return False
-        self._taken += 1
-        self._ahead.append((token, likely * (self._ahead[-1][1] if self._ahead else 1.0)))
-        return True
+            found = outlook.grow(nodes)
+        self._chances.took(len(nodes), self._seconds - before)
+        self._taken += found > 0
+        self._drafted += found > 0
+        return found > 0
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
