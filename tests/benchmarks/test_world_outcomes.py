@@ -21,3 +21,9 @@ def test_no_question_to_judge_by_or_of_the_knowledge_sets_is_learned_from() -> N
     assert counts["biography"] > 900
     assert min(counts[subject] for subject in SUBJECTS) > 200
     assert len(texts) < len(prompts), "facts are asked again with other options"
+
+
+def test_what_is_learned_from_together_has_no_id_twice() -> None:
+    sets = [dataset.SETS[name]() for name in ("knowledge-train", "router-train", "router-check")]
+    ids = [row["question"]["id"] for rows in sets for row in rows]
+    assert len(ids) == len(set(ids))

@@ -26,11 +26,12 @@ CATEGORIES = {subject: frozenset({subject}) for subject in (*questions.SUBJECTS,
 TEST_PER_SUBJECT, TRAIN_PER_SUBJECT, PER_CATEGORY = 32, 64, 6
 
 
-def _knowledge(items: list[questions.WorldQuestion]) -> list[Row]:
+def _knowledge(items: list[questions.WorldQuestion], prefix: str = "") -> list[Row]:
+    """``prefix`` tells the ids from those of sets that this one is used together with."""
     rows, counts = [], Counter[str]()
     for item in items:
         counts[item.subject] += 1
-        name = f"{item.subject}-{counts[item.subject]:03d}"
+        name = f"{prefix}{item.subject}-{counts[item.subject]:03d}"
         query = {"turns": [item.prompt], "id": name, "group": item.subject, "scorer": "choice"}
         rows.append({"question": query, "answer": item.letter})
     return rows
@@ -79,8 +80,8 @@ TRAIN = "knowledge-train"
 SETS: dict[str, Callable[[], list[Row]]] = {
     "knowledge": lambda: _knowledge(knowledge()),
     TRAIN: lambda: _knowledge(knowledge_train()),
-    "router-train": lambda: _knowledge(outcomes.to_learn_from(_known())),
-    "router-check": lambda: _knowledge(outcomes.to_judge(_known())),
+    "router-train": lambda: _knowledge(outcomes.to_learn_from(_known()), "more-"),
+    "router-check": lambda: _knowledge(outcomes.to_judge(_known()), "check-"),
     "drift": lambda: _knowledge(_drifting()[1]),
     "drift-train": lambda: _knowledge(_drifting()[0]),
     "open-ended": lambda: _open_ended(dialogues.test_dialogues(facts.build(), PER_CATEGORY, "test")),
