@@ -34,20 +34,43 @@ def begun(drafter, output):
     return context
 
 
+def drafted(drafter, output):
+    return drafter.propose(begun(drafter, output), 5000).tokens[1:]
+
+
 @pytest.mark.parametrize("acceptance", [0.0, 0.5, 0.8, 1.0])
 def test_so_many_drafted_tokens_are_right(truth, acceptance):
-    drafter = Paced(truth, acceptance)
-    drafted = [token for token, _ in drafter.line(begun(drafter, []))]
-    right = sum(token == known for token, known in zip(drafted, ANSWER, strict=True))
+    tokens = drafted(Paced(truth, acceptance, most=5000), [])
+    right = sum(token == known for token, known in zip(tokens, ANSWER, strict=True))
     assert right / len(ANSWER) == pytest.approx(acceptance, abs=0.04)
 
 
 def test_all_who_are_compared_have_the_same_luck(truth):
-    better, worse = (Paced(truth, acceptance).fork() for acceptance in (0.8, 0.5))
-    tokens = [[token for token, _ in drafter.line(begun(drafter, []))] for drafter in (better, worse)]
-    again = [token for token, _ in better.line(begun(better, ANSWER[:7]))]
+    better, worse = (Paced(truth, acceptance, most=5000).fork() for acceptance in (0.8, 0.5))
+    tokens = [drafted(drafter, []) for drafter in (better, worse)]
+    again = drafted(better, ANSWER[:7])
     assert again == tokens[0][7:]
     assert all(good == known or bad != known for good, bad, known in zip(*tokens, ANSWER, strict=True))
+
+
+def test_the_next_choices_are_right_as_often_as_they_are_said_to_be(truth):
+    drafter = Paced(truth, 0.5)
+    begun(drafter, [])
+    choices = [drafter.choices(len(PROMPT) + n) for n in range(len(ANSWER))]
+    for n, (_, chance) in enumerate(choices[0]):
+        right = sum(found[n][0] == known for found, known in zip(choices, ANSWER, strict=True))
+        assert right / len(ANSWER) == pytest.approx(chance, abs=0.04)
+    assert all(len({token for token, _ in found}) == len(found) for found in choices)
+
+
+def test_lines_say_what_drafts_do_wherever_they_lead(truth):
+    drafter = Paced(truth, 0.5)
+    lines = drafter.lines_behind(begun(drafter, []))
+    [first] = lines.grow([0])
+    assert [len(found) for found in lines.grow([1, 3])] == [len(first)] * 2
+    [deep] = lines.grow([len(first) + 1])
+    chain = drafter.propose(begun(drafter, []), 3).tokens[1:]
+    assert (first[0][0], deep[0][0]) == (chain[0], chain[2])
 
 
 def test_drafts_are_no_longer_than_they_may_be(truth):
