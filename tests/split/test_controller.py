@@ -161,6 +161,21 @@ def test_an_outage_is_not_taken_for_a_round():
     assert controller.rate(4) > 0.9 * before
 
 
+def test_the_mode_follows_what_drafts_were_seen_to_bring():
+    """Rounds that always take several times as long as the formula says are no outages."""
+    controller = taught(0.004, 0.005, 0.001, 6, in_flight=4, mode="auto", beside=True)
+    streams = []
+    for _ in range(100):
+        if controller.decide(64):
+            controller.streamed(4, 0.04)
+        else:
+            controller.drafted(8, 0.008)
+            controller.answered(8, 6, 0.005, 0.004, elapsed=0.14)
+        streams.append(controller.streams)
+    assert controller.split_rate(64) > 100 > 7 / 0.14
+    assert all(streams[-50:])
+
+
 def test_a_mode_that_is_chosen_is_kept():
     assert not taught(0.2, 0.005, 0.0005, 7, mode="split").decide(64)
     assert taught(0.0, 0.005, 0.0005, 7, mode="stream").decide(64)

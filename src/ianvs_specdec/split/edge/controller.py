@@ -38,7 +38,8 @@ SUM_MEMORY = 64
 DOUBT = 8.0
 """Rounds that are taken to have been seen before any were, none of them late: a few slow ones may be chance."""
 MOST_LATE = 2.0
-"""By which factor a round may take longer than the formula says: what is measured beyond that is an outage."""
+"""By which factor a round may take longer than the formula says, and than rounds do: what is measured beyond that is an
+outage."""
 
 Choice = Literal["split", "stream", "auto"]
 
@@ -78,7 +79,8 @@ class Controller:
 
     What rounds took beyond the formula is added: messages take time on both sides, and no two steps the same. It is
     known for each of both kinds, those that begin anew and those that were drafted ahead. Of the former, how many found
-    their draft kept ready is measured.
+    their draft kept ready is measured. The best of several estimates is more often too good than not, so the mode is
+    chosen by what the edge's drafts were seen to bring, where that is less than the formula says.
 
     The mode ``auto`` compares the best of these rates with that of streaming. What streaming brings is measured, which
     is tried once where the verifier drafts (``beside``); where it does not, streaming brings a token for each of its
@@ -100,6 +102,10 @@ class Controller:
         """Rounds whose outcome was kept ready, by all that were not as guessed."""
         self._late = {ahead: Ratio(under=DOUBT) for ahead in (False, True)}
         """Seconds beyond the formula, by rounds: of those drafted ahead and of the others."""
+        self._rounds, self._split = Ratio(), Ratio()
+        """Seconds of a round, and tokens a second since the edge drafts on this path, as they were seen."""
+        self._share = 1.0
+        """Of the rate that the formula says, how much was seen."""
         self._streamed = Ratio()
         self._since = self._age = 0
         """Tokens since the mode was changed, and since streaming was measured."""
@@ -152,8 +158,11 @@ class Controller:
         moved = not self._way_then / MOVED < self._way.value < self._way_then * MOVED
         if moved or self._since >= FORGOTTEN:
             self._changes, self._way_then = 0, self._way.value
-        stream = self.stream_rate()
-        other, now = inf if stream is None else stream, self.split_rate(budget)
+            self._split, self._share = Ratio(), 1.0
+        stream, told = self.stream_rate(), self.split_rate(budget)
+        if not self.streams and self._split.value is not None and self._split.count >= DOUBT:
+            self._share = min(1.0, self._split.value / told)
+        other, now = inf if stream is None else stream, told * self._share
         if self.streams:
             other, now = now, other
         change = (self._way.value + (self._service.value or 0.0)) * 2**self._changes
@@ -161,6 +170,7 @@ class Controller:
         if gain * HORIZON / other + change < HORIZON / now:
             self.streams = not self.streams
             self._since, self._changes = 0, self._changes + 1
+            self._split = Ratio()
             if self.streams and stream is None:
                 self._streamed = Ratio()
         return self.streams
@@ -204,7 +214,11 @@ class Controller:
             self._kept.add(kept, 1.0)
         if elapsed is not None and self._way.value is not None:
             told = self._told(drafted, ahead, kept)
-            self._late[ahead].add(min(elapsed, MOST_LATE * told) - told, 1.0)
+            usual = max(told, self._rounds.value or 0.0)
+            elapsed = min(elapsed, MOST_LATE * usual)
+            self._late[ahead].add(elapsed - told, 1.0)
+            self._rounds.add(elapsed, 1.0)
+            self._split.add(accepted + 1, elapsed)
         self._since += accepted + 1
         self._age += accepted + 1
 
