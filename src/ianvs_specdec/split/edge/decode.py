@@ -195,8 +195,9 @@ class Edge:
                 self._asked = None
                 if not event.sent:
                     drafts.void()
-            elif answer.token_ids:
-                answer.streamed += len(tokens)
+            elif answer.token_ids or len(tokens) > 1:
+                # The first one is the prompt's; others may have come with it.
+                answer.streamed += len(tokens) - (not answer.token_ids)
                 self._unasked += 1
                 if self._heard is not None:
                     self._controller.streamed(len(tokens), now - self._heard)
