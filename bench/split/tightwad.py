@@ -168,8 +168,8 @@ def _serving(command: Sequence[str], port: int, path: str, **environment: str) -
             running = stack.enter_context(
                 process(command, stdout=quiet, stderr=quiet, env={**ONE_THREAD, **environment})
             )
-        except FileNotFoundError as error:
-            raise UserError(f"there is no {command[0]} here: give its path, or install it") from error
+        except OSError as error:
+            raise UserError(f"there is no {command[0]} here: install it, or give its path (see --help)") from error
         deadline = time.monotonic() + PATIENCE
         while not _answers(port, path):
             if running.poll() is not None or time.monotonic() > deadline:

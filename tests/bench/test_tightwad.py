@@ -63,5 +63,6 @@ def test_all_four_answer_and_the_proxy_asks_the_far_server_over_the_link(tmp_pat
 def test_without_a_program_one_message_says_which(tmp_path, capsys):
     command = ["tightwad", "--llama-server", "/nowhere/llama-server", "--draft", str(MODELS / "edge")]
     assert split.main([*command, "--out", str(tmp_path)]) == 2
-    assert "there is no /nowhere/llama-server here: give its path, or install it" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "there is no /nowhere/llama-server here: install it, or give its path (see --help)" in told
     assert not list(tmp_path.iterdir())

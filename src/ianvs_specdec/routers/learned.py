@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,8 +13,10 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.learned.adapted import is_probe, probe_of, score_read
 from ianvs_specdec.learned.folder import TrainedRouter, read_settings
+from ianvs_specdec.learned.probe import ProbeClassifier
 from ianvs_specdec.llm import backend, resolve
 from ianvs_specdec.plugin import edge_first
+from ianvs_specdec.plugin.held import HeldAnswer
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers.base import Decision, Modules, Router
 from ianvs_specdec.types import Early, Query
@@ -69,17 +71,29 @@ class LearnedRouter(Router):
         """``early``: for the edge's answer, where it is held back for a probe."""
         if (probe := probe_of(self.trained)) is None:
             return super().decide(data)
-        started = time.perf_counter()
-        held = edge_first.probe(data, probe.layers, probe.check_edge, early)
-        waited = time.perf_counter() - started
-        if held is None:
+        query = query_of_row(data)
+        score, waited = score_held(data, probe, early, lambda held: score_read(self.trained, query, held.states[None]))
+        if score is None:
             return Decision(1.0, True, UNANSWERED, waited=waited)
-        try:
-            score = score_read(self.trained, query_of_row(data), held.states[None])
-        except BaseException:
-            held.drop()
-            raise
         return Decision(score, score >= self.threshold, waited=waited)
+
+
+def score_held(
+    data: Any, probe: ProbeClassifier, early: Early | None, score: Callable[[HeldAnswer], float]
+) -> tuple[float | None, float]:
+    """``score`` of what the edge has read, for a ``probe``; None where the edge gave no answer. And the seconds that
+    the edge took. What is read stays held, unless ``score`` raises an error.
+    """
+    started = time.perf_counter()
+    held = edge_first.probe(data, probe.layers, probe.check_edge, early)
+    waited = time.perf_counter() - started
+    if held is None:
+        return None, waited
+    try:
+        return score(held), waited
+    except BaseException:
+        held.drop()
+        raise
 
 
 def _folder(path: Any) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -26,9 +25,9 @@ from ianvs_specdec.lifelong.feedback import FeedbackLog, check_feedback
 from ianvs_specdec.lifelong.lessons import AskedQuery, Keeper, Lessons, adapted, item_of
 from ianvs_specdec.outcomes.recorded import load_outcomes
 from ianvs_specdec.outcomes.states import Halves
-from ianvs_specdec.plugin import edge_first, observers
+from ianvs_specdec.plugin import observers
 from ianvs_specdec.routers.base import Decision, Modules, Router, number, whole
-from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter
+from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter, score_held
 from ianvs_specdec.routers.random_router import uniform
 from ianvs_specdec.run import current_repeat, current_run, job_folder, on_worker
 from ianvs_specdec.types import Early, Query
@@ -150,16 +149,11 @@ class LifelongRouter(Router):
         query = query_of_row(data)
         if (probe := probe_of(self.base)) is None:
             return self.decided(query, self.score(query))
-        started = time.perf_counter()
-        held = edge_first.probe(data, probe.layers, probe.check_edge, early)
-        waited = time.perf_counter() - started
-        if held is None:
+        score, waited = score_held(
+            data, probe, early, lambda held: self._corrected(self._read(query, probe, held.states[None]))
+        )
+        if score is None:
             return Decision(1.0, True, UNANSWERED, waited=waited)
-        try:
-            score = self._corrected(self._read(query, probe, held.states[None]))
-        except BaseException:
-            held.drop()
-            raise
         return replace(self.decided(query, score), waited=waited)
 
     def decided(self, query: Query, score: float) -> Decision:
