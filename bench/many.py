@@ -2,7 +2,9 @@
 
 The same prompts for all, greedy. A round is a batch of them: all are there from the start, as many as a row says are
 under way at once, and who ends makes room for the next. The rows take turns, round by round, so that drift of the
-machine hits all alike. Prints a table and writes ``many.json`` and ``many.csv`` into the output folder.
+machine hits all alike. With ``--length`` each method has a row for each of these speculation lengths, and a policy is
+held against the best fixed length in hindsight. Prints a table and writes ``many.json`` and ``many.csv`` into the
+output folder.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ from ianvs_specdec.storage.cells import csv_text
 
 if TYPE_CHECKING:
     from bench.prompts import Request
+    from ianvs_specdec.decoding.load import Length
 
 AT_ONCE = (1, 4, 8, 16)
 REFERENCE = "ours autoregressive"
+FIXED = "fixed:"
 BATCHES_OF = 2
 """Requests of a batch for each that may be under way: with fewer, most of a round would be its end, where some are
 over and nobody takes their place."""
@@ -76,6 +80,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--at-once", type=numbers, default=list(AT_ONCE), metavar="A,B", help="requests under way (1,4,8,16)")
     add("--batch", type=int, metavar="N", help="requests of a round (twice the most under way)")
     add("--limit", type=int, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
+    add(
+        "--length", action="append", default=[], metavar="L", help="goodput, fixed:4, ...; repeatable (the methods')"
+    )
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
     add("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
     parser.set_defaults(medusa=None, draft=None, datastore=None, methods=None)
@@ -139,9 +146,9 @@ def _ours(
 
     method = name.partition(" ")[0]
     opened = Opened.of(target, method, settings, eos_ids, options.max_new_tokens)
-    length = lengths.create(str(settings.get("length", drafters.default_length(method))))
+    own = str(settings.get("length", drafters.default_length(method)))
 
-    def serve(at_once: int, batch: Sequence[Request]) -> Round:
+    def serve(length: Length, at_once: int, batch: Sequence[Request]) -> Round:
         started = time.perf_counter()
         engine = Engine(target, length, at_once=at_once)
         asked = [opened.request(request.ids, task=request.task) for request in batch]
@@ -151,9 +158,19 @@ def _ours(
             engine.step()
         return Round([request.result().token_ids for request in asked], time.perf_counter() - started)
 
-    label = f"ours {name}{suffix}"
+    named = [(f" {length}", length) for length in options.length]
+    if name == "autoregressive" or not named:
+        named = [("", own)]
+    # A length of its own for each row, for all its rounds: a server's lives as long as the server.
     return [
-        Row(label, at_once, functools.partial(serve, at_once), target.kind, REFERENCE + suffix)
+        Row(
+            f"ours {name}{suffix}{addition}",
+            at_once,
+            functools.partial(serve, lengths.create(length), at_once),
+            target.kind,
+            REFERENCE + suffix,
+        )
+        for addition, length in named
         for at_once in options.at_once
     ]
 
@@ -174,6 +191,8 @@ def _report(
     found = {(row.name, row.at_once): done for row, done in zip(rows, rounds, strict=True)}
     least = min(options.at_once)
     reference = found[REFERENCE, least]
+    pairs = [(*pair, n) for pair in _pairs([row.name for row in rows]) for n in options.at_once]
+    pairs += _hindsight(found, options)
     return {
         "model": str(options.model),
         "settings": {
@@ -203,8 +222,7 @@ def _report(
                 "at_once": n,
                 **asdict(_ratio(found[method, n], found[baseline, n])),
             }
-            for method, baseline in _pairs([row.name for row in rows])
-            for n in options.at_once
+            for method, baseline, n in pairs
         ],
         "rounds": [
             {"name": row.name, "at_once": row.at_once, "seconds": [part.seconds for part in done]}
@@ -242,6 +260,20 @@ def _pairs(names: list[str]) -> list[tuple[str, str]]:
             head = other[len("vLLM ") :]
             pairs.append((f"ours eagle {head} chain" if head else REFERENCE, other))
     return [(name, other) for name, other in pairs if name in names]
+
+
+def _hindsight(found: dict[tuple[str, int], list[Round]], options: argparse.Namespace) -> list[tuple[str, str, int]]:
+    """Each policy's row beside the best of the method's fixed lengths and none, at each number at once."""
+    pairs = []
+    for name, n in found:
+        method, _, length = name.rpartition(" ")
+        if length not in options.length or length.startswith(FIXED):
+            continue
+        fixed = [other for other in options.length if other.startswith(FIXED)]
+        others = [REFERENCE, *(f"{method} {other}" for other in fixed)]
+        best = max(others, key=lambda other: _rate(found[other, n]).value)
+        pairs.append((name, best, n))
+    return pairs
 
 
 def table(report: dict[str, Any]) -> str:

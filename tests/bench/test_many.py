@@ -91,6 +91,28 @@ def test_no_more_are_under_way_than_a_row_says(arguments, tmp_path):
     assert together.rate == sum(map(len, together.outputs)) / together.seconds
 
 
+def test_each_length_has_a_row_and_a_policy_is_held_against_the_best_fixed_one_in_hindsight(arguments):
+    from bench.many import Round, _arguments, _hindsight, _ours
+    from bench.options import load
+    from bench.prompts import Request
+    from ianvs_specdec.decoding import target_of
+
+    asked = ["--length", "fixed:1", "--length", "fixed:3", "--length", "goodput", "--at-once", "2"]
+    options = _arguments([*arguments, *asked])
+    target = target_of(load(options)[0], engine="torch")
+    rows = _ours(options, target, "prompt_lookup", {}, [1], "")
+    assert [row.name for row in rows] == [f"ours prompt_lookup {length}" for length in asked[1:6:2]]
+    rows = _ours(options, target, "autoregressive", {}, [1], "") + rows
+    assert rows[0].name == "ours autoregressive"
+    batch = [Request([3, 4, 3, 4 + i], "") for i in range(3)]
+    assert len({str(row.serve(batch).outputs) for row in rows}) == 1
+    seconds = dict(zip([row.name for row in rows], (2.0, 4.0, 1.0, 1.5), strict=True))
+    found = {(name, 2): [Round([[1, 2]], taken)] for name, taken in seconds.items()}
+    assert _hindsight(found, options) == [("ours prompt_lookup goodput", "ours prompt_lookup fixed:3", 2)]
+    found["ours autoregressive", 2] = [Round([[1, 2]], 0.5)]
+    assert _hindsight(found, options) == [("ours prompt_lookup goodput", "ours autoregressive", 2)]
+
+
 def test_what_is_put_in_relation_has_the_same_head():
     from bench.many import _pairs
 
