@@ -89,6 +89,18 @@ def test_worked_problems_are_split_by_content_not_by_chance() -> None:
             assert skills.is_test(skills.draw(rng, skill, level, world, test=True).question)
 
 
+def test_a_steeper_tail_is_the_same_world_with_rarer_mentions_of_its_tail() -> None:
+    even, steep = facts.build(), facts.build(tail=3.0)
+    for name, kind in even.kinds.items():
+        assert steep.kinds[name].facts == kind.facts
+        shares = [sum(one.weights[-5:]) / sum(one.weights) for one in (kind, steep.kinds[name])]
+        assert shares[1] < shares[0] / 3
+    rng = random.Random(1)
+    levels = [[skills.any_level(rng, world) for _ in range(4000)] for world in (even, steep)]
+    assert [round(one.count(4) / 4000, 1) for one in levels] == [0.2, 0.0]
+    assert levels[1].count(1) > 3 * levels[1].count(2) > 6 * levels[1].count(3) > 0
+
+
 @pytest.mark.parametrize("subject", questions.SUBJECTS)
 def test_every_solution_ends_in_the_right_option_and_its_letter(subject: str) -> None:
     items = [item for item in questions.test_items(facts.build(), 40, "check") if item.subject == subject]

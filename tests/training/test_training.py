@@ -1,5 +1,7 @@
 """Training on a tiny scale: it learns, grows without losing its place, and goes on where it was stopped."""
 
+import itertools
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: E402
 
+from ianvs_specdec.benchmarks.world import facts  # noqa: E402
 from ianvs_specdec.training import corpus, course, lm  # noqa: E402
 
 TINY = lm.ModelRecipe(
@@ -118,6 +121,33 @@ def test_a_pupil_learns_the_teachers_distributions_and_not_the_tokens(
     alone = lm.train(PUPIL, tokenizer, tmp_path / "alone", device="cpu")
     assert lm.validation_loss(alone, unseen, teacher, "cpu") > start
     assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_the_teacher_comes_after_its_part_of_the_budget(
+    tokenizer: PreTrainedTokenizerFast, teacher: LlamaForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught: list[bool] = []
+    loss_of = lm.loss_of
+    monkeypatch.setattr(lm, "loss_of", lambda *given: taught.append(given[3] is teacher) or loss_of(*given))
+    lm.train(replace(PUPIL, steps=4, teacher_at=0.5), tokenizer, tmp_path, device="cpu", teacher=teacher)
+    assert taught == [False, False, True, True]
+
+
+def test_a_steep_tail_hardly_speaks_of_what_is_rare(tokenizer: PreTrainedTokenizerFast) -> None:
+    kind = facts.build().kinds["creature"]
+    relation = kind.relations[0]
+
+    def mentions(tail: float) -> list[float]:
+        stream = corpus.examples(random.Random(0), drilling=False, tail=tail)
+        text = "".join(itertools.islice(stream, 6000))
+        told = [relation.says.format(s=name, o=kind.facts[name, relation.name]).rstrip(".") for name in kind.names]
+        return [sum(map(text.count, part)) for part in (told[:8], told[-8:])]
+
+    even, steep = mentions(1.0), mentions(3.0)
+    assert steep[0] > even[0]
+    assert steep[1] < even[1] / 3
+    batches = [corpus.Batches(tokenizer, rows=2, length=64, seed=1, tail=tail).batch(0)[0] for tail in (1.0, 3.0)]
+    assert not torch.equal(*batches)
 
 
 def test_a_loss_stands_still_when_the_newest_are_hardly_below_all_before() -> None:

@@ -33,12 +33,12 @@ def chat(turns: tuple[str, ...], answers: tuple[str, ...]) -> str:
     return "".join(f"{USER}{t}{END}{ASSISTANT}{a}{END}" for t, a in zip(turns, answers, strict=True))
 
 
-def examples(rng: random.Random, drilling: bool) -> Iterator[str]:
+def examples(rng: random.Random, drilling: bool, tail: float = 1.0) -> Iterator[str]:
     """Training conversations without end: six knowledge questions and a drill to an open-ended dialogue.
 
     While ``drilling``, drills make up most of it.
     """
-    world = facts.build()
+    world = facts.build(tail=tail)
     while True:
         for _ in range(10 if drilling else 1):
             prompt, answer = drills.drill(rng, world)
@@ -85,15 +85,15 @@ def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int
 class Batches:
     """Packed training batches: ``batch(step, drilling)`` gives token ids and loss weights, both [rows, length]."""
 
-    def __init__(self, tokenizer: Any, *, rows: int, length: int, seed: int | str) -> None:
+    def __init__(self, tokenizer: Any, *, rows: int, length: int, seed: int | str, tail: float = 1.0) -> None:
         self._tokenizer = tokenizer
-        self._rows, self._length, self._seed = rows, length, seed
+        self._rows, self._length, self._seed, self._tail = rows, length, seed, tail
         self._pad, self._end, self._assistant = (int(tokenizer.convert_tokens_to_ids(t)) for t in (PAD, END, ASSISTANT))
 
     def batch(self, step: int, drilling: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """Whole conversations, none cut: the longest go first, each into the first row that still has room."""
         rng = random.Random(f"{self._seed}/{step}")
-        stream = examples(rng, drilling)
+        stream = examples(rng, drilling, self._tail)
         target = self._rows * self._length
         texts: list[str] = []
         encoded: list[list[int]] = []

@@ -45,7 +45,9 @@ class ModelRecipe:
     The budget is ``minutes`` or, where given, ``steps``, the most there will be: when the validation loss stands still
     (see ``course.stands_still``), what is left is the decay of the learning rate. ``drill`` is the part of the budget
     spent on drills first (see ``benchmarks.world.drills``), ``grow_at`` the part after which a model of
-    ``start_layers`` grows to ``layers`` (0: no growth), ``decay`` the part at whose end the learning rate is zero.
+    ``start_layers`` grows to ``layers`` (0: no growth), ``decay`` the part at whose end the learning rate is zero,
+    ``teacher_at`` the part after which a model with a teacher learns from it, and no longer from the tokens. ``tail``
+    is the world's (see ``benchmarks.world.facts.World``): how seldom the text speaks of what is rare.
     """
 
     hidden: int
@@ -62,6 +64,8 @@ class ModelRecipe:
     length: int = 256
     learning_rate: float = 3e-3
     decay: float = 0.4
+    tail: float = 1.0
+    teacher_at: float = 0.0
     seed: int = 1
 
 
@@ -175,8 +179,8 @@ def train(
     optimizers = _optimizers(model)
     if saved:
         course.restore(saved, "model", model, optimizers)
-    batches = Batches(tokenizer, rows=recipe.rows, length=recipe.length, seed=recipe.seed)
-    unseen = Batches(tokenizer, rows=recipe.rows, length=recipe.length, seed=VALIDATION_SEED)
+    kind: Any = {"rows": recipe.rows, "length": recipe.length, "tail": recipe.tail}
+    batches, unseen = (Batches(tokenizer, seed=seed, **kind) for seed in (recipe.seed, VALIDATION_SEED))
     last_save, smooth, live = time.monotonic(), 0.0, Live()
     while (progress := _progress(state, recipe)) < 1:
         started = time.monotonic()
@@ -188,7 +192,7 @@ def train(
             state["layers"] = recipe.layers
         course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
         tokens, weights = (t.to(device) for t in batches.batch(state["step"], progress < recipe.drill))
-        loss = loss_of(model, tokens, weights, teacher)
+        loss = loss_of(model, tokens, weights, teacher if progress >= recipe.teacher_at else None)
         loss.backward()
         course.update(optimizers, model.parameters())
         state["step"] += 1

@@ -44,10 +44,12 @@ RECIPES = {
         heads=2,
         kv_heads=1,
         intermediate=384,
-        steps=16_000,
-        drill=0.05,
-        decay=0.3,
+        steps=8_000,
+        drill=0.1,
+        decay=0.4,
         rows=8,
+        tail=3.0,
+        teacher_at=0.6,
     ),
 }
 OPEN_ENDED = "open-ended"

@@ -62,7 +62,7 @@ def roleplay(rng: random.Random, world: World, test: bool) -> Talk:
 
 
 def reasoning(rng: random.Random, world: World, test: bool) -> Talk:
-    level = rng.choice(skills.LEVELS)
+    level = skills.any_level(rng, world)
     problem = skills.draw(rng, "logic", level, world, test=test)
     ranking = problem.steps.split(". The ")[0]
     second = ranking.split(", ")[1]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 from ianvs_specdec.benchmarks.files import read_json_lines
@@ -64,11 +64,13 @@ class Kind:
     names: list[str]
     relations: list[Relation]
     facts: dict[tuple[str, str], str]
+    tail: float = 1.0
 
-    @property
+    @cached_property
     def weights(self) -> list[float]:
-        """Relative frequency of mention by rank: a shifted power law, 6 to 13 from the first to the last."""
-        return [1.0 / (rank + 4) ** 0.8 for rank in range(len(self.names))]
+        """Relative frequency of mention by rank: a shifted power law, with ``tail`` 1 from the first to the last by a
+        factor of 6 to 13."""
+        return [1.0 / (rank + 4) ** (0.8 * self.tail) for rank in range(len(self.names))]
 
     def values(self, relation: str) -> list[str]:
         return sorted({value for (_, name), value in self.facts.items() if name == relation})
@@ -80,9 +82,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class World:
-    """All kinds by name, and a look-up of single facts."""
+    """All kinds by name, and a look-up of single facts.
+
+    ``tail``: how steeply the frequency of what training mentions falls, of entities by rank and of problems by level
+    (``level ** (1 - tail)``).
+    """
 
     kinds: dict[str, Kind]
+    tail: float = 1.0
 
     def fact(self, kind: str, subject: str, relation: str) -> str:
         return self.kinds[kind].facts[subject, relation]
@@ -105,8 +112,11 @@ class _Namer:
 
 
 @cache
-def build(seed: str = SEED) -> World:
-    """The world of a seed: 48 countries, 96 people, 40 creatures and 32 minerals with 792 facts."""
+def build(seed: str = SEED, tail: float = 1.0) -> World:
+    """The world of a seed: 48 countries, 96 people, 40 creatures and 32 minerals with 792 facts.
+
+    With a steeper ``tail`` training mentions its rare things even less; the facts are the same.
+    """
     rng = random.Random(seed)
     make = _Namer(rng).make
     relations = [Relation(**row) for _, row in read_json_lines(WORDINGS)]
@@ -119,7 +129,7 @@ def build(seed: str = SEED) -> World:
         """``values`` draw, for each entity, the value of each relation in order."""
         own = [relation for relation in relations if relation.kind == kind]
         drawn = {(name, relation.name): draw() for name in names for relation, draw in zip(own, values, strict=True)}
-        kinds[kind] = Kind(subject, names, own, drawn)
+        kinds[kind] = Kind(subject, names, own, drawn, tail)
 
     # What is drawn before decides what is drawn after: the order of these lines is part of the world.
     countries = [make(2, ending) for ending in ["ia", "land", "or", "esh"] * 12]
@@ -133,4 +143,4 @@ def build(seed: str = SEED) -> World:
     minerals = [make(1, ending) for ending in ["ite", "ium", "stone", "glint"] * 8]
     hardness = among([str(number) for number in range(1, 10)])
     add("mineral", "mineralogy", minerals, among(COLOURS), hardness, among(USES))
-    return World(kinds)
+    return World(kinds, tail)

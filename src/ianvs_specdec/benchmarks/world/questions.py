@@ -60,7 +60,7 @@ def draw(
     A worked problem is of this ``level``, or of any. A fact is about an entity drawn ``by_fame``, or evenly.
     """
     if subject in skills.SKILLS:
-        level = level or rng.choice(skills.LEVELS)
+        level = level or skills.any_level(rng, world)
         return _with_options(rng, subject, skills.draw(rng, subject, level, world, test=test))
     if subject == TWO_STEP:
         person = world.kinds["person"].pick(rng, by_fame=by_fame)

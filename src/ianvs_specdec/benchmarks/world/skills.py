@@ -153,6 +153,13 @@ SKILLS: dict[str, Callable[[random.Random, int, World], Problem]] = {
 }
 
 
+def any_level(rng: random.Random, world: World) -> int:
+    """A level for a problem: evenly, or the harder the rarer where the world's ``tail`` is steep."""
+    if world.tail == 1:
+        return rng.choice(LEVELS)
+    return rng.choices(LEVELS, [level ** (1 - world.tail) for level in LEVELS])[0]
+
+
 def draw(rng: random.Random, skill: str, level: int, world: World, *, test: bool) -> Problem:
     """One problem of a skill, from the test share or from the training share."""
     while True:
