@@ -45,7 +45,7 @@ def served(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.usefixtures("guidellm")
 def test_figures_of_a_server(stub: Stub, data: Path, tmp_path: Path) -> None:
-    stub.rule |= {"refused": [1], "failed": [2]}
+    stub.rule |= {"refused": [1], "failed": [2], "unreported": [15]}
     plan = plan_of(stub, data, max_tokens=11, warmup=1, slo="ttft=0.15,tpot=0.02,latency=0.25")
     slow, fast = sweep.run(plan, tmp_path / "out")
     assert (slow["policy"], slow["rate"], slow["arrivals"]) == ("as-served", 2.0, "constant")
@@ -66,12 +66,13 @@ def test_figures_of_a_server(stub: Stub, data: Path, tmp_path: Path) -> None:
         None
     ] * 5
     assert slow["notes"] == ["1 of 8 requests failed"]
-    assert fast["completed"] == 16
+    assert [fast[name] for name in ("requests", "completed", "failed", "unreported")] == [16, 15, 0, 1]
+    assert fast["notes"] == ["guidellm reported nothing of 1 of 16 requests"]
     assert json.loads((tmp_path / "out/sweep.json").read_text()) == [slow, fast]
     rows = list(csv.DictReader((tmp_path / "out/sweep.csv").read_text().splitlines()))
     assert [(row["Rate"], row["Completed"], row["Acceptance Rate"]) for row in rows] == [
         ("2.0", "7", ""),
-        ("4.0", "16", ""),
+        ("4.0", "15", ""),
     ]
 
 

@@ -29,6 +29,8 @@ for index, row in enumerate(rows):
     sent = BEGIN + at + 0.001
     times = {"targeted_start": BEGIN + at, "request_start": sent}
     request = {"info": {"settings": {"relative_timestamp": at}, "timings": times, "error": None}}
+    if index in rule.get("unreported", ()):
+        continue
     if index in rule.get("refused", ()):
         request["info"] |= {"status": "errored", "error": "HTTPStatusError(\\"Client error '429 Too Many Requests'\\")"}
         groups["errored"].append(request)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ianvs_specdec.evaluation.bootstrap import Estimate, draws, estimate
 from ianvs_specdec.load.arrivals import LEAD_IN
-from ianvs_specdec.load.generator import COMPLETED, FAILED, REFUSED, Answered
+from ianvs_specdec.load.generator import COMPLETED, FAILED, REFUSED, UNREPORTED, Answered
 from ianvs_specdec.load.plan import Plan
 from ianvs_specdec.load.rounds import Round
 from ianvs_specdec.load.told import told
@@ -126,7 +126,8 @@ def result(
     asked; ``others`` the other policies at the same rate."""
     round_, columns = measured.round, measured.columns
     counted = [one for one, count in zip(round_.answered, columns.counted, strict=True) if count]
-    by_status = {status: sum(one.status == status for one in counted) for status in (COMPLETED, FAILED, REFUSED)}
+    statuses = (COMPLETED, FAILED, REFUSED, UNREPORTED)
+    by_status = {status: sum(one.status == status for one in counted) for status in statuses}
     figures: dict[str, Any] = {}
     intervals: dict[str, Any] = {}
     for name, value in measured.values.items():
@@ -247,6 +248,8 @@ def _notes(
         notes.append(f"the server refused {by_status[REFUSED]} of {requests} requests")
     if by_status[FAILED]:
         notes.append(f"{by_status[FAILED]} of {requests} requests failed")
+    if by_status[UNREPORTED]:
+        notes.append(f"guidellm reported nothing of {by_status[UNREPORTED]} of {requests} requests")
     if len(delay) and delay[int(0.99 * (len(delay) - 1))] > LATE:
         notes.append("the client sent late (client_delay_p99): it has too little processor for this load")
     return notes

@@ -17,6 +17,7 @@ COLUMNS = {
     "Completed": "completed",
     "Refused": "refused",
     "Failed": "failed",
+    "Unreported": "unreported",
     "Throughput": "output_tokens_per_second",
     "Requests per Second": "requests_per_second",
     "Goodput": "slo_goodput",
