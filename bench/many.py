@@ -80,9 +80,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--at-once", type=numbers, default=list(AT_ONCE), metavar="A,B", help="requests under way (1,4,8,16)")
     add("--batch", type=int, metavar="N", help="requests of a round (twice the most under way)")
     add("--limit", type=int, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
-    add(
-        "--length", action="append", default=[], metavar="L", help="goodput, fixed:4, ...; repeatable (the methods')"
-    )
+    add("--length", action="append", default=[], metavar="L", help="goodput, fixed:4, ...; repeatable (the methods')")
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
     add("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
     parser.set_defaults(medusa=None, draft=None, datastore=None, methods=None)

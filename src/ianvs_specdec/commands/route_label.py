@@ -42,7 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--algorithm", metavar="NAME", help="the job's algorithm, where models or data differ by it")
     parser.add_argument("--limit", type=positive, metavar="N", help="N questions, spread evenly over all")
     parser.add_argument(
-        "--concurrency", type=positive, default=1, metavar="N", help="queries at a time, where the back end can: ours, api and vllm"
+        "--concurrency",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="queries at a time, where the back end can: ours, api and vllm",
     )
     parser.add_argument(
         "--quality", default="benchmark", metavar="NAME", help=f"how answers are scored: {', '.join(NAMES)}"

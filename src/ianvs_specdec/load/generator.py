@@ -23,8 +23,7 @@ REFUSALS = ("429", "503")
 KEY_VARIABLE = "GUIDELLM__SPEC__BACKEND__API_KEY"
 """How guidellm is given a key without a file that holds it."""
 COMPLETED, REFUSED, FAILED, UNREPORTED = "completed", "refused", "failed", "unreported"
-"""What becomes of a request. guidellm's report leaves one out now and then, near the end of a burst: what became of that
-is not known, and no fault of the server."""
+"""What becomes of a request. guidellm's report leaves one out now and then: what became of that is not known."""
 
 
 @dataclass(frozen=True)
