@@ -148,6 +148,20 @@ def test_plans_take_little_of_the_time_of_short_steps(monkeypatch):
     assert plans[1] < 0.6 * plans[0]
 
 
+def test_a_plan_goes_on_when_the_number_of_requests_comes_back(monkeypatch):
+    """Every three steps half of them leave, or as many come."""
+    from ianvs_specdec.lengths.goodput import PLAN, Goodput
+
+    made, plan = [], Goodput._planned_for
+    monkeypatch.setattr(Goodput, "_planned_for", lambda self, *args: made.append(args) or plan(self, *args))
+    length, rng, steps = lengths.create("goodput"), Luck(1), 480
+    running = [Running(request("a", 0.7, 50, 10_000, seed, True, 1.0)) for seed in range(8)]
+    for number in range(steps):
+        step(length, MANY["gpu"], Chain(), running[: 8 if number // 3 % 2 else 4], rng)
+    assert {len(group) for _, group in made} == {4, 8}
+    assert len(made) <= 2 * steps / PLAN
+
+
 @pytest.mark.parametrize("at_once", [1, 8])
 def test_what_is_slept_through_changes_no_decision(at_once):
     """Useless requests are among good ones, so that it sleeps and wakes."""

@@ -26,8 +26,8 @@ EASIEST, HARDEST, PER_UNIT = -8, 4, 4
 copies of hundreds of tokens, and what is right once in fifty times is useless already."""
 DIFFICULTIES = np.arange(EASIEST * PER_UNIT, HARDEST * PER_UNIT + 1) / PER_UNIT
 
-CERTAIN = 0.02
-"""A probability of a miss below which a hit is not worth learning from."""
+CERTAIN = math.log(0.02 / 0.98)
+"""Log odds of a miss below which a hit is not worth learning from: once in fifty times."""
 
 SETTLED = 32
 """Steps for which the rates by depth hold before they are worked out anew."""
@@ -118,7 +118,8 @@ class Evidence:
         self._tasks: dict[str, Known] = {}
         self._depth, self._depth_variance = np.zeros(LEVELS), np.full(LEVELS, DEPTH.variance)
         self._trials: list[tuple[int, int, bool, float]] = []
-        self._now = self._settled = 0
+        self._settled = self.now = 0
+        """``now``: steps so far."""
         self._tabulate(1)
 
     @property
@@ -144,29 +145,32 @@ class Evidence:
 
     def step(self, number: int = 1) -> None:
         """So many more steps have passed."""
-        self._now += number
+        self.now += number
 
     def learn(self, subject: Subject, drafted: bool, accepted: int, failed: bool, width: float) -> None:
         """Of a draft of the request, if there was one, so many tokens were accepted; ``failed``: the next one was
         wrong. In a tree a miss is so many times rarer than in a chain as it is wide."""
         everything, task, own = self._all, subject.task, subject.own
-        miss = _share(everything.none.mean + task.none.mean + own.none.mean)
-        if miss > CERTAIN or not drafted:
+        odds = everything.none.mean + task.none.mean + own.none.mean
+        if odds > CERTAIN or not drafted:
+            miss = _share(odds)
             self._hear(everything.none, task.none, own.none, (not drafted) - miss, miss * (1 - miss))
         if drafted and (tried := min(accepted + failed, LEVELS)):
             if tried > len(self._expected[0]):
                 self._tabulate(tried)
-            wrong = everything.wrong, task.wrong, own.wrong
-            place = _place(wrong[0].mean + wrong[1].mean + wrong[2].mean - math.log(width))
-            self._trials.append((place, tried, failed, wrong[0].variance + wrong[1].variance + wrong[2].variance))
-            self._hear(*wrong, failed - self._expected[place][tried - 1], self._informed[place][tried - 1])
+            first, second, third = everything.wrong, task.wrong, own.wrong
+            odds = first.mean + second.mean + third.mean
+            place = _place(odds if width == 1.0 else odds - math.log(width))
+            self._trials.append((place, tried, failed, first.variance + second.variance + third.variance))
+            surprise = failed - self._expected[place][tried - 1]
+            self._hear(first, second, third, surprise, self._informed[place][tried - 1])
 
     def settle(self) -> None:
         """Work out anew what is known of everything, of tasks and of depths; of requests it is after every draft."""
-        self._all.settle(self._now)
+        self._all.settle(self.now)
         for task in self._tasks.values():
-            task.settle(self._now)
-        if self._trials and self._now - self._settled >= min(SETTLED, self._settled + 1):
+            task.settle(self.now)
+        if self._trials and self.now - self._settled >= min(SETTLED, self._settled + 1):
             self._learn_depths()
             self._tabulate(len(self._expected[0]))
 
@@ -177,7 +181,7 @@ class Evidence:
         everything.hear(surprise, informed, second + third)
         task.hear(surprise, informed, first + third)
         own.hear(surprise, informed, first + second)
-        own.settle(self._now)
+        own.settle(self.now)
 
     def _learn_depths(self) -> None:
         place, tried, failed, others = (np.array(column) for column in zip(*self._trials, strict=True))
@@ -189,9 +193,9 @@ class Evidence:
         informed = made * miss * (1 - miss)
         share = 1 / (1 + informed * others[:, None])
         self._depth_variance = np.minimum(
-            self._depth_variance + (self._now - self._settled) * DEPTH.blur, DEPTH.variance
+            self._depth_variance + (self.now - self._settled) * DEPTH.blur, DEPTH.variance
         )
-        self._settled = self._now
+        self._settled = self.now
         self._depth_variance[:levels] /= 1 + self._depth_variance[:levels] * (informed * share).sum(0)
         self._depth[:levels] += self._depth_variance[:levels] * ((missed - made * miss) * share).sum(0)
 
@@ -202,7 +206,8 @@ class Evidence:
 
 
 def _place(log_odds: float) -> int:
-    return round((min(max(log_odds, EASIEST), HARDEST) - EASIEST) * PER_UNIT)
+    bounded = EASIEST if log_odds < EASIEST else HARDEST if log_odds > HARDEST else log_odds
+    return round((bounded - EASIEST) * PER_UNIT)
 
 
 def _share(log_odds: float) -> float:

@@ -89,6 +89,8 @@ class Goodput:
         self._options, self._until_options = Options.of(self._shapes), 0
         self._misses = self._evidence.misses
         self._by_difficulty = self._options.gains(self._misses)
+        self._kept: dict[int, tuple[Plan, int]] = {}
+        """By number of requests: a plan, and the step up to which it holds."""
         self._fund, self._thought = 0.0, AHEAD * PLANNING
         self._since_trial, self._chances = REST, 0
         self._quiet, self._slept, self._sleeping = 0, 0, list[_Running]()
@@ -110,7 +112,10 @@ class Goodput:
         if self._verify.samples < WARM:
             return [0] * len(running)
         probing = None
-        if self._until_plan <= 0 or abs(len(running) - self._planned) > JOINED * self._planned:
+        number = len(running)
+        if self._until_plan <= 0 or (
+            abs(number - self._planned) > JOINED * self._planned and not self._resumed(number)
+        ):
             self._plan_anew(load, running)
         self._until_probe -= 1
         if self._until_probe <= 0:
@@ -162,6 +167,7 @@ class Goodput:
             if self._verify.changed:
                 self._wake()
                 self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
+                self._kept.clear()
         asked = [share for share in finished.shares if share.budget]
         if telling and (asked or self._until_plan == 0):
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
@@ -172,6 +178,7 @@ class Goodput:
                 self._learn(share)
         if asked and len(self._options.budgets) < len(self._shapes.budgets()):
             self._until_plan = self._until_options = 0
+            self._kept.clear()
 
     def _learn(self, share: Share) -> None:
         step, request = share.step, share.stats.kept
@@ -180,6 +187,7 @@ class Goodput:
             # What paid has cost nothing, and may pay for others.
             self._fund += request.probed
             self._until_plan = self._until_probe = 0
+            self._kept.clear()
         request.probed = 0.0
         failed = step.accepted < share.depth or ended
         self._evidence.learn(request.subject, step.drafted > 0, step.accepted, failed, width)
@@ -213,6 +221,21 @@ class Goodput:
         self._plan = self._planned_for(load, running)
         if not self._plan.trial:
             self._lasting = self._plan
+
+    def _resumed(self, number: int) -> bool:
+        """Whether a plan for about so many requests still holds, which then goes on: where requests come and leave all
+        the time, their number comes back."""
+        now = self._evidence.now
+        if not self._plan.trial:
+            self._kept[self._planned] = self._plan, now + self._until_plan
+        self._kept = {one: kept for one, kept in self._kept.items() if kept[1] > now}
+        near = [one for one in self._kept if abs(number - one) <= JOINED * one]
+        if not near:
+            return False
+        self._planned = min(near, key=lambda one: abs(number - one))
+        self._plan, until = self._kept[self._planned]
+        self._lasting, self._until_plan = self._plan, until - now
+        return True
 
     def _planned_for(self, load: Load, running: Sequence[_Running]) -> Plan:
         by_difficulty = self._gains()
