@@ -112,10 +112,8 @@ class Goodput:
         if self._verify.samples < WARM:
             return [0] * len(running)
         probing = None
-        number = len(running)
-        if self._until_plan <= 0 or (
-            abs(number - self._planned) > JOINED * self._planned and not self._resumed(number)
-        ):
+        changed = abs(len(running) - self._planned) > JOINED * self._planned
+        if self._until_plan <= 0 or (changed and not self._resumed(len(running))):
             self._plan_anew(load, running)
         self._until_probe -= 1
         if self._until_probe <= 0:
