@@ -47,13 +47,10 @@ class Sampling:
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
         warm, penal = self.temperature, self.repetition_penalty
+        warmth = f"0 (greedy) or more, from {COLDEST} to {HOTTEST}"
         for name, ok, rule in (
             ("max_tokens", 1 <= self.max_tokens <= LARGEST_COUNT, f"at least 1 and at most {LARGEST_COUNT}"),
-            (
-                "temperature",
-                warm == 0 or COLDEST <= warm <= HOTTEST,
-                f"0 (greedy) or more, from {COLDEST} to {HOTTEST}",
-            ),
+            ("temperature", warm == 0 or COLDEST <= warm <= HOTTEST, warmth),
             ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
             ("top_k", 0 <= self.top_k <= LARGEST_COUNT, f"0 (off) or at most {LARGEST_COUNT}"),
             (
