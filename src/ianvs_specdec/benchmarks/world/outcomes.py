@@ -15,12 +15,12 @@ from ianvs_specdec.benchmarks.world import facts, skills
 from ianvs_specdec.benchmarks.world.questions import SUBJECTS, TWO_STEP, WorldQuestion, draw, question_of, test_items
 
 JUDGED_PER_SUBJECT = 110
-LEARNED = {"geography": 700, "biography": 900, "biology": 500, "mineralogy": 400, TWO_STEP: 900}
+LEARNED = {"geography": 2_100, "biography": 2_700, "biology": 1_500, "mineralogy": 1_200, TWO_STEP: 2_700}
 """As there are more or fewer facts of a subject."""
-LEARNED_PER_SKILL = 200
+LEARNED_PER_SKILL = 1_000
 FURTHER_SETS, FURTHER_PER_SUBJECT = 4, 90
 """So many sets as the knowledge set are learned from, too."""
-MOST_DRAWS = 27_000
+MOST_DRAWS = 81_000
 """Of some skills there are few different problems."""
 
 
