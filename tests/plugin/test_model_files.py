@@ -67,11 +67,12 @@ def test_a_model_is_no_head() -> None:
 
 @pytest.mark.parametrize("backend", ["EagleSpecDec", "SuffixSpecDec"])
 def test_a_head_of_another_target_is_told(backend: str, tmp_path: Path) -> None:
-    refused("head", "at least 7; this one has 3", model=EDGE, backend=backend, head=HEADS["eagle3"])
-    other = _of_size(tmp_path, 40)
+    shallow = _of_size(tmp_path / "shallow", 256)
+    refused("head", "at least 7; this one has 1", model=shallow, backend=backend, head=HEADS["eagle3"])
+    other = _of_size(tmp_path / "narrow", 40)
     refused("head", "hidden size of 256, the target has 40", model=other, backend=backend, head=HEADS["eagle"])
     padded = with_config(MODELS / "cloud-eagle", tmp_path / "head", vocab_size=1040)
-    refused("head", "embed_tokens.weight", "[1040, 256]", model=EDGE, backend=backend, head=str(padded))
+    refused("head", "embed_tokens.weight", "[1040, 256]", model=CLOUD, backend=backend, head=str(padded))
 
 
 def test_medusa_heads_of_another_target_are_told(tmp_path: Path) -> None:
@@ -92,8 +93,8 @@ def _of_size(folder: Path, hidden: int) -> str:
     config = LlamaConfig(
         vocab_size=1024, hidden_size=hidden, intermediate_size=8, num_hidden_layers=1, num_attention_heads=4
     )
-    LlamaForCausalLM(config).save_pretrained(folder / "other")
-    return str(folder / "other")
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return str(folder)
 
 
 def test_damaged_weights_are_told_with_their_file(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_a_missing_part_of_a_model_in_parts_is_named(tmp_path: Path) -> None:
 def test_weights_are_held_against_the_configuration(tmp_path: Path) -> None:
     name = "model.layers.2.self_attn.v_proj.weight"
     refused("model", name, model=str(with_weights(MODELS / "edge", tmp_path / "a", lambda tensors: tensors.pop(name))))
-    refused("model", "and 15 more", model=str(with_config(MODELS / "edge", tmp_path / "b", num_hidden_layers=5)))
+    refused("model", "and 15 more", model=str(with_config(MODELS / "edge", tmp_path / "b", num_hidden_layers=10)))
     refused(
         "model", "num_hidden_layers", model=str(with_config(MODELS / "edge", tmp_path / "c", num_hidden_layers=10**9))
     )

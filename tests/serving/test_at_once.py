@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.models import build_model
+from tests.support.damage import with_config
 
 from .conftest import CYCLE, Server, serving
 
@@ -91,8 +91,8 @@ def test_the_deadline_frees_the_sequences(endless: Path, tmp_path: Path) -> None
         assert server.metrics()["requests_total.deadline"] == 8
 
 
-def test_what_no_memory_holds_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
-    model = build_model(tmp_path / "long", window=1 << 30)
+def test_what_no_memory_holds_is_refused_and_the_others_go_on(endless: Path, tmp_path: Path) -> None:
+    model = with_config(endless, tmp_path / "long", max_position_embeddings=1 << 30)
     with serving(tmp_path, "--model", str(model), "--name", "endless") as server:
         running = start(server, FOR_EVER, stream=True)
         response = running.getresponse()
