@@ -48,6 +48,32 @@ def test_a_further_layer_is_read_where_it_adds_something() -> None:
     assert fit(recorded(1, 3), layers=[0]).layers == (0,)
 
 
+def curved() -> RecordedStates:
+    """States that tell the label by how far they are from 0, to either side: no weighted sum of them follows it."""
+    states = np.random.default_rng(1).normal(scale=0.3, size=(len(QUERIES), len(LAYERS), WIDTH))
+    sides = np.random.default_rng(2).choice([-1.0, 1.0], len(QUERIES))
+    states[:, 2, :4] += (3 * sides * LABELS)[:, None]
+    known, first = np.unique(digests(QUERIES), return_index=True)
+    return RecordedStates("edge", "d" * 64, LAYERS, known, states[first].astype(np.float16))
+
+
+def test_a_hidden_layer_is_taken_where_no_line_divides(tmp_path: Path) -> None:
+    states = curved()
+    probe, flat = (fit(states, layers=[2], **options) for options in ({}, {"units": 0}))
+    right = [((model.score(QUERIES) > 0.5) == (LABELS == 1)).mean() for model in (probe, flat)]
+    assert right[0] > 0.9 > 0.75 > right[1]
+    probe.save(tmp_path)
+    loaded = ProbeClassifier.load(tmp_path)
+    loaded.read(states)
+    np.testing.assert_allclose(loaded.score(QUERIES), probe.score(QUERIES), atol=1e-4)
+    np.testing.assert_array_equal(fit(states, layers=[2]).score(QUERIES), probe.score(QUERIES))
+
+
+def test_a_line_is_kept_where_it_does(tmp_path: Path) -> None:
+    fit(recorded(2), layers=[2]).save(tmp_path)
+    assert {*np.load(tmp_path / ARRAYS)} == {"mean", "scale", "weights", "constant"}
+
+
 def test_states_come_in_the_order_that_is_asked_for() -> None:
     states = recorded(2)
     all_of_one = states.of(QUERIES[5:6], LAYERS)[0]
@@ -96,6 +122,9 @@ def test_a_query_without_states_is_named() -> None:
         ({"layers": []}, "layers must be some of 0 to 3"),
         ({"ridge": 0}, "ridge must be a number above 0"),
         ({"ridge": "x"}, "ridge must be a number above 0"),
+        ({"units": -1}, "units must be a number from 0"),
+        ({"units": True}, "units must be a number from 0"),
+        ({"units": 8, "ridge": 0.1}, "ridge is for a probe without a hidden layer"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], told: str) -> None:
@@ -133,6 +162,8 @@ def array(name: str, value: Any) -> Any:
         array("scale", np.zeros(WIDTH, np.float32)),
         array("mean", np.full(WIDTH, np.nan, np.float32)),
         array("constant", np.zeros(2)),
+        array("inner", np.zeros((WIDTH, WIDTH), np.float32)),
+        array("bias", np.zeros(WIDTH, np.float32)),
     ],
 )
 def test_a_damaged_folder_is_one_message(tmp_path: Path, edit: Any) -> None:

@@ -18,7 +18,8 @@ from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.learned.calibration import Calibration
 from ianvs_specdec.learned.doubt import Beginning, Doubt
 from ianvs_specdec.learned.folder import TrainedRouter
-from ianvs_specdec.learned.probe import Linear, ProbeClassifier
+from ianvs_specdec.learned.probe import ProbeClassifier
+from ianvs_specdec.learned.readout import Readout
 from ianvs_specdec.llm.specdec import EngineLLM
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.metrics.columns import all_columns
@@ -55,7 +56,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def probe(tmp_path: Path, tiny_model: Path) -> str:
-    linear = Linear(np.zeros(WIDTH), np.ones(WIDTH), np.random.default_rng(0).normal(size=WIDTH), 0.0)
+    linear = Readout(np.zeros(WIDTH), np.ones(WIDTH), np.random.default_rng(0).normal(size=WIDTH), 0.0)
     classifier = ProbeClassifier(linear, (1,), "edge", FileDigests(None).folder(tiny_model))
     TrainedRouter("probe", classifier, Calibration(), 0.5, np.zeros(1, np.uint64)).save(tmp_path / "probe")
     return str(tmp_path / "probe")

@@ -1,19 +1,18 @@
-"""Kind ``probe``: a linear classifier on what the edge model thinks of a query before it answers.
+"""Kind ``probe``: a small classifier on what the edge model thinks of a query before it answers.
 
 It reads the hidden states at the end of the prompt, as do ConsRoute (arXiv 2603.21237) and ProbeDirichlet (arXiv
-2602.11877): standardised, then weighed by a logistic regression. Which layers it reads is chosen by cross-validation on
-the training queries alone: the best one, and others as long as they make the probe better.
+2602.11877): see ``readout``. Cross-validation on the training queries alone chooses which layers it reads (the best
+one, and others as long as they make the probe better), and whether a hidden layer pays.
 
 Files: ``probe.json`` with ``format`` (1), ``edge`` (``model``, a name for people, and ``digest``, of the model's
-files) and ``layers`` (as in ``decoding.contracts.Target.open``); ``probe.npz`` with ``mean``, ``scale`` and
-``weights``, float32 [layers * hidden], and ``constant``, float64 [].
+files) and ``layers`` (as in ``decoding.contracts.Target.open``); ``probe.npz`` with the fields of a ``Readout``:
+``constant`` float64, the others float32, and ``inner`` and ``bias`` only where there is a hidden layer.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeGuard
 
@@ -23,12 +22,15 @@ from numpy.typing import NDArray
 from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
-from ianvs_specdec.learned import logistic
 from ianvs_specdec.learned.arrays import read_arrays
 from ianvs_specdec.learned.classifier import Classifier
+from ianvs_specdec.learned.readout import FLAT, Readout, fit_hidden, fit_linear
 from ianvs_specdec.outcomes.recorded import Floats
 from ianvs_specdec.outcomes.states import Halves, RecordedStates
 from ianvs_specdec.types import Query
+
+Fit = Callable[[Floats, Floats], Readout]
+"""A readout of states [queries, columns] for their labels [queries]."""
 
 KIND = "probe"
 SETTINGS, ARRAYS = "probe.json", "probe.npz"
@@ -43,43 +45,24 @@ FIRST_RIDGE = 0.1
 MOST_LAYERS = 3
 GAIN = 0.002
 """A further layer is read if the cross-entropy (nats for each query) falls by more; folds differ by about that."""
-FLAT = 1e-6
-"""A state that changes less than that says nothing."""
-
-
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """``sigmoid(weights @ (x - mean) / scale + constant)``; all float64 [columns], but the constant."""
-
-    mean: Floats
-    scale: Floats
-    weights: Floats
-    constant: float
-
-    @classmethod
-    def fit(cls, x: Floats, targets: Floats, ridge: float) -> Linear:
-        """``x``: float64 [queries, columns]; ``targets``: [queries], 0 to 1."""
-        mean, scale = x.mean(axis=0), np.maximum(x.std(axis=0), FLAT)
-        columns = np.column_stack([(x - mean) / scale, np.ones(len(x))])
-        drawn = np.full(columns.shape[1], ridge)
-        drawn[-1] = 0.0
-        weights = logistic.fit(columns, targets, drawn, np.zeros(columns.shape[1]))
-        return cls(mean, scale, weights[:-1], float(weights[-1]))
-
-    def __call__(self, x: Floats) -> Floats:
-        """float64 [queries]."""
-        return logistic.sigmoid(((x - self.mean) / self.scale) @ self.weights + self.constant)
+ENOUGH = 4_000
+"""Queries by which layers and ridge are chosen, of those there are: more would take longer and choose the same."""
+UNITS = 128
+"""Of a hidden layer, unless told otherwise."""
+MOST_UNITS = 65_536
+MATRICES, WIDE = ("mean", "scale", "weights"), ("inner", "bias")
+"""Arrays of every probe, and those that only a hidden layer has."""
 
 
 class ProbeClassifier(Classifier):
     """``score_states`` scores hidden states; ``score`` needs to ``read`` those of its queries first."""
 
-    OPTIONS: ClassVar[dict[str, Any]] = {"layers": None, "ridge": None}
+    OPTIONS: ClassVar[dict[str, Any]] = {"layers": None, "ridge": None, "units": None}
 
     def __init__(
-        self, linear: Linear, layers: Sequence[int], model: str, digest: str, states: RecordedStates | None = None
+        self, readout: Readout, layers: Sequence[int], model: str, digest: str, states: RecordedStates | None = None
     ) -> None:
-        self._linear, self.layers, self.model, self.digest = linear, tuple(layers), model, digest
+        self._readout, self.layers, self.model, self.digest = readout, tuple(layers), model, digest
         self._states = states
 
     @classmethod
@@ -92,24 +75,25 @@ class ProbeClassifier(Classifier):
         states: RecordedStates | None = None,
         layers: list[int] | None = None,
         ridge: float | None = None,
+        units: int | None = None,
         **_: Any,
     ) -> ProbeClassifier:
-        """``layers``, ``ridge``: in place of those that would be chosen."""
+        """``layers``, ``ridge``, ``units`` (of a hidden layer; 0: none): in place of those that would be chosen."""
         if states is None:
             raise UserError("a probe is trained on the edge's hidden states: give --edge FILE with the edge's settings")
-        _check_options(layers, ridge, states)
-        parts = np.random.default_rng(seed).permutation(len(queries)) % PARTS
+        _check_options(layers, ridge, units, states)
+        order = np.random.default_rng(seed).permutation(len(queries))
+        parts, few = order % PARTS, order[:ENOUGH]
         of_all, places = states.of(queries, states.layers), {layer: place for place, layer in enumerate(states.layers)}
 
         def columns(chosen: Sequence[int]) -> Floats:
             return _columns(of_all[:, [places[layer] for layer in chosen]])
 
         if layers is None:
-            layers = _chosen(states.layers, lambda some: _loss(columns(some), targets, parts, FIRST_RIDGE))
-        x = columns(layers)
-        if ridge is None:
-            ridge = min(RIDGES, key=lambda strength: _loss(x, targets, parts, strength))
-        return cls(Linear.fit(x, targets, ridge), layers, states.model, states.digest, states)
+            linear = _linear(FIRST_RIDGE)
+            layers = _chosen(states.layers, lambda some: _loss(columns(some)[few], targets[few], parts[few], linear))
+        readout = _fitted(columns(layers), targets, parts, few, ridge, units, seed)
+        return cls(readout, layers, states.model, states.digest, states)
 
     def score(self, queries: Sequence[Query]) -> Floats:
         return self.score_states(self.recorded(queries))
@@ -120,13 +104,13 @@ class ProbeClassifier(Classifier):
         Raises UserError for another width than that of the model that it was trained with.
         """
         columns = _columns(states)
-        if columns.shape[1] != len(self._linear.weights):
+        if columns.shape[1] != len(self._readout.mean):
             raise UserError(f"the probe was trained with another model ({self.model}): its states have another width")
-        return self._linear(columns)
+        return self._readout(columns)
 
     def directions(self, states: Halves) -> Floats:
         """The same states standardised, each query's as a vector of length 1: float64 [queries, layers * hidden]."""
-        found = (_columns(states) - self._linear.mean) / self._linear.scale
+        found = self._readout.standardized(_columns(states))
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), FLAT)
 
     def recorded(self, queries: Sequence[Query]) -> Halves:
@@ -149,10 +133,10 @@ class ProbeClassifier(Classifier):
             )
 
     def save(self, folder: Path) -> None:
-        linear = self._linear
-        arrays = {name: getattr(linear, name).astype(np.float32) for name in ("mean", "scale", "weights")}
+        readout, present = self._readout, MATRICES if self._readout.inner is None else (*MATRICES, *WIDE)
+        arrays = {name: getattr(readout, name).astype(np.float32) for name in present}
         with (folder / ARRAYS).open("wb") as file:
-            np.savez(file, allow_pickle=False, constant=np.array(linear.constant), **arrays)
+            np.savez(file, allow_pickle=False, constant=np.array(readout.constant), **arrays)
         edge = {"model": self.model, "digest": self.digest}
         write_atomically(folder / SETTINGS, json.dumps({"format": FORMAT, "edge": edge, "layers": self.layers}) + "\n")
 
@@ -160,13 +144,13 @@ class ProbeClassifier(Classifier):
     def load(cls, folder: Path) -> ProbeClassifier:
         edge, layers = read_probe(folder)
         arrays = read_arrays(folder / ARRAYS)
-        mean, scale, weights = (arrays[name].astype(np.float64) for name in ("mean", "scale", "weights"))
-        if not mean.shape == scale.shape == weights.shape or mean.ndim != 1 or len(mean) % len(layers):
-            raise ValueError(f"the arrays of {ARRAYS} do not fit each other, or the layers")
-        if scale.min(initial=1.0) <= 0:
-            raise ValueError(f"{ARRAYS} has a scale that is not above 0")
-        linear = Linear(mean, scale, weights, float(arrays["constant"]))
-        return cls(linear, layers, edge["model"], edge["digest"])
+        present = [*MATRICES, *(name for name in WIDE if name in arrays)]
+        readout = Readout(
+            **{name: arrays[name].astype(np.float64) for name in present}, constant=float(arrays["constant"])
+        )
+        if len(readout.mean) % len(layers):
+            raise ValueError(f"the arrays of {ARRAYS} do not fit the layers")
+        return cls(readout, layers, edge["model"], edge["digest"])
 
 
 def read_probe(folder: Path) -> tuple[dict[str, str], list[int]]:
@@ -186,11 +170,15 @@ def _are_layers(layers: Any) -> TypeGuard[list[int]]:
     return isinstance(layers, list) and bool(layers) and all(type(layer) is int and layer >= 0 for layer in layers)
 
 
-def _check_options(layers: Any, ridge: Any, states: RecordedStates) -> None:
+def _check_options(layers: Any, ridge: Any, units: Any, states: RecordedStates) -> None:
     if layers is not None and (not _are_layers(layers) or not {*layers} <= {*states.layers}):
         raise UserError(f"layers must be some of 0 to {states.layers[-1]} in a list, as [1, 2], not {layers!r}")
     if ridge is not None and (isinstance(ridge, bool) or not isinstance(ridge, (int, float)) or not ridge > 0):
         raise UserError(f"ridge must be a number above 0, not {ridge!r}")
+    if units is not None and (type(units) is not int or not 0 <= units <= MOST_UNITS):
+        raise UserError(f"units must be a number from 0 (no hidden layer) to {MOST_UNITS}, not {units!r}")
+    if ridge is not None and units:
+        raise UserError("ridge is for a probe without a hidden layer: leave it out, or give units: 0")
 
 
 def _chosen(known: Sequence[int], loss: Callable[[Sequence[int]], float]) -> list[int]:
@@ -212,12 +200,38 @@ def _columns(states: Halves) -> Floats:
     return states.reshape(len(states), -1).astype(np.float64)
 
 
-def _loss(x: Floats, targets: Floats, parts: NDArray[np.intp], ridge: float) -> float:
+def _linear(ridge: float) -> Fit:
+    return lambda x, targets: fit_linear(x, targets, ridge)
+
+
+def _fitted(
+    x: Floats,
+    targets: Floats,
+    parts: NDArray[np.intp],
+    few: NDArray[np.intp],
+    ridge: float | None,
+    units: int | None,
+    seed: int,
+) -> Readout:
+    """With a hidden layer where that is told, or nothing is and it makes the loss smaller by ``GAIN``."""
+    if units:
+        return fit_hidden(x, targets, units, seed)
+    if ridge is not None:
+        return fit_linear(x, targets, ridge)
+    chosen = min(RIDGES, key=lambda strength: _loss(x[few], targets[few], parts[few], _linear(strength)))
+    if units is None:
+        hidden = _loss(x, targets, parts, lambda x, targets: fit_hidden(x, targets, UNITS, seed))
+        if hidden < _loss(x, targets, parts, _linear(chosen)) - GAIN:
+            return fit_hidden(x, targets, UNITS, seed)
+    return fit_linear(x, targets, chosen)
+
+
+def _loss(x: Floats, targets: Floats, parts: NDArray[np.intp], fit: Fit) -> float:
     """Mean cross-entropy (nats) of scores by fits to the other parts."""
     total = 0.0
     for part in range(PARTS):
         inside = parts == part
-        scores = np.clip(Linear.fit(x[~inside], targets[~inside], ridge)(x[inside]), 1e-9, 1 - 1e-9)
+        scores = np.clip(fit(x[~inside], targets[~inside])(x[inside]), 1e-9, 1 - 1e-9)
         held = targets[inside]
         total -= float(np.sum(held * np.log(scores) + (1 - held) * np.log(1 - scores)))
     return total / len(targets)
