@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.learned import probe as probe_module
+from ianvs_specdec.learned import readout
 from ianvs_specdec.learned.folder import TrainedRouter
 from ianvs_specdec.learned.probe import ARRAYS, SETTINGS, ProbeClassifier
 from ianvs_specdec.learned.training import RouterRecipe, train
@@ -72,6 +74,20 @@ def test_a_hidden_layer_is_taken_where_no_line_divides(tmp_path: Path) -> None:
 def test_a_line_is_kept_where_it_does(tmp_path: Path) -> None:
     fit(recorded(2), layers=[2]).save(tmp_path)
     assert {*np.load(tmp_path / ARRAYS)} == {"mean", "scale", "weights", "constant"}
+
+
+def test_layers_and_ridge_are_chosen_on_few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def counted(x: Any, targets: Any, ridge: float) -> Any:
+        sizes.append(len(x))
+        return readout.fit_linear(x, targets, ridge)
+
+    monkeypatch.setattr(probe_module, "ENOUGH", 60)
+    monkeypatch.setattr(probe_module, "fit_linear", counted)
+    assert 2 in fit(recorded(2), units=0).layers
+    assert max(sizes[:-1]) < 60
+    assert sizes[-1] == len(QUERIES)
 
 
 def test_states_come_in_the_order_that_is_asked_for() -> None:

@@ -18,13 +18,16 @@ from ianvs_specdec.outcomes.recorded import Floats
 FLAT = 1e-6
 """A state that changes less than that says nothing."""
 EPOCHS = 30
+"""Twice as many made probes of 19,500 queries no better, half as many a little worse."""
 LEAST_STEPS = 300
 """With fewer a hidden layer has learned nothing; few queries are shown more often."""
 BATCH = 256
+"""Queries of a step."""
 LEARNING_RATE = 2e-3
 """The highest; it rises to it and falls to zero again."""
 DROPOUT = 0.2
 WEIGHT_DECAY = 0.05
+"""Both keep some thousand queries from being learned by heart; up to 0.4 and 0.3 changed little."""
 
 
 @dataclass(frozen=True, eq=False)

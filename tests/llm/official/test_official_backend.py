@@ -67,8 +67,7 @@ def asked(llm: PublishedLLM) -> dict[str, Any]:
     """The last request that reached the worker."""
     assert llm._worker is not None
     line = [line for line in llm._worker.log.read_text().splitlines() if line.startswith("asked ")][-1]
-    request: dict[str, Any] = json.loads(line.removeprefix("asked "))
-    return request
+    return dict(json.loads(line.removeprefix("asked ")))
 
 
 @pytest.mark.parametrize("name", OWN)
