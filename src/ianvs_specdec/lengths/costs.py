@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
 
@@ -59,6 +60,7 @@ class StepCosts:
         self._speed, self._speed_variance = 0.0, 0.0
         self._before = 0.0
         self._latest: _Size | None = None
+        self._smallest: _Size | None = None
         self.changed = False
         """Whether times have changed; whoever heeds it sets it back."""
         self._spread = self._slope = 0.0
@@ -67,9 +69,9 @@ class StepCosts:
         """Steps so far."""
 
     @property
-    def speed(self) -> float:
-        """Seconds of the unit in which sizes are kept: all of the machine's work takes longer with it."""
-        return math.exp(self._speed)
+    def unit(self) -> float:
+        """Seconds of the smallest step known."""
+        return math.exp(self._speed + self._smallest.work) if self._smallest else SHORTEST
 
     @property
     def per_token(self) -> float:
@@ -102,6 +104,8 @@ class StepCosts:
         self._speed_variance *= 1 - self._speed_variance / doubt
         size.variance = min(size.variance, variance * (1 - variance / doubt)) if variance else size.variance
         self._latest = size
+        if self._smallest is None or rows < self._smallest.rows:
+            self._smallest = size
         away = size.seen(rows, context, self.samples, self._speed)
         keep = 1 - 1 / MEMORY
         self._spread = self._spread * keep + away * away
@@ -213,41 +217,54 @@ class DraftCosts:
     """Time of drafting as a sum: so much for each step, each request that drafts, each level of the deepest draft, each
     token drafted, and each token that a drafter had to catch up with; none of them below 0.
 
-    Times are in units of ``StepCosts.speed``, about that of a step without drafts. A filter as there, over the terms:
-    what the steps cannot tell apart is shared out by how much each term may be.
+    Times are in units of ``StepCosts.unit``: a machine that slows down slows drafts as well. A filter as there, over
+    the terms: what the steps cannot tell apart is shared out by how much each term may be.
     """
 
-    SPREADS = (0.1, 0.05, 0.3, 0.02, 0.001)
+    SPREADS = (0.1, 0.05, 0.3, 0.02, 0.02)
     """What the terms are about, at first."""
     MEMORY = 400
     """Steps after which a term may be anything again."""
 
     def __init__(self) -> None:
-        self.weights = [0.0] * len(self.SPREADS)
+        self._weights = [0.0] * len(self.SPREADS)
         self._most = [spread**2 for spread in self.SPREADS]
         self._variances = self._most
         self._before = 0.0
+        self._when = 0
 
-    def add(self, asked: int, depth: int, nodes: int, behind: float, taken: float) -> None:
-        """Drafting took that long in a step in which so many requests were asked."""
+    def add(self, now: int, asked: int, depth: int, nodes: int, behind: float, taken: float) -> None:
+        """At step ``now``, in which so many requests were asked, drafting took that long."""
         terms = (1.0, asked, depth, nodes, behind)
-        expected = sum(map(mul, self.weights, terms))
+        expected = sum(map(mul, self._weights, terms))
         surprise, limit = taken - expected, OUTLIER * max(expected, self.SPREADS[0])
         # One slow step is not believed, two in a row are.
         if surprise > max(limit, self._before):
             self._before, surprise = surprise, max(limit, self._before)
         else:
             self._before = max(surprise, 0.0)
-        heard = list(map(mul, self._variances, terms))
+        variances = self._variances_at(now)
+        heard = list(map(mul, variances, terms))
         doubt = sum(map(mul, heard, terms)) + NOISE * max(expected, expected + surprise) ** 2
         gain = surprise / doubt
-        self.weights = [max(weight + gain * one, 0.0) for weight, one in zip(self.weights, heard, strict=True)]
-        self._variances = [
-            min(variance - one * one / doubt + most / self.MEMORY, most)
-            for variance, one, most in zip(self._variances, heard, self._most, strict=True)
-        ]
+        self._weights = [max(weight + gain * one, 0.0) for weight, one in zip(self._weights, heard, strict=True)]
+        self._variances = [variance - one * one / doubt for variance, one in zip(variances, heard, strict=True)]
+        self._when = now
 
-    def at(self, asked: Amount, depth: Amount, nodes: Amount, behind: Amount) -> Floats:
-        """The time of each of several cases."""
-        step, each, level, node, late = self.weights
-        return np.asarray(step + each * asked + level * depth + node * nodes + late * behind)
+    def weights(self, now: int, hoped: bool = False) -> list[float]:
+        """The time of each term at step ``now``. What may be ``hoped`` for is less where little is known, or for
+        long."""
+        if not hoped:
+            return self._weights
+        variances = self._variances_at(now)
+        return [max(one - math.sqrt(variance), 0.0) for one, variance in zip(self._weights, variances, strict=True)]
+
+    def _variances_at(self, now: int) -> list[float]:
+        age = (now - self._when) / self.MEMORY
+        return [min(variance + most * age, most) for variance, most in zip(self._variances, self._most, strict=True)]
+
+
+def drafting(weights: Sequence[float], asked: Amount, depth: Amount, nodes: Amount, behind: Amount) -> Floats:
+    """The time of each of several cases."""
+    step, each, level, node, late = weights
+    return np.asarray(step + each * asked + level * depth + node * nodes + late * behind)

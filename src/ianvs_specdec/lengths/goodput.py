@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ianvs_specdec.lengths.costs import DraftCosts, StepCosts
+from ianvs_specdec.lengths.costs import DraftCosts, StepCosts, drafting
 from ianvs_specdec.lengths.evidence import Evidence, Floats, Subject
 from ianvs_specdec.lengths.plans import NOBODY, Options, Place, Plan, Steps
 from ianvs_specdec.lengths.shapes import Shapes
@@ -59,8 +59,8 @@ class _Running:
 
     @property
     def resting(self) -> bool:
-        """Whether it should not begin to speculate."""
-        return self.budget == 0 and self.since < REST
+        """Whether it should not begin to speculate. After a trial it may go on."""
+        return self.budget == 0 and self.since < REST and not self.tried
 
     def settle(self, budget: int) -> None:
         """The next step verifies so many draft tokens."""
@@ -93,6 +93,8 @@ class Goodput:
         """By number of requests: a plan, and the step up to which it holds."""
         self._fund, self._thought = 0.0, AHEAD * PLANNING
         self._since_trial, self._chances = REST, 0
+        self._drafts = 0
+        """Steps with drafts so far."""
         self._quiet, self._slept, self._sleeping = 0, 0, list[_Running]()
 
     @classmethod
@@ -167,10 +169,11 @@ class Goodput:
                 self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
                 self._kept.clear()
         asked = [share for share in finished.shares if share.budget]
-        if telling and (asked or self._until_plan == 0):
+        self._drafts += bool(asked)
+        if telling and self._drafts > WARM and (asked or self._until_plan == 0):
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
             behind = sum(share.behind for share in asked)
-            self._draft.add(len(asked), depth, nodes, behind, finished.draft_seconds / self._verify.speed)
+            self._draft.add(self._evidence.now, len(asked), depth, nodes, behind, finished.draft_seconds / self._verify.unit)
         for share in asked:
             if not share.over:
                 self._learn(share)
@@ -247,9 +250,8 @@ class Goodput:
         behind = np.array([stats.behind for stats in load.running]) / np.maximum(left / (1 + gains[:, 0]), 1.0)
         steps, context = Steps.lined_up(self._options, gains, found, behind), _context(load)
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
-        drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
-        taken, hoped = (drafting + self._verify.at(steps.rows, context, hoped) for hoped in (False, True))
-        if self._since_trial >= LOOK and self._verify.changed:
+        taken, hoped = (self._seconds(steps, context, hoped) for hoped in (False, True))
+        if self._since_trial >= LOOK and self._verify.changed and any(request.budget for request in running):
             # When times have changed, what a step without drafts takes is to be known, and trials are worth more.
             self._verify.changed, self._chances = False, CHANCES
             self._fund += float(taken[0, 0])
@@ -267,6 +269,16 @@ class Goodput:
         plan = self._priced(by_difficulty, steps, tried, hoped, context, trial=True)
         self._chances = max(self._chances - 1, 0)
         return plan
+
+    def _seconds(self, steps: Steps, context: int, hoped: bool) -> Floats:
+        """What the steps take, or may be hoped to take."""
+        draft = drafting(self._draft_weights(hoped), steps.asked, steps.depth, steps.nodes, steps.behind)
+        return draft + self._verify.at(steps.rows, context, hoped)
+
+    def _draft_weights(self, hoped: bool = False) -> list[float]:
+        """Seconds of each term of ``DraftCosts``."""
+        unit = self._verify.unit
+        return [weight * unit for weight in self._draft.weights(self._evidence.now, hoped)]
 
     def _gains(self) -> Floats:
         """Those of ``Options.gains``, for what is known by now."""
@@ -295,7 +307,7 @@ class Goodput:
         others = number - 1 + (steps.rows[best] - number) * (number - 1) / number
         deepest = steps.depth[best] if number > 1 else 0.0
         seconds = self._verify.at(others + 1 + np.append(0.0, options.nodes + options.scouts), context, trial)
-        _, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
+        _, call, level, node, late = self._draft_weights(trial)
         dearer = seconds[1:] - seconds[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
         saved = gains * float(taken[best] / steps.tokens[best])
         choices, rest = (options.best(gains, saved / clear - dearer) for clear in (1.0, CLEAR))
@@ -319,8 +331,9 @@ class Goodput:
         options = self._options
         rows = len(load.running) + np.array([0.0, options.nodes[0] + options.scouts])
         verify = self._verify.at(rows, _context(load))
-        draft = self._draft.at(1.0, options.depths[0], options.nodes[0], stats.behind) - self._draft.weights[0]
-        return float(verify[1] - verify[0] + draft * self._verify.speed)
+        weights = self._draft_weights()
+        draft = drafting(weights, 1.0, options.depths[0], options.nodes[0], stats.behind) - weights[0]
+        return float(verify[1] - verify[0] + draft)
 
 
 def _context(load: Load) -> int:
