@@ -233,8 +233,9 @@ class DraftCosts:
         self._before = 0.0
         self._when = 0
 
-    def add(self, now: int, asked: int, depth: int, nodes: int, behind: float, taken: float) -> None:
-        """At step ``now``, in which so many requests were asked, drafting took that long."""
+    def add(self, now: int, asked: int, depth: int, nodes: int, behind: float, taken: float) -> bool:
+        """At step ``now``, in which so many requests were asked, drafting took that long. Returns whether a step is now
+        known to take clearly more or less with drafts."""
         terms = (1.0, asked, depth, nodes, behind)
         expected = sum(map(mul, self._weights, terms))
         surprise, limit = taken - expected, OUTLIER * max(expected, self.SPREADS[0])
@@ -250,6 +251,7 @@ class DraftCosts:
         self._weights = [max(weight + gain * one, 0.0) for weight, one in zip(self._weights, heard, strict=True)]
         self._variances = [variance - one * one / doubt for variance, one in zip(variances, heard, strict=True)]
         self._when = now
+        return abs(surprise) > UNUSUAL * (1 + expected)
 
     def weights(self, now: int, hoped: bool = False) -> list[float]:
         """The time of each term at step ``now``. What may be ``hoped`` for is less where little is known, or for

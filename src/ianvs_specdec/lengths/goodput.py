@@ -20,7 +20,7 @@ from ianvs_specdec.lengths.shapes import Shapes
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
-WARM = 3
+WARM = 6
 """Steps before the first draft: the first of all also warms up."""
 PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.01, 1.5
 """Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, and
@@ -173,7 +173,10 @@ class Goodput:
         if telling and self._drafts > WARM and (asked or self._until_plan == 0):
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
             behind = sum(share.behind for share in asked)
-            self._draft.add(self._evidence.now, len(asked), depth, nodes, behind, finished.draft_seconds / self._verify.unit)
+            taken = finished.draft_seconds / self._verify.unit
+            if self._draft.add(self._evidence.now, len(asked), depth, nodes, behind, taken) and not self._plan.trial:
+                self._until_plan, self._holds = 0, PLAN
+                self._kept.clear()
         for share in asked:
             if not share.over:
                 self._learn(share)
