@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Amount = Floats | float
 
+WARM = 6
+"""Steps until a machine is warm: the first ones take several times as long. When one of them is clearly faster than
+those before, these were not yet what steps take."""
 PER_DOUBLING = 4
 """Classes of sizes for each doubling, from that size on; smaller sizes are classes of their own."""
 NOISE = 0.1**2
@@ -37,8 +40,6 @@ MEMORY, OFTEN = 100, 50
 SOME, CALM = 4, 0.1
 """A step of a size that was seen often tells little if its log seconds, or those of the step before, are as expected
 but for so much: one in some is learned from."""
-LITTLE_SPREAD = 50_000
-"""Square tokens: while context lengths have differed by less in sum, their slope is mostly noise."""
 SHORTEST = 1e-9
 """Seconds: what a clock that did not move is taken for."""
 
@@ -56,6 +57,9 @@ class StepCosts:
     """
 
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._sizes: dict[int, _Size] = {}
         self._speed, self._speed_variance = 0.0, 0.0
         self._before = 0.0
@@ -63,10 +67,14 @@ class StepCosts:
         self._smallest: _Size | None = None
         self.changed = False
         """Whether times have changed; whoever heeds it sets it back."""
-        self._spread = self._slope = 0.0
+        self._spread = self._slope = self._context = 0.0
         self._knots: tuple[Floats, Floats, Floats] | None = None
         self.samples = 0
         """Steps so far."""
+
+    @property
+    def warm(self) -> bool:
+        return self.samples >= WARM
 
     @property
     def unit(self) -> float:
@@ -75,8 +83,9 @@ class StepCosts:
 
     @property
     def per_token(self) -> float:
-        """Relative slowdown per token of context."""
-        return max(self._slope / (self._spread + LITTLE_SPREAD), 0.0)
+        """Relative slowdown per token of context. While context lengths have differed by less than they are long, their
+        slope is mostly noise."""
+        return max(self._slope / (self._spread + self._context**2 + 1), 0.0)
 
     def add(self, rows: int, seconds: float, context: int) -> bool:
         """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds. Returns
@@ -94,6 +103,9 @@ class StepCosts:
             expected = float(np.log(self.at(np.array([float(rows)]), 0))[0]) if self._sizes else settled
             size = self._sizes[index] = _Size(min(settled, expected + NEW) - self._speed, UNKNOWN)
         surprise = settled - self._speed - size.work
+        if self.samples <= WARM and surprise < -OUTLIER:
+            self._forget()
+            return self.add(rows, seconds, context)
         if self.samples % SOME and size.count == OFTEN and min(abs(surprise), abs(self._before)) < CALM:
             self._before = size.before = surprise
             return False
@@ -110,6 +122,7 @@ class StepCosts:
         keep = 1 - 1 / MEMORY
         self._spread = self._spread * keep + away * away
         self._slope = self._slope * keep + away * (surprise + per_token * away)
+        self._context += (context - self._context) / min(self.samples, MEMORY)
         self._knots = None
         return True
 
@@ -231,13 +244,16 @@ class DraftCosts:
         self._most = [spread**2 for spread in self.SPREADS]
         self._variances = self._most
         self._before = 0.0
-        self._when = 0
+        self._when = self._calm = 0
 
     def add(self, now: int, asked: int, depth: int, nodes: int, behind: float, taken: float) -> bool:
         """At step ``now``, in which so many requests were asked, drafting took that long. Returns whether a step is now
         known to take clearly more or less with drafts."""
         terms = (1.0, asked, depth, nodes, behind)
         expected = sum(map(mul, self._weights, terms))
+        self._calm = self._calm + 1 if abs(taken - expected) < CALM * (1 + expected) else 0
+        if self._calm % SOME:
+            return False
         surprise, limit = taken - expected, OUTLIER * max(expected, self.SPREADS[0])
         # One slow step is not believed, two in a row are.
         if surprise > max(limit, self._before):

@@ -20,8 +20,8 @@ from ianvs_specdec.lengths.shapes import Shapes
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
-WARM = 6
-"""Steps before the first draft: the first of all also warms up."""
+COLD = 3
+"""Steps with drafts until their time counts: the first of all also warm up."""
 PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.01, 1.5
 """Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, and
 should take no more than that share of the time: for a small model, whose steps are short, plans hold longer, each by
@@ -41,6 +41,8 @@ CHANCES = 3
 """Trials that a change of times is worth; otherwise there is one in ``REST`` steps."""
 PROBE = 0.006
 """The share of the time that may be lost on trials, and on asking drafters again that did not pay."""
+OUTPUTS = 100
+"""Outputs over which their length is averaged."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -48,9 +50,11 @@ TOO_SHORT = 8
 @dataclass(eq=False, slots=True)
 class _Running:
     """One request: what is known of it, its budget, the steps since it last began to speculate, and what asking it
-    again in the latest step was thought to cost. ``tried``: it speculated in a trial only."""
+    again in the latest step was thought to cost. ``tried``: it speculated in a trial only; its context held ``start``
+    tokens at first."""
 
     subject: Subject
+    start: int
     budget: int = 0
     since: int = REST
     chosen: bool = False
@@ -91,6 +95,8 @@ class Goodput:
         self._by_difficulty = self._options.gains(self._misses)
         self._kept: dict[int, tuple[Plan, int]] = {}
         """By number of requests: a plan, and the step up to which it holds."""
+        self._outputs, self._output = 0, 0.0
+        """Outputs that ended, and their tokens on average."""
         self._fund, self._thought = 0.0, AHEAD * PLANNING
         self._since_trial, self._chances = REST, 0
         self._drafts = 0
@@ -111,7 +117,7 @@ class Goodput:
         self._wake()
         running = [self._known(stats) for stats in load.running]
         self._evidence.step()
-        if self._verify.samples < WARM:
+        if not self._verify.warm:
             return [0] * len(running)
         probing = None
         changed = abs(len(running) - self._planned) > JOINED * self._planned
@@ -161,24 +167,25 @@ class Goodput:
         if not rows:
             return
         # Where every step has rows of prompts, such steps tell the most there is to know.
-        telling = False
-        if not finished.prompt_rows or self._verify.samples < WARM:
-            telling = self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
+        if not finished.prompt_rows or not self._verify.warm:
+            self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
             if self._verify.changed:
                 self._wake()
                 self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
                 self._kept.clear()
         asked = [share for share in finished.shares if share.budget]
         self._drafts += bool(asked)
-        if telling and self._drafts > WARM and (asked or self._until_plan == 0):
+        if self._drafts > COLD and (asked or self._until_plan == 0):
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
             behind = sum(share.behind for share in asked)
             taken = finished.draft_seconds / self._verify.unit
             if self._draft.add(self._evidence.now, len(asked), depth, nodes, behind, taken) and not self._plan.trial:
                 self._until_plan, self._holds = 0, PLAN
                 self._kept.clear()
-        for share in asked:
-            if not share.over:
+        for share in finished.shares:
+            if share.over:
+                self._learn_output(share.stats)
+            elif share.budget:
                 self._learn(share)
         if asked and len(self._options.budgets) < len(self._shapes.budgets()):
             self._until_plan = self._until_options = 0
@@ -196,9 +203,19 @@ class Goodput:
         failed = step.accepted < share.depth or ended
         self._evidence.learn(request.subject, step.drafted > 0, step.accepted, failed, width)
 
+    def _learn_output(self, stats: Stats) -> None:
+        self._outputs += 1
+        length = stats.context_tokens - self._known(stats).start
+        self._output += (length - self._output) / min(self._outputs, OUTPUTS)
+
+    def _left(self, stats: Stats) -> float:
+        """About how many tokens a request will still emit: where outputs end after so many on average, and not all at
+        the same length, it is as many at any time."""
+        return min(stats.remaining, self._output) if self._outputs else stats.remaining
+
     def _known(self, stats: Stats) -> _Running:
         if stats.kept is None:
-            stats.kept = _Running(self._evidence.request(stats.task))
+            stats.kept = _Running(self._evidence.request(stats.task), stats.context_tokens)
         request: _Running = stats.kept
         return request
 
@@ -212,7 +229,7 @@ class Goodput:
         if not budget:
             return 0
         # What a drafter has to catch up with serves all steps to come.
-        late = plan.late * stats.behind / max(stats.remaining / tokens, 1.0) if stats.behind else 0.0
+        late = plan.late * (stats.behind - tokens) / max(self._left(stats) / tokens, 1.0) if stats.behind else 0.0
         return budget if self._evidence.found(request.subject) * saved > plan.call + late else 0
 
     def _plan_anew(self, load: Load, running: Sequence[_Running]) -> None:
@@ -250,7 +267,10 @@ class Goodput:
         gains /= np.array([[CLEAR if request.resting else 1.0] for request in running])
         left = np.array([stats.remaining - 1.0 for stats in load.running])
         gains[left < 1] = 0.0
-        behind = np.array([stats.behind for stats in load.running]) / np.maximum(left / (1 + gains[:, 0]), 1.0)
+        # What a request's drafter has missed is read once, what each step emits with every draft.
+        each = 1 + gains[:, 0]
+        missed = np.maximum(np.array([stats.behind for stats in load.running]) - each, 0.0)
+        behind = missed / np.maximum(np.array([self._left(stats) for stats in load.running]) / each, 1.0)
         steps, context = Steps.lined_up(self._options, gains, found, behind), _context(load)
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
         taken, hoped = (self._seconds(steps, context, hoped) for hoped in (False, True))
@@ -312,6 +332,7 @@ class Goodput:
         seconds = self._verify.at(others + 1 + np.append(0.0, options.nodes + options.scouts), context, trial)
         _, call, level, node, late = self._draft_weights(trial)
         dearer = seconds[1:] - seconds[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
+        dearer = dearer + late * (1 + gains)
         saved = gains * float(taken[best] / steps.tokens[best])
         choices, rest = (options.best(gains, saved / clear - dearer) for clear in (1.0, CLEAR))
         # What is only hoped for is no reason to end a rest.
