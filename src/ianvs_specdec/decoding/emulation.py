@@ -104,7 +104,7 @@ class Emulation(Meter):
     def verified(self) -> None:
         """Within the next step's time."""
 
-    emitted = committed = observed = verified
+    looked = chosen = emitted = committed = observed = verified
 
     def end(self, busy: bool) -> None:
         self._idle = not busy

@@ -187,7 +187,10 @@ class Engine:
         if decoding:
             _each(decoding, _LOOK)
             load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows)
-            asked = self._propose(decoding, self._length.budgets(load))
+            self._meter.looked()
+            budgets = self._length.budgets(load)
+            self._meter.chosen()
+            asked = self._propose(decoding, budgets)
         self._meter.drafted(asked)
         return [request for request in decoding if not request.over]
 

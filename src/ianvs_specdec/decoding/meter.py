@@ -26,12 +26,20 @@ class Meter:
     draft = verify = 0.0
 
     def begin(self) -> None:
-        """A step begins: budgets are chosen and drafts made from here."""
-        self._watch = Stopwatch()
+        """A step begins."""
+        self._watch, self.draft = Stopwatch(), 0.0
+
+    def looked(self) -> None:
+        """Drafters have said what they hold; budgets are chosen from here, which is neither drafting nor verifying."""
+        self.draft = self._watch.lap()
+
+    def chosen(self) -> None:
+        """The budgets are there."""
+        self._watch.lap()
 
     def drafted(self, asked: Sequence[Request]) -> None:
         """The drafts are there, those of the requests ``asked`` for any."""
-        self.draft = self._watch.lap()
+        self.draft += self._watch.lap()
 
     def computed(self, rows: int, context: int, requests: int, prompt_rows: int, prompt_context: int) -> None:
         """The target has computed ``rows`` tokens of trees of so many ``requests``, whose sequences hold ``context``

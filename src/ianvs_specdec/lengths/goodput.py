@@ -57,7 +57,6 @@ class _Running:
     start: int
     budget: int = 0
     since: int = REST
-    chosen: bool = False
     probed: float = 0.0
     tried: bool = False
 
@@ -68,9 +67,9 @@ class _Running:
 
     def settle(self, budget: int) -> None:
         """The next step verifies so many draft tokens."""
-        if (budget and not self.budget) or self.tried or not self.chosen:
+        if (budget and not self.budget) or self.tried:
             self.since = 0
-        self.budget, self.chosen, self.tried = budget, True, False
+        self.budget, self.tried = budget, False
 
 
 class Goodput:
