@@ -37,6 +37,7 @@ def test_verification_counts_with_its_commit_and_drafting_with_what_is_learned_f
     for thing, name, seconds in (
         (HuggingFaceSequence, "commit", 4.0),
         (drafter, "begin", 500.0),
+        (watching, "budgets", 8.0),
         (drafter, "propose", 100.0),
         (drafter, "observe", 2.0),
     ):
@@ -47,7 +48,7 @@ def test_verification_counts_with_its_commit_and_drafting_with_what_is_learned_f
     assert learned > 1
     seconds = [(step.verify_seconds, step.draft_seconds) for step in watching.finished]
     assert seconds[1:] == [*[(34.0, 102.0)] * learned, (30.0, 100.0)]
-    ends = itertools.accumulate([136.0] * learned, initial=1000.0 + 500.0 + 130.0)
+    ends = itertools.accumulate([144.0] * learned, initial=1000.0 + 500.0 + 138.0)
     assert [seconds for seconds, _ in trace.chunks] == pytest.approx([1000.0, *ends])
 
 

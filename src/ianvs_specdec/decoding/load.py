@@ -52,9 +52,9 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds`` of
-    computing, accepting and committing; choosing the budgets is in neither. ``context`` is the number of tokens that all
-    its sequences held."""
+    """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds``
+    of computing, accepting and committing; choosing the budgets is in neither. ``context`` is the number of tokens that
+    all its sequences held."""
 
     shares: Sequence[Share]
     prompt_rows: int

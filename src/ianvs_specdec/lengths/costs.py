@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
 
@@ -13,9 +12,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Amount = Floats | float
 
-WARM = 6
-"""Steps until a machine is warm: the first ones take several times as long. When one of them is clearly faster than
-those before, these were not yet what steps take."""
 PER_DOUBLING = 4
 """Classes of sizes for each doubling, from that size on; smaller sizes are classes of their own."""
 NOISE = 0.1**2
@@ -40,6 +36,8 @@ MEMORY, OFTEN = 100, 50
 SOME, CALM = 4, 0.1
 """A step of a size that was seen often tells little if its log seconds, or those of the step before, are as expected
 but for so much: one in some is learned from."""
+LITTLE_SPREAD = 50_000
+"""Square tokens: while context lengths have differed by less in sum, their slope is mostly noise."""
 SHORTEST = 1e-9
 """Seconds: what a clock that did not move is taken for."""
 
@@ -57,35 +55,26 @@ class StepCosts:
     """
 
     def __init__(self) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
         self._sizes: dict[int, _Size] = {}
         self._speed, self._speed_variance = 0.0, 0.0
         self._before = 0.0
         self._latest: _Size | None = None
-        self._smallest: _Size | None = None
         self.changed = False
         """Whether times have changed; whoever heeds it sets it back."""
-        self._spread = self._slope = self._context = 0.0
+        self._spread = self._slope = 0.0
         self._knots: tuple[Floats, Floats, Floats] | None = None
         self.samples = 0
         """Steps so far."""
 
     @property
-    def warm(self) -> bool:
-        return self.samples >= WARM
-
-    @property
-    def unit(self) -> float:
-        """Seconds of the smallest step known."""
-        return math.exp(self._speed + self._smallest.work) if self._smallest else SHORTEST
+    def speed(self) -> float:
+        """Seconds of the unit in which sizes are kept: all of the machine's work takes longer with it."""
+        return math.exp(self._speed)
 
     @property
     def per_token(self) -> float:
-        """Relative slowdown per token of context. While context lengths have differed by less than they are long, their
-        slope is mostly noise."""
-        return max(self._slope / (self._spread + self._context**2 + 1), 0.0)
+        """Relative slowdown per token of context."""
+        return max(self._slope / (self._spread + LITTLE_SPREAD), 0.0)
 
     def add(self, rows: int, seconds: float, context: int) -> bool:
         """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds. Returns
@@ -103,9 +92,6 @@ class StepCosts:
             expected = float(np.log(self.at(np.array([float(rows)]), 0))[0]) if self._sizes else settled
             size = self._sizes[index] = _Size(min(settled, expected + NEW) - self._speed, UNKNOWN)
         surprise = settled - self._speed - size.work
-        if self.samples <= WARM and surprise < -OUTLIER:
-            self._forget()
-            return self.add(rows, seconds, context)
         if self.samples % SOME and size.count == OFTEN and min(abs(surprise), abs(self._before)) < CALM:
             self._before = size.before = surprise
             return False
@@ -116,13 +102,10 @@ class StepCosts:
         self._speed_variance *= 1 - self._speed_variance / doubt
         size.variance = min(size.variance, variance * (1 - variance / doubt)) if variance else size.variance
         self._latest = size
-        if self._smallest is None or rows < self._smallest.rows:
-            self._smallest = size
         away = size.seen(rows, context, self.samples, self._speed)
         keep = 1 - 1 / MEMORY
         self._spread = self._spread * keep + away * away
         self._slope = self._slope * keep + away * (surprise + per_token * away)
-        self._context += (context - self._context) / min(self.samples, MEMORY)
         self._knots = None
         return True
 
@@ -230,59 +213,41 @@ class DraftCosts:
     """Time of drafting as a sum: so much for each step, each request that drafts, each level of the deepest draft, each
     token drafted, and each token that a drafter had to catch up with; none of them below 0.
 
-    Times are in units of ``StepCosts.unit``: a machine that slows down slows drafts as well. A filter as there, over
-    the terms: what the steps cannot tell apart is shared out by how much each term may be.
+    Times are in units of ``StepCosts.speed``, about that of a step without drafts. A filter as there, over the terms:
+    what the steps cannot tell apart is shared out by how much each term may be.
     """
 
-    SPREADS = (0.1, 0.05, 0.3, 0.02, 0.02)
+    SPREADS = (0.1, 0.05, 0.3, 0.02, 0.001)
     """What the terms are about, at first."""
     MEMORY = 400
     """Steps after which a term may be anything again."""
 
     def __init__(self) -> None:
-        self._weights = [0.0] * len(self.SPREADS)
+        self.weights = [0.0] * len(self.SPREADS)
         self._most = [spread**2 for spread in self.SPREADS]
         self._variances = self._most
         self._before = 0.0
-        self._when = self._calm = 0
 
-    def add(self, now: int, asked: int, depth: int, nodes: int, behind: float, taken: float) -> bool:
-        """At step ``now``, in which so many requests were asked, drafting took that long. Returns whether a step is now
-        known to take clearly more or less with drafts."""
+    def add(self, asked: int, depth: int, nodes: int, behind: float, taken: float) -> None:
+        """Drafting took that long in a step in which so many requests were asked."""
         terms = (1.0, asked, depth, nodes, behind)
-        expected = sum(map(mul, self._weights, terms))
-        self._calm = self._calm + 1 if abs(taken - expected) < CALM * (1 + expected) else 0
-        if self._calm % SOME:
-            return False
+        expected = sum(map(mul, self.weights, terms))
         surprise, limit = taken - expected, OUTLIER * max(expected, self.SPREADS[0])
         # One slow step is not believed, two in a row are.
         if surprise > max(limit, self._before):
             self._before, surprise = surprise, max(limit, self._before)
         else:
             self._before = max(surprise, 0.0)
-        variances = self._variances_at(now)
-        heard = list(map(mul, variances, terms))
+        heard = list(map(mul, self._variances, terms))
         doubt = sum(map(mul, heard, terms)) + NOISE * max(expected, expected + surprise) ** 2
         gain = surprise / doubt
-        self._weights = [max(weight + gain * one, 0.0) for weight, one in zip(self._weights, heard, strict=True)]
-        self._variances = [variance - one * one / doubt for variance, one in zip(variances, heard, strict=True)]
-        self._when = now
-        return abs(surprise) > UNUSUAL * (1 + expected)
+        self.weights = [max(weight + gain * one, 0.0) for weight, one in zip(self.weights, heard, strict=True)]
+        self._variances = [
+            min(variance - one * one / doubt + most / self.MEMORY, most)
+            for variance, one, most in zip(self._variances, heard, self._most, strict=True)
+        ]
 
-    def weights(self, now: int, hoped: bool = False) -> list[float]:
-        """The time of each term at step ``now``. What may be ``hoped`` for is less where little is known, or for
-        long."""
-        if not hoped:
-            return self._weights
-        variances = self._variances_at(now)
-        return [max(one - math.sqrt(variance), 0.0) for one, variance in zip(self._weights, variances, strict=True)]
-
-    def _variances_at(self, now: int) -> list[float]:
-        age = (now - self._when) / self.MEMORY
-        return [min(variance + most * age, most) for variance, most in zip(self._variances, self._most, strict=True)]
-
-
-def drafting(weights: Sequence[float], asked: Amount, depth: Amount, nodes: Amount, behind: Amount) -> Floats:
-    """The time of each of several cases."""
-    step, each, level, node, late = weights
-    return np.asarray(step + each * asked + level * depth + node * nodes + late * behind)
+    def at(self, asked: Amount, depth: Amount, nodes: Amount, behind: Amount) -> Floats:
+        """The time of each of several cases."""
+        step, each, level, node, late = self.weights
+        return np.asarray(step + each * asked + level * depth + node * nodes + late * behind)

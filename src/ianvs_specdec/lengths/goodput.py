@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ianvs_specdec.lengths.costs import DraftCosts, StepCosts, drafting
+from ianvs_specdec.lengths.costs import DraftCosts, StepCosts
 from ianvs_specdec.lengths.evidence import Evidence, Floats, Subject
 from ianvs_specdec.lengths.plans import NOBODY, Options, Place, Plan, Steps
 from ianvs_specdec.lengths.shapes import Shapes
@@ -20,8 +20,8 @@ from ianvs_specdec.lengths.shapes import Shapes
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
-COLD = 3
-"""Steps with drafts until their time counts: the first of all also warm up."""
+WARM = 3
+"""Steps before the first draft: the first of all also warms up."""
 PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.01, 1.5
 """Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, and
 should take no more than that share of the time: for a small model, whose steps are short, plans hold longer, each by
@@ -41,8 +41,6 @@ CHANCES = 3
 """Trials that a change of times is worth; otherwise there is one in ``REST`` steps."""
 PROBE = 0.006
 """The share of the time that may be lost on trials, and on asking drafters again that did not pay."""
-OUTPUTS = 100
-"""Outputs over which their length is averaged."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -50,26 +48,25 @@ TOO_SHORT = 8
 @dataclass(eq=False, slots=True)
 class _Running:
     """One request: what is known of it, its budget, the steps since it last began to speculate, and what asking it
-    again in the latest step was thought to cost. ``tried``: it speculated in a trial only; its context held ``start``
-    tokens at first."""
+    again in the latest step was thought to cost. ``tried``: it speculated in a trial only."""
 
     subject: Subject
-    start: int
     budget: int = 0
     since: int = REST
+    chosen: bool = False
     probed: float = 0.0
     tried: bool = False
 
     @property
     def resting(self) -> bool:
-        """Whether it should not begin to speculate. After a trial it may go on."""
-        return self.budget == 0 and self.since < REST and not self.tried
+        """Whether it should not begin to speculate."""
+        return self.budget == 0 and self.since < REST
 
     def settle(self, budget: int) -> None:
         """The next step verifies so many draft tokens."""
-        if (budget and not self.budget) or self.tried:
+        if (budget and not self.budget) or self.tried or not self.chosen:
             self.since = 0
-        self.budget, self.tried = budget, False
+        self.budget, self.chosen, self.tried = budget, True, False
 
 
 class Goodput:
@@ -94,12 +91,8 @@ class Goodput:
         self._by_difficulty = self._options.gains(self._misses)
         self._kept: dict[int, tuple[Plan, int]] = {}
         """By number of requests: a plan, and the step up to which it holds."""
-        self._outputs, self._output = 0, 0.0
-        """Outputs that ended, and their tokens on average."""
         self._fund, self._thought = 0.0, AHEAD * PLANNING
         self._since_trial, self._chances = REST, 0
-        self._drafts = 0
-        """Steps with drafts so far."""
         self._quiet, self._slept, self._sleeping = 0, 0, list[_Running]()
 
     @classmethod
@@ -116,7 +109,7 @@ class Goodput:
         self._wake()
         running = [self._known(stats) for stats in load.running]
         self._evidence.step()
-        if not self._verify.warm:
+        if self._verify.samples < WARM:
             return [0] * len(running)
         probing = None
         changed = abs(len(running) - self._planned) > JOINED * self._planned
@@ -166,25 +159,20 @@ class Goodput:
         if not rows:
             return
         # Where every step has rows of prompts, such steps tell the most there is to know.
-        if not finished.prompt_rows or not self._verify.warm:
-            self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
+        telling = False
+        if not finished.prompt_rows or self._verify.samples < WARM:
+            telling = self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
             if self._verify.changed:
                 self._wake()
                 self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
                 self._kept.clear()
         asked = [share for share in finished.shares if share.budget]
-        self._drafts += bool(asked)
-        if self._drafts > COLD and (asked or self._until_plan == 0):
+        if telling and (asked or self._until_plan == 0):
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
             behind = sum(share.behind for share in asked)
-            taken = finished.draft_seconds / self._verify.unit
-            if self._draft.add(self._evidence.now, len(asked), depth, nodes, behind, taken) and not self._plan.trial:
-                self._until_plan, self._holds = 0, PLAN
-                self._kept.clear()
-        for share in finished.shares:
-            if share.over:
-                self._learn_output(share.stats)
-            elif share.budget:
+            self._draft.add(len(asked), depth, nodes, behind, finished.draft_seconds / self._verify.speed)
+        for share in asked:
+            if not share.over:
                 self._learn(share)
         if asked and len(self._options.budgets) < len(self._shapes.budgets()):
             self._until_plan = self._until_options = 0
@@ -202,19 +190,9 @@ class Goodput:
         failed = step.accepted < share.depth or ended
         self._evidence.learn(request.subject, step.drafted > 0, step.accepted, failed, width)
 
-    def _learn_output(self, stats: Stats) -> None:
-        self._outputs += 1
-        length = stats.context_tokens - self._known(stats).start
-        self._output += (length - self._output) / min(self._outputs, OUTPUTS)
-
-    def _left(self, stats: Stats) -> float:
-        """About how many tokens a request will still emit: where outputs end after so many on average, and not all at
-        the same length, it is as many at any time."""
-        return min(stats.remaining, self._output) if self._outputs else stats.remaining
-
     def _known(self, stats: Stats) -> _Running:
         if stats.kept is None:
-            stats.kept = _Running(self._evidence.request(stats.task), stats.context_tokens)
+            stats.kept = _Running(self._evidence.request(stats.task))
         request: _Running = stats.kept
         return request
 
@@ -228,7 +206,7 @@ class Goodput:
         if not budget:
             return 0
         # What a drafter has to catch up with serves all steps to come.
-        late = plan.late * (stats.behind - tokens) / max(self._left(stats) / tokens, 1.0) if stats.behind else 0.0
+        late = plan.late * stats.behind / max(stats.remaining / tokens, 1.0) if stats.behind else 0.0
         return budget if self._evidence.found(request.subject) * saved > plan.call + late else 0
 
     def _plan_anew(self, load: Load, running: Sequence[_Running]) -> None:
@@ -266,14 +244,12 @@ class Goodput:
         gains /= np.array([[CLEAR if request.resting else 1.0] for request in running])
         left = np.array([stats.remaining - 1.0 for stats in load.running])
         gains[left < 1] = 0.0
-        # What a request's drafter has missed is read once, what each step emits with every draft.
-        each = 1 + gains[:, 0]
-        missed = np.maximum(np.array([stats.behind for stats in load.running]) - each, 0.0)
-        behind = missed / np.maximum(np.array([self._left(stats) for stats in load.running]) / each, 1.0)
+        behind = np.array([stats.behind for stats in load.running]) / np.maximum(left / (1 + gains[:, 0]), 1.0)
         steps, context = Steps.lined_up(self._options, gains, found, behind), _context(load)
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
-        taken, hoped = (self._seconds(steps, context, hoped) for hoped in (False, True))
-        if self._since_trial >= LOOK and self._verify.changed and any(request.budget for request in running):
+        drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
+        taken, hoped = (drafting + self._verify.at(steps.rows, context, hoped) for hoped in (False, True))
+        if self._since_trial >= LOOK and self._verify.changed:
             # When times have changed, what a step without drafts takes is to be known, and trials are worth more.
             self._verify.changed, self._chances = False, CHANCES
             self._fund += float(taken[0, 0])
@@ -291,16 +267,6 @@ class Goodput:
         plan = self._priced(by_difficulty, steps, tried, hoped, context, trial=True)
         self._chances = max(self._chances - 1, 0)
         return plan
-
-    def _seconds(self, steps: Steps, context: int, hoped: bool) -> Floats:
-        """What the steps take, or may be hoped to take."""
-        draft = drafting(self._draft_weights(hoped), steps.asked, steps.depth, steps.nodes, steps.behind)
-        return draft + self._verify.at(steps.rows, context, hoped)
-
-    def _draft_weights(self, hoped: bool = False) -> list[float]:
-        """Seconds of each term of ``DraftCosts``."""
-        unit = self._verify.unit
-        return [weight * unit for weight in self._draft.weights(self._evidence.now, hoped)]
 
     def _gains(self) -> Floats:
         """Those of ``Options.gains``, for what is known by now."""
@@ -329,9 +295,8 @@ class Goodput:
         others = number - 1 + (steps.rows[best] - number) * (number - 1) / number
         deepest = steps.depth[best] if number > 1 else 0.0
         seconds = self._verify.at(others + 1 + np.append(0.0, options.nodes + options.scouts), context, trial)
-        _, call, level, node, late = self._draft_weights(trial)
+        _, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
         dearer = seconds[1:] - seconds[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
-        dearer = dearer + late * (1 + gains)
         saved = gains * float(taken[best] / steps.tokens[best])
         choices, rest = (options.best(gains, saved / clear - dearer) for clear in (1.0, CLEAR))
         # What is only hoped for is no reason to end a rest.
@@ -354,9 +319,8 @@ class Goodput:
         options = self._options
         rows = len(load.running) + np.array([0.0, options.nodes[0] + options.scouts])
         verify = self._verify.at(rows, _context(load))
-        weights = self._draft_weights()
-        draft = drafting(weights, 1.0, options.depths[0], options.nodes[0], stats.behind) - weights[0]
-        return float(verify[1] - verify[0] + draft)
+        draft = self._draft.at(1.0, options.depths[0], options.nodes[0], stats.behind) - self._draft.weights[0]
+        return float(verify[1] - verify[0] + draft * self._verify.speed)
 
 
 def _context(load: Load) -> int:

@@ -92,15 +92,15 @@ class Steps:
         begins = within * (place == 0)
         asked, nodes = _sums(begins), _sums(within * more_rows[who, place])
         depth = np.maximum.accumulate(_from_none(within * options.depths[place] * found[who]), axis=1)
-        number, gained = len(found), _sums(within * more[who, place])
+        number = len(found)
         return cls(
             number,
             number + nodes + asked * options.scouts,
             asked,
             nodes,
             depth,
-            _sums(begins * behind[who]) + asked + gained,
-            number + gained,
+            _sums(begins * behind[who]),
+            number + _sums(within * more[who, place]),
         )
 
     def fastest(self, seconds: Floats) -> Place:
