@@ -174,7 +174,7 @@ class Goodput:
         for share in asked:
             if not share.over:
                 self._learn(share)
-        if asked and len(self._options.budgets) < len(self._shapes.budgets()):
+        if asked and len(self._options.budgets) < self._shapes.number:
             self._until_plan = self._until_options = 0
             self._kept.clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from ianvs_specdec.decoding.load import Share
@@ -23,7 +24,7 @@ class Shapes:
     def __init__(self) -> None:
         self._known: dict[int, _Shape] = {}
         self._branching = False
-        self._scouts = 0.0
+        self._scouts, self._largest = 0.0, 1.0
 
     @property
     def scouts(self) -> float:
@@ -45,6 +46,7 @@ class Shapes:
         shape.drafts += 1
         shape.nodes += (drafted - shape.nodes) / min(shape.drafts, RECENT)
         shape.depth = max(shape.depth, depth)
+        self._largest = max(self._largest, shape.nodes)
         asked = min(budget, share.stats.remaining + step.emitted - 1)
         return drafted < asked and depth < shape.depth, self.width(drafted)
 
@@ -52,10 +54,14 @@ class Shapes:
         """How much rarer a miss is in a branching tree of that size than in a chain."""
         return max(nodes, 1.0) ** WIDTH if self._branching else 1.0
 
+    @property
+    def number(self) -> int:
+        """How many budgets may be tried."""
+        return bisect_right(BUDGETS, 2 * self._largest)
+
     def budgets(self) -> Sequence[int]:
         """Those that may be tried: up to twice as large as any draft so far."""
-        largest = max([1.0, *(shape.nodes for shape in self._known.values())])
-        return [budget for budget in BUDGETS if budget <= 2 * largest]
+        return BUDGETS[: self.number]
 
     def of(self, budget: int) -> tuple[float, float]:
         """Nodes and depth to expect of a budget: what it gave, or what those around it lead to expect."""
