@@ -174,7 +174,7 @@ class Goodput:
         for share in asked:
             if not share.over:
                 self._learn(share)
-        if asked and len(self._options.budgets) < self._shapes.number:
+        if asked and len(self._options.budgets) < self._shapes.budget_count:
             self._until_plan = self._until_options = 0
             self._kept.clear()
 

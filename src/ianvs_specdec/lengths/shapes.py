@@ -55,13 +55,13 @@ class Shapes:
         return max(nodes, 1.0) ** WIDTH if self._branching else 1.0
 
     @property
-    def number(self) -> int:
+    def budget_count(self) -> int:
         """How many budgets may be tried."""
         return bisect_right(BUDGETS, 2 * self._largest)
 
     def budgets(self) -> Sequence[int]:
         """Those that may be tried: up to twice as large as any draft so far."""
-        return BUDGETS[: self.number]
+        return BUDGETS[: self.budget_count]
 
     def of(self, budget: int) -> tuple[float, float]:
         """Nodes and depth to expect of a budget: what it gave, or what those around it lead to expect."""
