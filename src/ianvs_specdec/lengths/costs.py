@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Amount = Floats | float
 
+WARM = 6
+"""Steps until a machine is warm: the first ones take several times as long. When one of them is clearly faster than
+those before, these were not yet what steps take."""
 PER_DOUBLING = 4
 """Classes of sizes for each doubling, from that size on; smaller sizes are classes of their own."""
 NOISE = 0.1**2
@@ -55,6 +58,9 @@ class StepCosts:
     """
 
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._sizes: dict[int, _Size] = {}
         self._speed, self._speed_variance = 0.0, 0.0
         self._before = 0.0
@@ -65,6 +71,11 @@ class StepCosts:
         self._knots: tuple[Floats, Floats, Floats] | None = None
         self.samples = 0
         """Steps so far."""
+
+    @property
+    def warm(self) -> bool:
+        """Whether a step takes what it will take from now on."""
+        return self.samples >= WARM
 
     @property
     def speed(self) -> float:
@@ -92,6 +103,9 @@ class StepCosts:
             expected = float(np.log(self.at(np.array([float(rows)]), 0))[0]) if self._sizes else settled
             size = self._sizes[index] = _Size(min(settled, expected + NEW) - self._speed, UNKNOWN)
         surprise = settled - self._speed - size.work
+        if self.samples <= WARM and surprise < -OUTLIER:
+            self._forget()
+            return self.add(rows, seconds, context)
         if self.samples % SOME and size.count == OFTEN and min(abs(surprise), abs(self._before)) < CALM:
             self._before = size.before = surprise
             return False
@@ -223,8 +237,12 @@ class DraftCosts:
     """Steps after which a term may be anything again."""
 
     def __init__(self) -> None:
-        self.weights = [0.0] * len(self.SPREADS)
         self._most = [spread**2 for spread in self.SPREADS]
+        self._drafts = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.weights = [0.0] * len(self.SPREADS)
         self._variances = self._most
         self._before = 0.0
 
@@ -232,6 +250,10 @@ class DraftCosts:
         """Drafting took that long in a step in which so many requests were asked."""
         terms = (1.0, asked, depth, nodes, behind)
         expected = sum(map(mul, self.weights, terms))
+        self._drafts += bool(asked)
+        if self._drafts <= WARM and asked and taken < expected * math.exp(-OUTLIER):
+            self._forget()
+            expected = 0.0
         surprise, limit = taken - expected, OUTLIER * max(expected, self.SPREADS[0])
         # One slow step is not believed, two in a row are.
         if surprise > max(limit, self._before):

@@ -20,8 +20,6 @@ from ianvs_specdec.lengths.shapes import Shapes
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
-WARM = 3
-"""Steps before the first draft: the first of all also warms up."""
 PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.01, 1.5
 """Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, and
 should take no more than that share of the time: for a small model, whose steps are short, plans hold longer, each by
@@ -109,7 +107,7 @@ class Goodput:
         self._wake()
         running = [self._known(stats) for stats in load.running]
         self._evidence.step()
-        if self._verify.samples < WARM:
+        if not self._verify.warm:
             return [0] * len(running)
         probing = None
         changed = abs(len(running) - self._planned) > JOINED * self._planned
@@ -160,7 +158,7 @@ class Goodput:
             return
         # Where every step has rows of prompts, such steps tell the most there is to know.
         telling = False
-        if not finished.prompt_rows or self._verify.samples < WARM:
+        if not finished.prompt_rows or not self._verify.warm:
             telling = self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
             if self._verify.changed:
                 self._wake()
