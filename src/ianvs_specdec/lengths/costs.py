@@ -34,6 +34,8 @@ NEW = 0.7
 """In log seconds: by how much the first step of a size may be above what was expected."""
 UNUSUAL = 0.17
 """In log seconds: twice in a row on the same side, it is no noise."""
+SLOWLY, MOVED = 30, .2
+"""When the speed is so far, in log seconds, from what it was on average over so many steps, times have changed."""
 MEMORY, OFTEN = 100, 50
 """Samples over which the slowdown by context is learned, and those of a size's own averages."""
 SOME, CALM = 4, 0.1
@@ -62,7 +64,7 @@ class StepCosts:
 
     def _forget(self) -> None:
         self._sizes: dict[int, _Size] = {}
-        self._speed, self._speed_variance = 0.0, 0.0
+        self._speed, self._usual, self._speed_variance = 0.0, 0.0, 0.0
         self._before = 0.0
         self._latest: _Size | None = None
         self.changed = False
@@ -94,7 +96,7 @@ class StepCosts:
         settled = math.log(max(seconds, SHORTEST)) - per_token * context
         self.samples += 1
         if self.samples == 1:
-            self._speed = settled
+            self._speed = self._usual = settled
         self._speed_variance += PACE
         index = _class_of(rows)
         size = self._sizes.get(index)
@@ -113,6 +115,9 @@ class StepCosts:
         doubt = self._speed_variance + variance + NOISE
         self._speed += surprise * self._speed_variance / doubt
         size.work += surprise * variance / doubt
+        self._usual += (self._speed - self._usual) / min(self.samples, SLOWLY)
+        if abs(self._speed - self._usual) > MOVED:
+            self.changed, self._usual = True, self._speed
         self._speed_variance *= 1 - self._speed_variance / doubt
         size.variance = min(size.variance, variance * (1 - variance / doubt)) if variance else size.variance
         self._latest = size
