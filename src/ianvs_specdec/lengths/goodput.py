@@ -253,7 +253,10 @@ class Goodput:
             self._fund += float(taken[0, 0])
             self._since_trial, self._until_plan = 0, TRIAL
             return Plan(trial=True)
-        best, tried = steps.fastest(taken), steps.fastest(hoped)
+        best = steps.fastest(taken)
+        # What is done already is known: there is nothing to hope for.
+        hoped[steps.tokens == steps.tokens[best]] = taken[best]
+        tried = steps.fastest(hoped)
         self._holds = int(max(PLAN, min(LONGER * self._holds, PLANNING / (SPENT * float(taken[best])))))
         self._until_plan = self._holds
         lost = float(taken[tried] - steps.tokens[tried] * taken[best] / steps.tokens[best])
