@@ -99,11 +99,12 @@ class StepCosts:
             self._speed = self._usual = settled
         self._speed_variance += PACE
         index = _class_of(rows)
-        size = self._sizes.get(index)
+        size, doubtful = self._sizes.get(index), False
         if size is None:
             # The first step of a new size may be late, as any other: it is hardly twice what those around it say.
             expected = float(np.log(self.at(np.array([float(rows)]), 0))[0]) if self._sizes else settled
             size = self._sizes[index] = _Size(min(settled, expected + NEW) - self._speed, UNKNOWN)
+            doubtful = settled > expected + OUTLIER
         surprise = settled - self._speed - size.work
         if self.samples <= WARM and surprise < -OUTLIER:
             self._forget()
@@ -120,6 +121,8 @@ class StepCosts:
             self.changed, self._usual = True, self._speed
         self._speed_variance *= 1 - self._speed_variance / doubt
         size.variance = min(size.variance, variance * (1 - variance / doubt)) if variance else size.variance
+        if doubtful:
+            size.variance = NEW**2
         self._latest = size
         away = size.seen(rows, context, self.samples, self._speed)
         keep = 1 - 1 / MEMORY

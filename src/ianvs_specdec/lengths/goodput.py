@@ -14,7 +14,7 @@ import numpy as np
 
 from ianvs_specdec.lengths.costs import DraftCosts, StepCosts
 from ianvs_specdec.lengths.evidence import Evidence, Floats, Subject
-from ianvs_specdec.lengths.plans import NOBODY, Options, Place, Plan, Steps
+from ianvs_specdec.lengths.plans import Options, Place, Plan, Steps
 from ianvs_specdec.lengths.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -46,13 +46,15 @@ TOO_SHORT = 8
 @dataclass(eq=False, slots=True)
 class _Running:
     """One request: what is known of it, its budget, the steps since it last began to speculate, and what asking it
-    again in the latest step was thought to cost. ``tried``: it speculated in a trial only."""
+    again in the latest step was thought to cost. ``tried``: it speculated in a trial only, where its
+    budget is ``trial``."""
 
     subject: Subject
     budget: int = 0
     since: int = REST
     chosen: bool = False
     probed: float = 0.0
+    trial: int = 0
     tried: bool = False
 
     @property
@@ -199,6 +201,8 @@ class Goodput:
         # Where one token is to come, the step itself brings it.
         if stats.remaining < 2:
             return 0
+        if self._plan.trial:
+            return request.trial
         plan, difficulty = self._plan, self._evidence.difficulty(request.subject)
         budget, saved, tokens = plan.rest[difficulty] if request.resting else plan.choices[difficulty]
         if not budget:
@@ -252,22 +256,25 @@ class Goodput:
             self._verify.changed, self._chances = False, CHANCES
             self._fund += float(taken[0, 0])
             self._since_trial, self._until_plan = 0, TRIAL
+            for request in running:
+                request.trial = 0
             return Plan(trial=True)
         best = steps.fastest(taken)
         # What is done already is known: there is nothing to hope for.
         hoped[steps.tokens == steps.tokens[best]] = taken[best]
-        tried = steps.fastest(hoped)
         self._holds = int(max(PLAN, min(LONGER * self._holds, PLANNING / (SPENT * float(taken[best])))))
         self._until_plan = self._holds
-        lost = float(taken[tried] - steps.tokens[tried] * taken[best] / steps.tokens[best])
-        if not 0 < lost <= self._fund or (self._since_trial < REST and not self._chances):
-            return self._priced(by_difficulty, steps, best, taken, context, trial=False)
+        lost = taken - steps.tokens * float(taken[best] / steps.tokens[best])
+        tried = steps.fastest(hoped, lost <= self._fund)
+        if lost[tried] <= 0 or (self._since_trial < REST and not self._chances):
+            return self._priced(by_difficulty, steps, best, taken, context)
         # What is not known for sure is worth a trial.
-        self._fund -= lost
+        self._fund -= float(lost[tried])
         self._since_trial, self._until_plan = 0, TRIAL
-        plan = self._priced(by_difficulty, steps, tried, hoped, context, trial=True)
         self._chances = max(self._chances - 1, 0)
-        return plan
+        for request, budget in zip(running, steps.budgets(tried, self._options), strict=True):
+            request.trial = budget
+        return Plan(trial=True)
 
     def _gains(self) -> Floats:
         """Those of ``Options.gains``, for what is known by now."""
@@ -288,20 +295,18 @@ class Goodput:
         best: Place,
         taken: Floats,
         context: int,
-        trial: bool,
     ) -> Plan:
         """What decides for each request where the steps take so long, and the one at ``best`` is taken."""
         options, number = self._options, steps.number
         # For one request, others are what is left of that step without one of its size.
         others = number - 1 + (steps.rows[best] - number) * (number - 1) / number
         deepest = steps.depth[best] if number > 1 else 0.0
-        seconds = self._verify.at(others + 1 + np.append(0.0, options.nodes + options.scouts), context, trial)
+        seconds = self._verify.at(others + 1 + np.append(0.0, options.nodes + options.scouts), context)
         _, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
         dearer = seconds[1:] - seconds[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
         saved = gains * float(taken[best] / steps.tokens[best])
         choices, rest = (options.best(gains, saved / clear - dearer) for clear in (1.0, CLEAR))
-        # What is only hoped for is no reason to end a rest.
-        return Plan(choices, NOBODY if trial and not self._chances else rest, call, late, trial)
+        return Plan(choices, rest, call, late)
 
     def _probe(self, running: Sequence[_Running], load: Load) -> int | None:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ianvs_specdec.lengths.evidence import DIFFICULTIES, Floats
 from ianvs_specdec.lengths.shapes import Shapes
@@ -65,7 +66,8 @@ class Options:
 @dataclass(frozen=True)
 class Steps:
     """Steps for ``number`` requests, in lines: what they have of rows, of requests asked for drafts, of nodes and
-    levels of these, of tokens to catch up with, and how many tokens may be expected of them.
+    levels of these, of tokens to catch up with, and how many tokens may be expected of them. ``who`` joins at each place
+    of a line, and with which budget by its ``place`` among the options.
 
     A line begins with nobody drafting, and draft tokens join by how likely they are to be accepted. The deepest draft
     has its time for itself: so each budget as the largest one has a line of its own.
@@ -78,6 +80,8 @@ class Steps:
     depth: Floats
     behind: Floats
     tokens: Floats
+    who: NDArray[np.int64]
+    place: NDArray[np.int64]
 
     @classmethod
     def lined_up(cls, options: Options, gains: Floats, found: Floats, behind: Floats) -> Steps:
@@ -101,12 +105,23 @@ class Steps:
             depth,
             _sums(begins * behind[who]),
             number + _sums(within * more[who, place]),
+            who,
+            place,
         )
 
-    def fastest(self, seconds: Floats) -> Place:
-        """The place of the step with the most tokens per second."""
-        line, step = np.unravel_index(np.argmax(self.tokens / seconds), seconds.shape)
+    def fastest(self, seconds: Floats, among: NDArray[np.bool_] | None = None) -> Place:
+        """The place of the step with the most tokens per second, ``among`` some if they are given."""
+        rates = self.tokens / seconds if among is None else np.where(among, self.tokens / seconds, 0.0)
+        line, step = np.unravel_index(np.argmax(rates), seconds.shape)
         return int(line), int(step)
+
+    def budgets(self, at: Place, options: Options) -> list[int]:
+        """What each request drafts in a step."""
+        line, step = at
+        largest = np.full(self.number, -1)
+        joined = self.place[:step] <= line
+        np.maximum.at(largest, self.who[:step][joined], self.place[:step][joined])
+        return np.where(largest < 0, 0, options.budgets[largest]).astype(int).tolist()
 
 
 def _from_none(values: Floats) -> Floats:
