@@ -92,7 +92,7 @@ class Goodput:
         self._kept: dict[int, tuple[Plan, int]] = {}
         """By number of requests: a plan, and the step up to which it holds."""
         self._fund, self._thought = 0.0, AHEAD * PLANNING
-        self._since_trial, self._chances = REST, 0
+        self._since_trial, self._chances, self._looked = REST, 0, 0
         self._quiet, self._slept, self._sleeping = 0, 0, list[_Running]()
 
     @classmethod
@@ -251,9 +251,9 @@ class Goodput:
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
         drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
         taken, hoped = (drafting + self._verify.at(steps.rows, context, hoped) for hoped in (False, True))
-        if self._since_trial >= LOOK and self._verify.changed:
+        if self._verify.changed and self._evidence.now - self._looked >= LOOK:
             # When times have changed, what a step without drafts takes is to be known, and trials are worth more.
-            self._verify.changed, self._chances = False, CHANCES
+            self._verify.changed, self._chances, self._looked = False, CHANCES, self._evidence.now
             self._fund += float(taken[0, 0])
             self._since_trial, self._until_plan = 0, TRIAL
             for request in running:
