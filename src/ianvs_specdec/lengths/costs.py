@@ -67,6 +67,8 @@ class StepCosts:
         self._speed, self._usual, self._speed_variance = 0.0, 0.0, 0.0
         self._before = 0.0
         self._latest: _Size | None = None
+        self._same, self._elsewhere = 0, 0.0
+        """How many steps before the latest were of its size; the surprise of the one before these."""
         self.changed = False
         """Whether times have changed; whoever heeds it sets it back."""
         self._spread = self._slope = 0.0
@@ -105,6 +107,10 @@ class StepCosts:
             expected = float(np.log(self.at(np.array([float(rows)]), 0))[0]) if self._sizes else settled
             size = self._sizes[index] = _Size(min(settled, expected + NEW) - self._speed, UNKNOWN)
             doubtful = settled > expected + OUTLIER
+        if size is self._latest:
+            self._same += 1
+        else:
+            self._same, self._elsewhere, self._latest = 0, self._before, size
         surprise = settled - self._speed - size.work
         if self.samples <= WARM and surprise < -OUTLIER:
             self._forget()
@@ -123,7 +129,6 @@ class StepCosts:
         size.variance = min(size.variance, variance * (1 - variance / doubt)) if variance else size.variance
         if doubtful:
             size.variance = NEW**2
-        self._latest = size
         away = size.seen(rows, context, self.samples, self._speed)
         keep = 1 - 1 / MEMORY
         self._spread = self._spread * keep + away * away
@@ -158,12 +163,12 @@ class StepCosts:
                 other.variance += believed**2 * (other is not size)
         if size.count < FEW:
             variance = max(variance, OUTLIER**2)
-        elif lasting and side * self._before > UNUSUAL:
+        elif lasting and side * self._elsewhere > UNUSUAL:
             self._speed_variance = max(self._speed_variance, OUTLIER**2)
         elif lasting:
             variance = max(variance, OUTLIER**2)
-        if size is self._latest and size.count >= FEW:
-            # Only a step after one of another size tells what a size is.
+        if self._same and size.count >= FEW and not (lasting and self._same == 1):
+            # Only a step after one of another size tells what a size is, and one more, which confirms it.
             variance = 0.0
         self._before = size.before = surprise
         return believed, variance
