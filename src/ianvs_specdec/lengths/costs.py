@@ -155,8 +155,10 @@ class StepCosts:
         little, a second one on the same side all. If the step before was another size and surprised as well, the speed
         has changed, else the size has."""
         side, variance = math.copysign(1.0, surprise), size.variance_now(self.samples, self._speed)
-        believed = side * min(abs(surprise), max(OUTLIER, side * size.before))
-        lasting = min(abs(surprise), side * size.before) > UNUSUAL
+        # Much makes a step late, nothing makes one faster than it is.
+        sure = math.inf if surprise < -OUTLIER else side * size.before
+        believed = side * min(abs(surprise), max(OUTLIER, sure))
+        lasting = min(abs(surprise), sure) > UNUSUAL
         if lasting and size.count >= FEW:
             self.changed = True
             for other in self._sizes.values():
