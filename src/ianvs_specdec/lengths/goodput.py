@@ -39,6 +39,8 @@ CHANCES = 3
 """Trials that a change of times is worth; otherwise there is one in ``REST`` steps."""
 PROBE = 0.006
 """The share of the time that may be lost on trials, and on asking drafters again that did not pay."""
+OUTPUTS = 100
+"""Outputs over which their length is averaged."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -47,12 +49,12 @@ TOO_SHORT = 8
 class _Running:
     """One request: what is known of it, its budget, the steps since it last began to speculate, and what asking it
     again in the latest step was thought to cost. ``tried``: it speculated in a trial only, where its
-    budget is ``trial``."""
+    budget is ``trial``. Its context held ``start`` tokens at first."""
 
     subject: Subject
+    start: int
     budget: int = 0
     since: int = REST
-    chosen: bool = False
     probed: float = 0.0
     trial: int = 0
     tried: bool = False
@@ -60,13 +62,13 @@ class _Running:
     @property
     def resting(self) -> bool:
         """Whether it should not begin to speculate."""
-        return self.budget == 0 and self.since < REST
+        return self.budget == 0 and self.since % REST > 0
 
     def settle(self, budget: int) -> None:
         """The next step verifies so many draft tokens."""
-        if (budget and not self.budget) or self.tried or not self.chosen:
+        if (budget and not self.budget) or self.tried:
             self.since = 0
-        self.budget, self.chosen, self.tried = budget, True, False
+        self.budget, self.tried = budget, False
 
 
 class Goodput:
@@ -91,6 +93,8 @@ class Goodput:
         self._by_difficulty = self._options.gains(self._misses)
         self._kept: dict[int, tuple[Plan, int]] = {}
         """By number of requests: a plan, and the step up to which it holds."""
+        self._outputs, self._output = 0, 0.0
+        """Outputs that ended, and their tokens on average."""
         self._fund, self._thought = 0.0, AHEAD * PLANNING
         self._since_trial, self._chances, self._looked = REST, 0, 0
         self._quiet, self._slept, self._sleeping = 0, 0, list[_Running]()
@@ -137,7 +141,7 @@ class Goodput:
     def _sleep(self, running: list[_Running]) -> None:
         """Nobody drafts: until something is to be looked at, nothing is learned that would change that. Where drafts do
         not pay, to find that out again at each step would cost a part of a small model's step."""
-        rests = [REST - request.since for request in running if request.since <= REST]
+        rests = [REST - request.since % REST for request in running]
         self._quiet, self._sleeping = max(min(self._until_plan, self._until_probe, *rests) - 1, 0), running
 
     def _wake(self) -> None:
@@ -171,8 +175,10 @@ class Goodput:
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
             behind = sum(share.behind for share in asked)
             self._draft.add(len(asked), depth, nodes, behind, finished.draft_seconds / self._verify.speed)
-        for share in asked:
-            if not share.over:
+        for share in finished.shares:
+            if share.over:
+                self._learn_output(share.stats)
+            elif share.budget:
                 self._learn(share)
         if asked and len(self._options.budgets) < self._shapes.budget_count:
             self._until_plan = self._until_options = 0
@@ -181,18 +187,30 @@ class Goodput:
     def _learn(self, share: Share) -> None:
         step, request = share.step, share.stats.kept
         ended, width = self._shapes.add(share)
-        if request.probed and step.accepted:
-            # What paid has cost nothing, and may pay for others.
-            self._fund += request.probed
-            self._until_plan = self._until_probe = 0
-            self._kept.clear()
+        if request.probed:
+            worth = step.accepted * self._lasting.token
+            self._fund += min(worth, request.probed)
+            if worth > request.probed:
+                # What paid may pay for others.
+                self._until_plan = self._until_probe = 0
+                self._kept.clear()
         request.probed = 0.0
         failed = step.accepted < share.depth or ended
         self._evidence.learn(request.subject, step.drafted > 0, step.accepted, failed, width)
 
+    def _learn_output(self, stats: Stats) -> None:
+        self._outputs += 1
+        length = stats.context_tokens - self._known(stats).start
+        self._output += (length - self._output) / min(self._outputs, OUTPUTS)
+
+    def _left(self, stats: Stats) -> float:
+        """About how many tokens a request will still emit: where outputs end after so many on average, and not all at
+        the same length, it is as many at any time."""
+        return min(stats.remaining, self._output) if self._outputs else stats.remaining
+
     def _known(self, stats: Stats) -> _Running:
         if stats.kept is None:
-            stats.kept = _Running(self._evidence.request(stats.task))
+            stats.kept = _Running(self._evidence.request(stats.task), stats.context_tokens)
         request: _Running = stats.kept
         return request
 
@@ -208,7 +226,7 @@ class Goodput:
         if not budget:
             return 0
         # What a drafter has to catch up with serves all steps to come.
-        late = plan.late * stats.behind / max(stats.remaining / tokens, 1.0) if stats.behind else 0.0
+        late = plan.late * (stats.behind - tokens) / max(self._left(stats) / tokens, 1.0) if stats.behind else 0.0
         return budget if self._evidence.found(request.subject) * saved > plan.call + late else 0
 
     def _plan_anew(self, load: Load, running: Sequence[_Running]) -> None:
@@ -246,7 +264,10 @@ class Goodput:
         gains /= np.array([[CLEAR if request.resting else 1.0] for request in running])
         left = np.array([stats.remaining - 1.0 for stats in load.running])
         gains[left < 1] = 0.0
-        behind = np.array([stats.behind for stats in load.running]) / np.maximum(left / (1 + gains[:, 0]), 1.0)
+        # What a request's drafter has missed is read once, what a step emits with every draft.
+        emitted = 1 + gains[:, 0]
+        missed = np.maximum(np.array([stats.behind for stats in load.running]) - emitted, 0.0)
+        behind = missed / np.maximum(np.array([self._left(stats) for stats in load.running]) / emitted, 1.0)
         steps, context = Steps.lined_up(self._options, gains, found, behind), _context(load)
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
         drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
@@ -303,10 +324,10 @@ class Goodput:
         deepest = steps.depth[best] if number > 1 else 0.0
         seconds = self._verify.at(others + 1 + np.append(0.0, options.nodes + options.scouts), context)
         _, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
-        dearer = seconds[1:] - seconds[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
+        dearer = late * (1 + gains) + seconds[1:] - seconds[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
         saved = gains * float(taken[best] / steps.tokens[best])
         choices, rest = (options.best(gains, saved / clear - dearer) for clear in (1.0, CLEAR))
-        return Plan(choices, rest, call, late)
+        return Plan(choices, rest, call, late, float(taken[best] / steps.tokens[best]))
 
     def _probe(self, running: Sequence[_Running], load: Load) -> int | None:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""

@@ -86,7 +86,7 @@ class Steps:
     @classmethod
     def lined_up(cls, options: Options, gains: Floats, found: Floats, behind: Floats) -> Steps:
         """``gains`` are ``[requests, budgets]``; of a request, ``found`` is how likely it has a draft, and ``behind``
-        how much a step has of what its drafter must catch up with."""
+        how much a step has of what its drafter has missed, beside what a step emits with each draft."""
         more, more_rows = np.diff(gains, prepend=0.0), options.more_rows * found[:, None]
         # A larger budget is not taken before a smaller one: where gains grow faster later on, they are spread.
         worth = np.minimum.accumulate(more / more_rows, axis=1)
@@ -96,15 +96,15 @@ class Steps:
         begins = within * (place == 0)
         asked, nodes = _sums(begins), _sums(within * more_rows[who, place])
         depth = np.maximum.accumulate(_from_none(within * options.depths[place] * found[who]), axis=1)
-        number = len(found)
+        number, gained = len(found), _sums(within * more[who, place])
         return cls(
             number,
             number + nodes + asked * options.scouts,
             asked,
             nodes,
             depth,
-            _sums(begins * behind[who]),
-            number + _sums(within * more[who, place]),
+            _sums(begins * behind[who]) + asked + gained,
+            number + gained,
             who,
             place,
         )
@@ -148,4 +148,5 @@ class Plan:
     rest: Sequence[Choice] = NOBODY
     call: float = 0.0
     late: float = 0.0
+    token: float = 0.0
     trial: bool = False
