@@ -163,7 +163,7 @@ class Goodput:
         if not rows:
             return
         # Where every step has rows of prompts, such steps tell the most there is to know.
-        telling = False
+        telling = True
         if not finished.prompt_rows or not self._verify.warm:
             telling = self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
             if self._verify.changed:
