@@ -175,6 +175,10 @@ class Goodput:
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
             behind = sum(share.behind for share in asked)
             self._draft.add(len(asked), depth, nodes, behind, finished.draft_seconds / self._verify.speed)
+            if len(asked) == 1 and (probed := asked[0].stats.kept.probed):
+                # What a probe took is known now.
+                drafting = finished.draft_seconds - self._draft.weights[0] * self._verify.speed
+                self._fund -= min(max(drafting - probed, 0.0), probed)
         for share in finished.shares:
             if share.over:
                 self._learn_output(share.stats)
