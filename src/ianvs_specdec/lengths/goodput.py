@@ -289,12 +289,12 @@ class Goodput:
         hoped[steps.tokens == steps.tokens[best]] = taken[best]
         self._holds = int(max(PLAN, min(LONGER * self._holds, PLANNING / (SPENT * float(taken[best])))))
         self._until_plan = self._holds
-        lost = taken - steps.tokens * float(taken[best] / steps.tokens[best])
+        lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
         tried = steps.fastest(hoped, lost <= self._fund)
-        if lost[tried] <= 0 or (self._since_trial < REST and not self._chances):
+        if steps.tokens[tried] == steps.tokens[best] or (self._since_trial < REST and not self._chances):
             return self._priced(by_difficulty, steps, best, taken, context)
         # What is not known for sure is worth a trial.
-        self._fund -= float(lost[tried])
+        self._fund -= TRIAL * max(float(lost[tried]), 0.0)
         self._since_trial, self._until_plan = 0, TRIAL
         self._chances = max(self._chances - 1, 0)
         for request, budget in zip(running, steps.budgets(tried, self._options), strict=True):
