@@ -127,10 +127,12 @@ class Goodput:
         self._since_trial += 1
         budgets = [self._chosen(request, stats) for request, stats in zip(running, load.running, strict=True)]
         for request, budget in zip(running, budgets, strict=True):
-            request.since += 1
             if self._plan.trial:
                 request.tried = request.tried or budget > request.budget == 0
+                # The moment to begin is not lost for a trial.
+                request.since += request.resting
             else:
+                request.since += 1
                 request.settle(budget)
         if probing is not None and not budgets[probing]:
             budgets[probing] = int(self._options.budgets[0])
