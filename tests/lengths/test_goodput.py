@@ -10,7 +10,7 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.lengths.fixed import Fixed
-from ianvs_specdec.lengths.goodput import AHEAD, HURRY, PLANNING, SPENT
+from ianvs_specdec.lengths.goodput import AHEAD, HURRY, PLANNING, SPENT, TRIAL
 from tests.support.few import few
 
 from .simulation import GRID, Chain, Luck, Machine, Running, Tree, interpolated, mix, request, run, step
@@ -212,7 +212,8 @@ def test_no_speculation_before_a_plain_step_was_timed_and_none_that_cannot_be_us
     goodput = lengths.create("goodput")
     assert goodput.budgets(Load([Stats(10, "a", 100)]))[0] == 0
     run(goodput, MACHINES["gpu"], Chain(), [request("a", 0.95, 50, 128, seed, True, 1.0) for seed in range(4)])
-    assert goodput.budgets(Load([Stats(50, "a", 100)]))[0] > 4
+    # A trial of something else may be under way.
+    assert max(goodput.budgets(Load([Stats(50, "a", 100)]))[0] for _ in range(TRIAL + 1)) > 4
     assert goodput.budgets(Load([Stats(50, "a", 1)]))[0] == 0
     with pytest.raises(UserError, match="goodput takes no argument"):
         lengths.create("goodput:3")

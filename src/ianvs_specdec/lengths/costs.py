@@ -91,6 +91,11 @@ class StepCosts:
         """Relative slowdown per token of context."""
         return max(self._slope / (self._spread + LITTLE_SPREAD), 0.0)
 
+    def age(self, rows: int) -> int:
+        """Steps since one of that size."""
+        size = self._sizes.get(_class_of(rows))
+        return self.samples - size.when if size else self.samples
+
     def add(self, rows: int, seconds: float, context: int) -> bool:
         """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds. Returns
         whether that told anything."""

@@ -143,8 +143,8 @@ class Goodput:
     def _sleep(self, running: list[_Running]) -> None:
         """Nobody drafts: until something is to be looked at, nothing is learned that would change that. Where drafts do
         not pay, to find that out again at each step would cost a part of a small model's step."""
-        rests = [REST - request.since % REST for request in running]
-        self._quiet, self._sleeping = max(min(self._until_plan, self._until_probe, *rests) - 1, 0), running
+        rests = [-request.since % REST for request in running]
+        self._quiet, self._sleeping = max(min(self._until_plan - 1, self._until_probe - 1, *rests), 0), running
 
     def _wake(self) -> None:
         """Catch up with the steps that were slept through."""
@@ -282,10 +282,11 @@ class Goodput:
             # When times have changed, what a step without drafts takes is to be known, and trials are worth more.
             self._verify.changed, self._chances, self._looked = False, CHANCES, self._evidence.now
             self._fund += float(taken[0, 0])
-            self._since_trial, self._until_plan = 0, TRIAL
-            for request in running:
-                request.trial = 0
-            return Plan(trial=True)
+            if self._verify.age(steps.number) >= LOOK:
+                self._since_trial, self._until_plan = 0, TRIAL
+                for request in running:
+                    request.trial = 0
+                return Plan(trial=True)
         best = steps.fastest(taken)
         # What is done already is known: there is nothing to hope for.
         hoped[steps.tokens == steps.tokens[best]] = taken[best]
