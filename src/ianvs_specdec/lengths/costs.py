@@ -43,6 +43,9 @@ SOME, CALM = 4, 0.1
 but for so much: one in some is learned from."""
 LITTLE_SPREAD = 50_000
 """Square tokens: while context lengths have differed by less in sum, their slope is mostly noise."""
+MUCH = 4
+"""Where drafters have so many times as many tokens to catch up with as a step can have left them, the time tells what
+that takes, and nothing else: what was not used for long is slow at first."""
 SHORTEST = 1e-9
 """Seconds: what a clock that did not move is taken for."""
 
@@ -280,7 +283,10 @@ class DraftCosts:
             self._before, surprise = surprise, max(limit, self._before)
         else:
             self._before = max(surprise, 0.0)
-        heard = list(map(mul, self._variances, terms))
+        variances = self._variances
+        if self._drafts > WARM and behind > MUCH * asked * (1 + depth):
+            variances = [0.0] * (len(variances) - 1) + variances[-1:]
+        heard = list(map(mul, variances, terms))
         doubt = sum(map(mul, heard, terms)) + NOISE * max(expected, expected + surprise) ** 2
         gain = surprise / doubt
         self.weights = [max(weight + gain * one, 0.0) for weight, one in zip(self.weights, heard, strict=True)]
