@@ -62,7 +62,7 @@ class _Running:
     @property
     def resting(self) -> bool:
         """Whether it should not begin to speculate."""
-        return self.budget == 0 and self.since % REST > 0
+        return self.budget == 0 and self.since % REST > 0 and not self.tried
 
     def settle(self, budget: int) -> None:
         """The next step verifies so many draft tokens."""
