@@ -243,8 +243,6 @@ class Goodput:
         self._thought -= PLANNING
         self._planned = len(running)
         self._plan = self._planned_for(load, running)
-        if not self._plan.trial:
-            self._lasting = self._plan
 
     def _resumed(self, number: int) -> bool:
         """Whether a plan for about so many requests still holds, which then goes on: where requests come and leave all
@@ -294,12 +292,17 @@ class Goodput:
         self._until_plan = self._holds
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
         tried = steps.fastest(hoped, lost <= self._fund)
+        self._lasting = self._priced(by_difficulty, steps, best, taken, context)
         if steps.tokens[tried] == steps.tokens[best] or (self._since_trial < REST and not self._chances):
-            return self._priced(by_difficulty, steps, best, taken, context)
+            return self._lasting
+        if self._thought < PLANNING:
+            # What a trial would teach could not be made use of.
+            return self._lasting
         # What is not known for sure is worth a trial.
         self._fund -= TRIAL * max(float(lost[tried]), 0.0)
         self._since_trial, self._until_plan = 0, TRIAL
         self._chances = max(self._chances - 1, 0)
+        self._kept.clear()
         for request, budget in zip(running, steps.budgets(tried, self._options), strict=True):
             request.trial = budget
         return Plan(trial=True)
