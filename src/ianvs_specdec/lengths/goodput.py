@@ -95,7 +95,7 @@ class Goodput:
         """By number of requests: a plan, and the step up to which it holds."""
         self._outputs, self._output = 0, 0.0
         """Outputs that ended, and their tokens on average."""
-        self._fund, self._thought = 0.0, AHEAD * PLANNING
+        self._fund, self._thought = 0.0, (AHEAD - 1) * PLANNING
         self._since_trial, self._chances, self._looked = REST, 0, 0
         self._quiet, self._slept, self._sleeping = 0, 0, list[_Running]()
 
@@ -236,8 +236,8 @@ class Goodput:
         return budget if self._evidence.found(request.subject) * saved > plan.call + late else 0
 
     def _plan_anew(self, load: Load, running: Sequence[_Running]) -> None:
-        """If there is time for that; if not, the plan before goes on, though not a trial."""
-        if self._thought < PLANNING:
+        """If there is time for that; if not, the plan before goes on. After a trial it is always time."""
+        if self._thought < PLANNING and not self._plan.trial:
             self._plan, self._until_plan = self._lasting, PLAN
             return
         self._thought -= PLANNING
@@ -294,9 +294,6 @@ class Goodput:
         tried = steps.fastest(hoped, lost <= self._fund)
         self._lasting = self._priced(by_difficulty, steps, best, taken, context)
         if steps.tokens[tried] == steps.tokens[best] or (self._since_trial < REST and not self._chances):
-            return self._lasting
-        if self._thought < PLANNING:
-            # What a trial would teach could not be made use of.
             return self._lasting
         # What is not known for sure is worth a trial.
         self._fund -= TRIAL * max(float(lost[tried]), 0.0)
