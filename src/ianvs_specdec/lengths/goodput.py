@@ -324,17 +324,24 @@ class Goodput:
         taken: Floats,
         context: int,
     ) -> Plan:
-        """What decides for each request where the steps take so long, and the one at ``best`` is taken."""
+        """What decides for each request where the steps take so long, and the one at ``best`` is taken: its budget is
+        the best one beside the others' of that step, which are that step without one of its size."""
         options, number = self._options, steps.number
-        # For one request, others are what is left of that step without one of its size.
-        others = number - 1 + (steps.rows[best] - number) * (number - 1) / number
+        others = (number - 1) / number
         deepest = steps.depth[best] if number > 1 else 0.0
-        seconds = self._verify.at(others + 1 + np.append(0.0, options.nodes + options.scouts), context)
-        _, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
-        dearer = late * (1 + gains) + seconds[1:] - seconds[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
-        saved = gains * float(taken[best] / steps.tokens[best])
-        choices, rest = (options.best(gains, saved / clear - dearer) for clear in (1.0, CLEAR))
-        return Plan(choices, rest, call, late, float(taken[best] / steps.tokens[best]))
+        rows = 1 + others * steps.rows[best] + np.append(0.0, options.nodes + options.scouts)
+        verify = self._verify.at(rows, context)
+        step, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
+        asked, nodes, behind = (others * one[best] for one in (steps.asked, steps.nodes, steps.behind))
+        without = verify[0] + step + call * asked + level * deepest + node * nodes + late * behind
+        tokens = 1 + others * steps.tokens[best]
+        dearer = verify[1:] - verify[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
+        dearer = dearer + late * (1 + gains)
+        choices, rest = (
+            options.best(gains, more * without / tokens - dearer, (tokens + more) / (without + call + dearer))
+            for more in (gains, gains / CLEAR)
+        )
+        return Plan(choices, rest, call, late, float(without / tokens))
 
     def _probe(self, running: Sequence[_Running], load: Load) -> int | None:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""

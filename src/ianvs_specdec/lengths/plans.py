@@ -55,9 +55,9 @@ class Options:
         result: Floats = (reach * counted).sum(2)
         return result
 
-    def best(self, gains: Floats, saved: Floats) -> list[Choice]:
-        """For each difficulty the budget that saves the most seconds, 0 where none does."""
-        places, each = np.argmax(saved, axis=1), np.arange(len(saved))
+    def best(self, gains: Floats, saved: Floats, rates: Floats) -> list[Choice]:
+        """For each difficulty the budget of the highest rate, 0 where that saves no seconds."""
+        places, each = np.argmax(rates, axis=1), np.arange(len(rates))
         most = saved[each, places]
         budgets = np.where(most > 0, self.budgets[places], 0).astype(int).tolist()
         return list(zip(budgets, most.tolist(), (1 + gains[each, places]).tolist(), strict=True))
