@@ -52,7 +52,7 @@ class Term:
 
 
 EVERYTHING, DEPTH = Term(1.0, 2000), Term(0.7, 1000)
-TASK, REQUEST = Term(0.7, 2000), Term(0.5, 40)
+TASK, REQUEST = Term(1.0, 2000), Term(0.5, 40)
 """What is asked of a server changes within hours, the text at hand within sentences."""
 
 FIRST_GUESS = -0.85

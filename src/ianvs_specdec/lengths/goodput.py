@@ -275,7 +275,8 @@ class Goodput:
         steps, context = Steps.lined_up(self._options, gains, found, behind), _context(load)
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
         drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
-        taken, hoped = (drafting + self._verify.at(steps.rows, context, hoped) for hoped in (False, True))
+        verifying = self._verify.at(steps.rows, context)
+        taken = drafting + verifying
         if self._verify.changed and self._evidence.now - self._looked >= LOOK:
             # When times have changed, what a step without drafts takes is to be known, and trials are worth more.
             self._verify.changed, self._chances, self._looked = False, CHANCES, self._evidence.now
@@ -286,7 +287,9 @@ class Goodput:
                     request.trial = 0
                 return Plan(trial=True)
         best = steps.fastest(taken)
-        # What is done already is known: there is nothing to hope for.
+        # What is done already is known: there is nothing to hope for, but that more rows take no longer.
+        hoped = self._verify.at(steps.rows, context, hoped=True)
+        hoped = drafting + np.where(steps.rows < steps.rows[best], hoped, np.maximum(hoped, verifying[best]))
         hoped[steps.tokens == steps.tokens[best]] = taken[best]
         self._holds = int(max(PLAN, min(LONGER * self._holds, PLANNING / (SPENT * float(taken[best])))))
         self._until_plan = self._holds
