@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Amount = Floats | float
 
-WARM = 6
+WARM, COLD = 6, 12
 """Steps until a machine is warm: the first ones take several times as long. When one of them is clearly faster than
-those before, these were not yet what steps take."""
+those before, these were not yet what steps take. The same holds for so many first steps with drafts."""
 PER_DOUBLING = 4
 """Classes of sizes for each doubling, from that size on; smaller sizes are classes of their own."""
 NOISE = 0.1**2
@@ -34,8 +34,6 @@ NEW = 0.7
 """In log seconds: by how much the first step of a size may be above what was expected."""
 UNUSUAL = 0.17
 """In log seconds: twice in a row on the same side, it is no noise."""
-SLOWLY, MOVED = 30, .2
-"""When the speed is so far, in log seconds, from what it was on average over so many steps, times have changed."""
 MEMORY, OFTEN = 100, 50
 """Samples over which the slowdown by context is learned, and those of a size's own averages."""
 SOME, CALM = 4, 0.1
@@ -66,8 +64,9 @@ class StepCosts:
         self._forget()
 
     def _forget(self) -> None:
+        """What the steps so far have taken tells nothing of those to come."""
         self._sizes: dict[int, _Size] = {}
-        self._speed, self._usual, self._speed_variance = 0.0, 0.0, 0.0
+        self._speed, self._speed_variance = 0.0, 0.0
         self._before = 0.0
         self._latest: _Size | None = None
         self._same, self._elsewhere = 0, 0.0
@@ -106,15 +105,9 @@ class StepCosts:
         settled = math.log(max(seconds, SHORTEST)) - per_token * context
         self.samples += 1
         if self.samples == 1:
-            self._speed = self._usual = settled
+            self._speed = settled
         self._speed_variance += PACE
-        index = _class_of(rows)
-        size, doubtful = self._sizes.get(index), False
-        if size is None:
-            # The first step of a new size may be late, as any other: it is hardly twice what those around it say.
-            expected = float(np.log(self.at(np.array([float(rows)]), 0))[0]) if self._sizes else settled
-            size = self._sizes[index] = _Size(min(settled, expected + NEW) - self._speed, UNKNOWN)
-            doubtful = settled > expected + OUTLIER
+        size, doubtful = self._size(rows, settled)
         if size is self._latest:
             self._same += 1
         else:
@@ -130,12 +123,10 @@ class StepCosts:
         doubt = self._speed_variance + variance + NOISE
         self._speed += surprise * self._speed_variance / doubt
         size.work += surprise * variance / doubt
-        self._usual += (self._speed - self._usual) / min(self.samples, SLOWLY)
-        if abs(self._speed - self._usual) > MOVED:
-            self.changed, self._usual = True, self._speed
         self._speed_variance *= 1 - self._speed_variance / doubt
         size.variance = min(size.variance, variance * (1 - variance / doubt)) if variance else size.variance
         if doubtful:
+            # It keeps nearly all of its doubt, so that it may be hoped for less.
             size.variance = NEW**2
         away = size.seen(rows, context, self.samples, self._speed)
         keep = 1 - 1 / MEMORY
@@ -143,6 +134,16 @@ class StepCosts:
         self._slope = self._slope * keep + away * (surprise + per_token * away)
         self._knots = None
         return True
+
+    def _size(self, rows: int, settled: float) -> tuple[_Size, bool]:
+        """What is known of steps of that size, and whether it is doubtful: the first step of a new size may be late, as
+        any other. It is hardly twice what those around it say."""
+        index = _class_of(rows)
+        if index in self._sizes:
+            return self._sizes[index], False
+        expected = float(np.log(self.at(np.array([float(rows)]), 0))[0]) if self._sizes else settled
+        self._sizes[index] = _Size(min(settled, expected + NEW) - self._speed, UNKNOWN)
+        return self._sizes[index], settled > expected + OUTLIER
 
     def at(self, rows: Floats, context: int, hoped: bool = False) -> Floats:
         """Seconds of steps of so many ``rows`` with ``context`` tokens before them; 0 while nothing is known. What may
@@ -171,6 +172,8 @@ class StepCosts:
             self.changed = True
             for other in self._sizes.values():
                 other.variance += believed**2 * (other is not size)
+        if lasting and sure == math.inf:
+            self._speed_variance = max(self._speed_variance, OUTLIER**2)
         if size.count < FEW:
             variance = max(variance, OUTLIER**2)
         elif lasting and side * self._elsewhere > UNUSUAL:
@@ -190,7 +193,9 @@ class StepCosts:
         rows, work = np.array([size.rows for size in known]), np.exp([size.work for size in known])
         variances = np.array([size.variance_now(self.samples, self._speed) for size in known])
         if len(known) > 2:
-            spreads = variances * work**2
+            # What steps of the latest size take is known, whatever part of it is the machine's speed.
+            now = np.array([size is self._latest for size in known])
+            spreads = np.where(now, np.minimum(variances, NOISE / (self._same + 1)), variances) * work**2
             low, middle, high = rows[:-2], rows[1:-1], rows[2:]
             share, place = (middle - low) / (high - low), np.arange(len(middle))
             bends = np.zeros((len(middle), len(known)))
@@ -200,7 +205,10 @@ class StepCosts:
             often = np.array([size.count >= FEW for size in known])
             own = np.maximum((bends @ work) ** 2 - bends**2 @ spreads, 0.0) * (often[:-2] & often[1:-1] & often[2:])
             bends /= np.sqrt((BEND * work[1:-1]) ** 2 + own)[:, None]
-            work = np.linalg.solve(np.diag(1 / spreads) + bends.T @ bends, work / spreads)
+            smooth = np.linalg.solve(np.diag(1 / spreads) + bends.T @ bends, work / spreads)
+            # Near sizes that take much longer, the line may go below nothing.
+            likely = np.exp(2 * np.sqrt(variances))
+            work = np.clip(smooth, work / likely, work * likely)
         return rows, _rising(work), _rising(work * np.exp(-np.sqrt(variances)))
 
 
@@ -265,6 +273,7 @@ class DraftCosts:
         self._forget()
 
     def _forget(self) -> None:
+        """What drafts so far have taken tells nothing of those to come."""
         self.weights = [0.0] * len(self.SPREADS)
         self._variances = self._most
         self._before = 0.0
@@ -274,7 +283,7 @@ class DraftCosts:
         terms = (1.0, asked, depth, nodes, behind)
         expected = sum(map(mul, self.weights, terms))
         self._drafts += bool(asked)
-        if self._drafts <= WARM and asked and taken < expected * math.exp(-OUTLIER):
+        if self._drafts <= COLD and asked and taken < expected * math.exp(-OUTLIER):
             self._forget()
             expected = 0.0
         surprise, limit = taken - expected, OUTLIER * max(expected, self.SPREADS[0])

@@ -7,14 +7,14 @@ each request gets its own share of the rows that a step verifies.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ianvs_specdec.lengths.costs import DraftCosts, StepCosts
-from ianvs_specdec.lengths.evidence import Evidence, Floats, Subject
+from ianvs_specdec.lengths.evidence import Evidence, Floats
 from ianvs_specdec.lengths.plans import Options, Place, Plan, Steps
+from ianvs_specdec.lengths.running import REST, Outputs, Running
 from ianvs_specdec.lengths.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -30,45 +30,16 @@ PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
 JOINED = 0.25
 """A plan no longer holds when the number of requests has changed by more than that share."""
-REST, CLEAR = 40, 1.5
-"""Steps between two moments at which a request begins to speculate, unless drafts bring so many times what they are
-thought to. At the boundary, noise would have it change with every step: so it does once in 20 steps on average."""
+CLEAR = 1.5
+"""A request that rests begins to speculate if drafts are thought to bring so many times what they must."""
 TRIAL, LOOK = 2, 20
 """Steps of a trial: a single one would not be believed. When times have changed there is one after so many others."""
 CHANCES = 3
 """Trials that a change of times is worth; otherwise there is one in ``REST`` steps."""
 PROBE = 0.006
 """The share of the time that may be lost on trials, and on asking drafters again that did not pay."""
-OUTPUTS = 100
-"""Outputs over which their length is averaged."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
-
-
-@dataclass(eq=False, slots=True)
-class _Running:
-    """One request: what is known of it, its budget, the steps since it last began to speculate, and what asking it
-    again in the latest step was thought to cost. ``tried``: it speculated in a trial only, where its
-    budget is ``trial``. Its context held ``start`` tokens at first."""
-
-    subject: Subject
-    start: int
-    budget: int = 0
-    since: int = REST
-    probed: float = 0.0
-    trial: int = 0
-    tried: bool = False
-
-    @property
-    def resting(self) -> bool:
-        """Whether it should not begin to speculate."""
-        return self.budget == 0 and self.since % REST > 0 and not self.tried
-
-    def settle(self, budget: int) -> None:
-        """The next step verifies so many draft tokens."""
-        if (budget and not self.budget) or self.tried:
-            self.since = 0
-        self.budget, self.tried = budget, False
 
 
 class Goodput:
@@ -93,11 +64,10 @@ class Goodput:
         self._by_difficulty = self._options.gains(self._misses)
         self._kept: dict[int, tuple[Plan, int]] = {}
         """By number of requests: a plan, and the step up to which it holds."""
-        self._outputs, self._output = 0, 0.0
-        """Outputs that ended, and their tokens on average."""
+        self._outputs = Outputs()
         self._fund, self._thought = 0.0, (AHEAD - 1) * PLANNING
         self._since_trial, self._chances, self._looked = REST, 0, 0
-        self._quiet, self._slept, self._sleeping = 0, 0, list[_Running]()
+        self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -127,20 +97,14 @@ class Goodput:
         self._since_trial += 1
         budgets = [self._chosen(request, stats) for request, stats in zip(running, load.running, strict=True)]
         for request, budget in zip(running, budgets, strict=True):
-            if self._plan.trial:
-                request.tried = request.tried or budget > request.budget == 0
-                # The moment to begin is not lost for a trial.
-                request.since += request.resting
-            else:
-                request.since += 1
-                request.settle(budget)
+            (request.experiment if self._plan.trial else request.settle)(budget)
         if probing is not None and not budgets[probing]:
             budgets[probing] = int(self._options.budgets[0])
         if not self._plan.trial and not any(budgets):
             self._sleep(running)
         return budgets
 
-    def _sleep(self, running: list[_Running]) -> None:
+    def _sleep(self, running: list[Running]) -> None:
         """Nobody drafts: until something is to be looked at, nothing is learned that would change that. Where drafts do
         not pay, to find that out again at each step would cost a part of a small model's step."""
         rests = [-request.since % REST for request in running]
@@ -183,7 +147,7 @@ class Goodput:
                 self._fund -= min(max(drafting - probed, 0.0), probed)
         for share in finished.shares:
             if share.over:
-                self._learn_output(share.stats)
+                self._outputs.add(share.stats.context_tokens - self._known(share.stats).start)
             elif share.budget:
                 self._learn(share)
         if asked and len(self._options.budgets) < self._shapes.budget_count:
@@ -204,23 +168,13 @@ class Goodput:
         failed = step.accepted < share.depth or ended
         self._evidence.learn(request.subject, step.drafted > 0, step.accepted, failed, width)
 
-    def _learn_output(self, stats: Stats) -> None:
-        self._outputs += 1
-        length = stats.context_tokens - self._known(stats).start
-        self._output += (length - self._output) / min(self._outputs, OUTPUTS)
-
-    def _left(self, stats: Stats) -> float:
-        """About how many tokens a request will still emit: where outputs end after so many on average, and not all at
-        the same length, it is as many at any time."""
-        return min(stats.remaining, self._output) if self._outputs else stats.remaining
-
-    def _known(self, stats: Stats) -> _Running:
+    def _known(self, stats: Stats) -> Running:
         if stats.kept is None:
-            stats.kept = _Running(self._evidence.request(stats.task), stats.context_tokens)
-        request: _Running = stats.kept
+            stats.kept = Running(self._evidence.request(stats.task), stats.context_tokens)
+        request: Running = stats.kept
         return request
 
-    def _chosen(self, request: _Running, stats: Stats) -> int:
+    def _chosen(self, request: Running, stats: Stats) -> int:
         """The request's budget by the plan."""
         # Where one token is to come, the step itself brings it.
         if stats.remaining < 2:
@@ -232,10 +186,11 @@ class Goodput:
         if not budget:
             return 0
         # What a drafter has to catch up with serves all steps to come.
-        late = plan.late * (stats.behind - tokens) / max(self._left(stats) / tokens, 1.0) if stats.behind else 0.0
+        missed = stats.behind - tokens if stats.behind else 0.0
+        late = plan.late * missed / max(self._outputs.left(stats) / tokens, 1.0)
         return budget if self._evidence.found(request.subject) * saved > plan.call + late else 0
 
-    def _plan_anew(self, load: Load, running: Sequence[_Running]) -> None:
+    def _plan_anew(self, load: Load, running: Sequence[Running]) -> None:
         """If there is time for that; if not, the plan before goes on. After a trial it is always time."""
         if self._thought < PLANNING and not self._plan.trial:
             self._plan, self._until_plan = self._lasting, PLAN
@@ -259,51 +214,56 @@ class Goodput:
         self._lasting, self._until_plan = self._plan, until - now
         return True
 
-    def _planned_for(self, load: Load, running: Sequence[_Running]) -> Plan:
+    def _planned_for(self, load: Load, running: Sequence[Running]) -> Plan:
         by_difficulty = self._gains()
-        subjects = [request.subject for request in running]
-        found = np.array([self._evidence.found(subject) for subject in subjects])
-        gains = by_difficulty[[self._evidence.difficulty(subject) for subject in subjects]] * found[:, None]
-        # Of drafts that should rest, only a clear gain counts.
-        gains /= np.array([[CLEAR if request.resting else 1.0] for request in running])
-        left = np.array([stats.remaining - 1.0 for stats in load.running])
-        gains[left < 1] = 0.0
-        # What a request's drafter has missed is read once, what a step emits with every draft.
-        emitted = 1 + gains[:, 0]
-        missed = np.maximum(np.array([stats.behind for stats in load.running]) - emitted, 0.0)
-        behind = missed / np.maximum(np.array([self._left(stats) for stats in load.running]) / emitted, 1.0)
-        steps, context = Steps.lined_up(self._options, gains, found, behind), _context(load)
+        steps, context = self._lined_up(load, running, by_difficulty), _context(load)
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
         drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
         verifying = self._verify.at(steps.rows, context)
         taken = drafting + verifying
         if self._verify.changed and self._evidence.now - self._looked >= LOOK:
-            # When times have changed, what a step without drafts takes is to be known, and trials are worth more.
+            # When times have changed, trials are worth more, and what a step without drafts takes is to be known.
             self._verify.changed, self._chances, self._looked = False, CHANCES, self._evidence.now
             self._fund += float(taken[0, 0])
             if self._verify.age(steps.number) >= LOOK:
-                self._since_trial, self._until_plan = 0, TRIAL
-                for request in running:
-                    request.trial = 0
-                return Plan(trial=True)
+                return self._trial(running, [0] * steps.number)
         best = steps.fastest(taken)
-        # What is done already is known: there is nothing to hope for, but that more rows take no longer.
-        hoped = self._verify.at(steps.rows, context, hoped=True)
-        hoped = drafting + np.where(steps.rows < steps.rows[best], hoped, np.maximum(hoped, verifying[best]))
-        hoped[steps.tokens == steps.tokens[best]] = taken[best]
         self._holds = int(max(PLAN, min(LONGER * self._holds, PLANNING / (SPENT * float(taken[best])))))
         self._until_plan = self._holds
+        self._lasting = self._priced(by_difficulty, steps, best, context)
+        # What is done already is known: there is nothing to hope for, but that more rows take no longer.
+        less = self._verify.at(steps.rows, context, hoped=True)
+        hoped = drafting + np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
+        hoped[steps.tokens == steps.tokens[best]] = taken[best]
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
         tried = steps.fastest(hoped, lost <= self._fund)
-        self._lasting = self._priced(by_difficulty, steps, best, taken, context)
         if steps.tokens[tried] == steps.tokens[best] or (self._since_trial < REST and not self._chances):
             return self._lasting
         # What is not known for sure is worth a trial.
         self._fund -= TRIAL * max(float(lost[tried]), 0.0)
-        self._since_trial, self._until_plan = 0, TRIAL
         self._chances = max(self._chances - 1, 0)
+        return self._trial(running, steps.budgets(tried, self._options))
+
+    def _lined_up(self, load: Load, running: Sequence[Running], by_difficulty: Floats) -> Steps:
+        """The steps that there may be for these requests."""
+        subjects = [request.subject for request in running]
+        found = np.array([self._evidence.found(subject) for subject in subjects])
+        gains = by_difficulty[[self._evidence.difficulty(subject) for subject in subjects]] * found[:, None]
+        # Of drafts that should rest, only a clear gain counts.
+        gains /= np.array([[CLEAR if request.resting else 1.0] for request in running])
+        gains[[stats.remaining < 2 for stats in load.running]] = 0.0
+        # What a request's drafter has missed is read once, what a step emits with every draft.
+        emitted = 1 + gains[:, 0]
+        missed = np.maximum(np.array([stats.behind for stats in load.running]) - emitted, 0.0)
+        left = np.array([self._outputs.left(stats) for stats in load.running])
+        return Steps.lined_up(self._options, gains, found, missed / np.maximum(left / emitted, 1.0))
+
+    def _trial(self, running: Sequence[Running], budgets: Sequence[int]) -> Plan:
+        """Have the requests draft so much in the steps to come. What other plans were made of is no longer all there is
+        to know."""
+        self._since_trial, self._until_plan = 0, TRIAL
         self._kept.clear()
-        for request, budget in zip(running, steps.budgets(tried, self._options), strict=True):
+        for request, budget in zip(running, budgets, strict=True):
             request.trial = budget
         return Plan(trial=True)
 
@@ -319,16 +279,9 @@ class Goodput:
         self._by_difficulty = self._options.gains(self._misses)
         return self._by_difficulty
 
-    def _priced(
-        self,
-        gains: Floats,
-        steps: Steps,
-        best: Place,
-        taken: Floats,
-        context: int,
-    ) -> Plan:
-        """What decides for each request where the steps take so long, and the one at ``best`` is taken: its budget is
-        the best one beside the others' of that step, which are that step without one of its size."""
+    def _priced(self, gains: Floats, steps: Steps, best: Place, context: int) -> Plan:
+        """What decides for each request where the step at ``best`` is taken: its budget is the best one beside what
+        the others have of that step. The price of a token alone would not do: easier requests may have made it."""
         options, number = self._options, steps.number
         others = (number - 1) / number
         deepest = steps.depth[best] if number > 1 else 0.0
@@ -346,7 +299,7 @@ class Goodput:
         )
         return Plan(choices, rest, call, late, float(without / tokens))
 
-    def _probe(self, running: Sequence[_Running], load: Load) -> int | None:
+    def _probe(self, running: Sequence[Running], load: Load) -> int | None:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""
         for index, (request, stats) in enumerate(zip(running, load.running, strict=True)):
             if not request.budget and request.since > REST and stats.remaining > TOO_SHORT:

@@ -66,8 +66,8 @@ class Options:
 @dataclass(frozen=True)
 class Steps:
     """Steps for ``number`` requests, in lines: what they have of rows, of requests asked for drafts, of nodes and
-    levels of these, of tokens to catch up with, and how many tokens may be expected of them. ``who`` joins at each place
-    of a line, and with which budget by its ``place`` among the options.
+    levels of these, of tokens to catch up with, and how many tokens may be expected of them. At each place of a line
+    ``who`` joins, with the budget at ``place`` among the options.
 
     A line begins with nobody drafting, and draft tokens join by how likely they are to be accepted. The deepest draft
     has its time for itself: so each budget as the largest one has a line of its own.

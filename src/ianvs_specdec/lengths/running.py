@@ -1,0 +1,64 @@
+"""What a length that learns keeps of each running request, and of those that ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ianvs_specdec.lengths.evidence import Subject
+
+if TYPE_CHECKING:
+    from ianvs_specdec.decoding.load import Stats
+
+REST = 40
+"""Steps between two moments at which a request may begin to speculate. At the boundary, noise would have it change with
+every step: so it does once in 20 steps on average. New requests have such a moment at their first step."""
+OUTPUTS = 100
+"""Outputs over which their length is averaged."""
+
+
+@dataclass(eq=False, slots=True)
+class Running:
+    """One request: what is known of it, how many tokens it held at the ``start``, its budget, the steps since it last
+    began to speculate, and what asking it again in the latest step was thought to cost. ``trial`` is its budget in a
+    trial; ``tried``: it has speculated in one only."""
+
+    subject: Subject
+    start: int
+    budget: int = 0
+    since: int = REST
+    probed: float = 0.0
+    trial: int = 0
+    tried: bool = False
+
+    @property
+    def resting(self) -> bool:
+        """Whether it should not begin to speculate. After a trial it may go on."""
+        return self.budget == 0 and self.since % REST > 0 and not self.tried
+
+    def settle(self, budget: int) -> None:
+        """The next step verifies so many draft tokens."""
+        self.since = 0 if (budget and not self.budget) or self.tried else self.since + 1
+        self.budget, self.tried = budget, False
+
+    def experiment(self, budget: int) -> None:
+        """The next step, of a trial, verifies so many. Its moment to begin is not lost for that."""
+        self.tried = self.tried or budget > self.budget == 0
+        self.since += self.resting
+
+
+class Outputs:
+    """How long outputs are."""
+
+    def __init__(self) -> None:
+        self._ended, self._average = 0, 0.0
+
+    def add(self, tokens: int) -> None:
+        """One ended with so many."""
+        self._ended += 1
+        self._average += (tokens - self._average) / min(self._ended, OUTPUTS)
+
+    def left(self, stats: Stats) -> float:
+        """About how many tokens a request will still emit: where outputs end after so many on average, and not all at
+        the same length, it is as many at any time."""
+        return min(stats.remaining, self._average) if self._ended else stats.remaining
