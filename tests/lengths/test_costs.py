@@ -153,3 +153,66 @@ def test_no_term_of_a_draft_is_below_nothing():
         depth = rng.randint(1, 8)
         learned.add(1, depth, depth, 0, 1.0 - 0.1 * depth)
     assert min(learned.weights) >= 0.0
+
+
+def test_first_steps_and_drafts_that_took_longer_than_those_after_are_forgotten():
+    learned, drafts, terms = StepCosts(), DraftCosts(), (1, 4, 4, 0)
+    for seconds in (20.0, 5.0, 1.0, 1.0, 1.0):
+        learned.add(4, seconds, 0)
+        drafts.add(*terms, seconds / 2)
+    assert at(learned, 4) == pytest.approx([1.0], rel=0.05)
+    assert float(drafts.at(*terms)) == pytest.approx(0.5, rel=0.2)
+
+
+def test_nothing_makes_a_step_faster_than_it_is_so_one_fast_step_is_believed():
+    learned = costs({1: 1.0, 8: 2.0, 16: 3.0}, noise=0.03)
+    learned.add(8, 1.0, 0)
+    assert learned.changed
+    assert at(learned, 8)[0] < 1.5
+
+
+def test_a_late_first_step_of_a_size_leaves_hope():
+    learned = costs({1: 1.0, 8: 2.0})
+    learned.add(32, 40.0, 0)
+    assert at(learned, 32, hoped=True)[0] < 0.7 * at(learned, 32)[0]
+
+
+def test_a_second_step_on_end_tells_of_its_size_what_the_first_one_began_to_tell():
+    """A size that was not seen for long is tried for two steps, and the others still take as long as ever."""
+    learned = costs({8: 2.0}, learned=costs({1: 1.0, 4: 1.5, 8: 2.0}))
+    for seconds in (3.0, 3.0):
+        learned.add(1, seconds, 0)
+    learned.add(8, 3.2, 0)
+    assert at(learned, 1, 8)[0] > 2.0
+
+
+def test_what_the_latest_size_takes_is_known_however_uncertain_all_sizes_are():
+    learned = costs({1: 1.0, 4: 1.2, 16: 2.0, 32: 3.0})
+    for seconds in (8.0, 0.4, 8.0, 0.4):
+        learned.add(16, seconds, 0)
+        learned.add(32, 10 * seconds, 0)
+    costs({4: 6.0}, learned=learned)
+    assert at(learned, 4) == pytest.approx([6.0], rel=0.1)
+
+
+def test_no_step_takes_less_than_nothing_next_to_sizes_that_take_much_longer():
+    learned = costs({1: 1.0, 2: 1.0, 3: 60.0, 4: 1.0}, rounds=2)
+    assert min(at(learned, 1, 2, 3, 4, 5)) > 0.0
+
+
+def test_steps_since_a_size_was_seen():
+    learned = costs({1: 1.0, 8: 2.0})
+    costs({8: 2.0}, rounds=5, learned=learned)
+    assert (learned.age(8), learned.age(1), learned.age(64)) == (0, 6, learned.samples)
+
+
+def test_where_much_is_to_be_caught_up_with_only_that_is_learned():
+    """After a pause a draft is slow at first: its levels are not."""
+    learned = DraftCosts()
+    for _ in range(50):
+        learned.add(1, 4, 4, 5, 0.5)
+    step, call, level, node, late = learned.weights
+    for _ in range(5):
+        learned.add(1, 1, 1, 100, 3.0)
+    assert learned.weights[:-1] == [step, call, level, node]
+    assert learned.weights[-1] > late

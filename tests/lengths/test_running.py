@@ -1,0 +1,54 @@
+"""What is kept of running requests: when they may begin to speculate, and how much they will still emit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ianvs_specdec.decoding import Stats
+from ianvs_specdec.lengths.evidence import Evidence
+from ianvs_specdec.lengths.plans import Options, Steps
+from ianvs_specdec.lengths.running import REST, Outputs, Running
+
+
+def request():
+    return Running(Evidence().request("a"), start=10)
+
+
+def test_a_new_request_may_begin_at_once_and_then_once_in_so_many_steps():
+    new, free = request(), []
+    for step in range(2 * REST + 1):
+        free += [] if new.resting else [step]
+        new.settle(0)
+    assert free == [0, REST, 2 * REST]
+
+
+def test_a_trial_does_not_cost_the_moment_to_begin_and_may_go_on():
+    new = request()
+    new.experiment(0)
+    assert not new.resting
+    new.settle(0)
+    assert new.resting
+    new.experiment(2)
+    assert not new.resting
+    new.settle(0)
+    new.settle(0)
+    assert new.resting
+
+
+def test_outputs_are_expected_to_end_as_those_before_them_did():
+    outputs, stats = Outputs(), Stats(50, "a", 1000)
+    assert outputs.left(stats) == 1000
+    for tokens in (20, 40):
+        outputs.add(tokens)
+    assert outputs.left(stats) == 30
+    assert outputs.left(Stats(50, "a", 7)) == 7
+
+
+def test_a_place_of_a_line_is_a_budget_for_each_request():
+    options = Options(*(np.array([1.0, 2.0, 4.0]) for _ in range(3)), np.ones(3), 0.0)
+    gains = np.array([[0.9, 1.7, 3.0], [0.2, 0.3, 0.4]])
+    steps = Steps.lined_up(options, gains, np.ones(2), np.zeros(2))
+    assert steps.budgets((2, 0), options) == [0, 0]
+    assert steps.budgets((0, 2), options) == [1, 0]
+    assert steps.budgets((2, 2), options) == [2, 0]
+    assert steps.budgets((2, len(steps.who)), options) == [4, 4]
