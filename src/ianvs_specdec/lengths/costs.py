@@ -209,7 +209,7 @@ class StepCosts:
             # Near sizes that take much longer, the line may go below nothing.
             likely = np.exp(2 * np.sqrt(variances))
             work = np.clip(smooth, work / likely, work * likely)
-        place = next(place for place, size in enumerate(known) if size is self._latest)
+        place = known.index(self._latest) if self._latest else 0
         work[:place], work[place:] = np.minimum(work[:place], work[place]), np.maximum(work[place:], work[place])
         return rows, _rising(work), _rising(work * np.exp(-np.sqrt(variances)))
 
