@@ -209,8 +209,10 @@ class StepCosts:
             # Near sizes that take much longer, the line may go below nothing.
             likely = np.exp(2 * np.sqrt(variances))
             work = np.clip(smooth, work / likely, work * likely)
-        place = known.index(self._latest) if self._latest else 0
-        work[:place], work[place:] = np.minimum(work[:place], work[place]), np.maximum(work[place:], work[place])
+        # What the latest size takes bounds the others: a change is seen there first.
+        latest = known.index(self._latest) if self._latest else 0
+        work[:latest] = np.minimum(work[:latest], work[latest])
+        work[latest:] = np.maximum(work[latest:], work[latest])
         return rows, _rising(work), _rising(work * np.exp(-np.sqrt(variances)))
 
 
