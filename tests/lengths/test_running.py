@@ -44,6 +44,15 @@ def test_outputs_are_expected_to_end_as_those_before_them_did():
     assert outputs.left(Stats(50, "a", 7)) == 7
 
 
+def test_what_was_missed_is_shared_out_over_the_steps_that_outputs_have():
+    outputs, behind = Outputs(), Stats(50, "a", 1000)
+    outputs.add(30)
+    behind.behind = 52
+    assert outputs.missed(behind, emitted=2.0) == (52 - 2) / (30 / 2)
+    behind.behind = 2
+    assert outputs.missed(behind, emitted=3.0) == 0.0
+
+
 def test_a_place_of_a_line_is_a_budget_for_each_request():
     options = Options(*(np.array([1.0, 2.0, 4.0]) for _ in range(3)), np.ones(3), 0.0)
     gains = np.array([[0.9, 1.7, 3.0], [0.2, 0.3, 0.4]])

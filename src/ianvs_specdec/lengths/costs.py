@@ -160,9 +160,9 @@ class StepCosts:
         return result
 
     def _believed(self, surprise: float, size: _Size) -> tuple[float, float]:
-        """What of a surprise counts, and how uncertain the size's work is by it: one that is alone for its size counts
-        little, a second one on the same side all. If the step before was another size and surprised as well, the speed
-        has changed, else the size has."""
+        """What of a surprise counts, and how uncertain the size's work is by it: a late step that is alone for its size
+        counts little, a second one all. If the step of another size before them surprised as well, the speed has
+        changed, else the size has. A fast step counts at once, and may be of either."""
         side, variance = math.copysign(1.0, surprise), size.variance_now(self.samples, self._speed)
         # Much makes a step late, nothing makes one faster than it is.
         sure = math.inf if surprise < -OUTLIER else side * size.before

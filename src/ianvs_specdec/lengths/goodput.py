@@ -33,7 +33,8 @@ JOINED = 0.25
 CLEAR = 1.5
 """A request that rests begins to speculate if drafts are thought to bring so many times what they must."""
 TRIAL, LOOK = 2, 20
-"""Steps of a trial: a single one would not be believed. When times have changed there is one after so many others."""
+"""Steps of a trial: a single one would not be believed. Steps at least from one look at times that have changed to the
+next."""
 CHANCES = 3
 """Trials that a change of times is worth; otherwise there is one in ``REST`` steps."""
 PROBE = 0.006
@@ -47,8 +48,8 @@ class Goodput:
 
     A budget's gain is the number of tokens that it lets a request expect. Once in a while a plan is made for all: steps
     from nobody drafting to everybody drafting at length are lined up by gain per row, and the point with the most
-    tokens per second is taken. What a token is worth there, and what a row and a level cost, then decides for each
-    request at every step, by what came of its latest draft.
+    tokens per second is taken. Beside what the others have of that step, the best budget of each request is known for
+    all difficulties. So at every step it takes the one for the difficulty that its latest draft leads to expect.
     """
 
     confidence = 0.0
@@ -97,7 +98,10 @@ class Goodput:
         self._since_trial += 1
         budgets = [self._chosen(request, stats) for request, stats in zip(running, load.running, strict=True)]
         for request, budget in zip(running, budgets, strict=True):
-            (request.experiment if self._plan.trial else request.settle)(budget)
+            if self._plan.trial:
+                request.experiment(budget)
+            else:
+                request.settle(budget)
         if probing is not None and not budgets[probing]:
             budgets[probing] = int(self._options.budgets[0])
         if not self._plan.trial and not any(budgets):
@@ -128,7 +132,7 @@ class Goodput:
         self._thought = min(self._thought + HURRY * SPENT * taken, AHEAD * PLANNING)
         if not rows:
             return
-        # Where every step has rows of prompts, such steps tell the most there is to know.
+        # What a step with rows of prompts takes tells little of others, but of drafting as much as any.
         telling = True
         if not finished.prompt_rows or not self._verify.warm:
             telling = self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
@@ -185,13 +189,12 @@ class Goodput:
         budget, saved, tokens = plan.rest[difficulty] if request.resting else plan.choices[difficulty]
         if not budget:
             return 0
-        # What a drafter has to catch up with serves all steps to come.
-        missed = stats.behind - tokens if stats.behind else 0.0
-        late = plan.late * missed / max(self._outputs.left(stats) / tokens, 1.0)
+        late = plan.late * self._outputs.missed(stats, tokens)
         return budget if self._evidence.found(request.subject) * saved > plan.call + late else 0
 
     def _plan_anew(self, load: Load, running: Sequence[Running]) -> None:
-        """If there is time for that; if not, the plan before goes on. After a trial it is always time."""
+        """If there is time for that; if not, the plan before goes on. After a trial it is always time: the plans that
+        follow pay for that."""
         if self._thought < PLANNING and not self._plan.trial:
             self._plan, self._until_plan = self._lasting, PLAN
             return
@@ -252,11 +255,9 @@ class Goodput:
         # Of drafts that should rest, only a clear gain counts.
         gains /= np.array([[CLEAR if request.resting else 1.0] for request in running])
         gains[[stats.remaining < 2 for stats in load.running]] = 0.0
-        # What a request's drafter has missed is read once, what a step emits with every draft.
-        emitted = 1 + gains[:, 0]
-        missed = np.maximum(np.array([stats.behind for stats in load.running]) - emitted, 0.0)
-        left = np.array([self._outputs.left(stats) for stats in load.running])
-        return Steps.lined_up(self._options, gains, found, missed / np.maximum(left / emitted, 1.0))
+        emitted = (1 + gains[:, 0]).tolist()
+        missed = [self._outputs.missed(stats, tokens) for stats, tokens in zip(load.running, emitted, strict=True)]
+        return Steps.lined_up(self._options, gains, found, np.array(missed))
 
     def _trial(self, running: Sequence[Running], budgets: Sequence[int]) -> Plan:
         """Have the requests draft so much in the steps to come. What other plans were made of is no longer all there is

@@ -58,6 +58,11 @@ class Outputs:
         self._ended += 1
         self._average += (tokens - self._average) / min(self._ended, OUTPUTS)
 
+    def missed(self, stats: Stats, emitted: float) -> float:
+        """Tokens that a step with a draft has of what the request's drafter has missed, where each step emits so many.
+        What was missed is read once, for all steps to come; what a step emits is read with every draft."""
+        return max(stats.behind - emitted, 0.0) / max(self.left(stats) / emitted, 1.0)
+
     def left(self, stats: Stats) -> float:
         """About how many tokens a request will still emit: where outputs end after so many on average, and not all at
         the same length, it is as many at any time."""

@@ -1,0 +1,66 @@
+"""What goodput may spend on finding out, and what it makes of that."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ianvs_specdec import lengths
+from ianvs_specdec.decoding import Finished, Load, Share, Stats
+from ianvs_specdec.lengths.evidence import DIFFICULTIES
+from ianvs_specdec.lengths.goodput import TRIAL
+from ianvs_specdec.types import Step
+
+from .simulation import Chain, Machine, interpolated, mix, request, run
+
+DEAR = Machine(interpolated({1: 1.0, 8: 1.5, 60: 8.0, 2000: 250.0}), call=0.4, level=1.0)
+"""A machine on which no draft pays, however often it is right."""
+SHORT = Machine(interpolated({1: 0.4, 8: 0.5, 60: 1.6, 2000: 50.0}), call=0.02, level=0.05, noise=0.2)
+"""Steps so short that there is hardly time for plans."""
+
+
+def test_a_draft_that_was_accepted_and_took_longer_than_it_saved_is_not_paid_back():
+    asked = [request("a", 0.95, 50, 400, seed, True, 1.0) for seed in range(16)]
+    drafts: list[bool] = []
+    run(lengths.create("goodput"), DEAR, Chain(), asked, watch=lambda _, budgets, *__: drafts.append(budgets[0] > 0))
+    later = drafts[len(drafts) // 2 :]
+    assert sum(later) <= len(later) / 60
+
+
+def test_after_every_trial_there_is_a_plan_however_short_the_time_for_plans():
+    class Watched(type(lengths.create("goodput"))):
+        made, trials = 0, ()
+
+        def _planned_for(self, load, running):
+            self.made += 1
+            plan = super()._planned_for(load, running)
+            self.trials += ((self._evidence.now, self.made),) * plan.trial
+            return plan
+
+        def budgets(self, load):
+            budgets = super().budgets(load)
+            for step, made in self.trials:
+                assert self.made > made or self._evidence.now < step + TRIAL
+            return budgets
+
+    length = Watched()
+    run(length, SHORT, Chain(), mix({"a": 0.6, "b": 0.9}, requests=40, seed=1), at_once=4)
+    assert len(length.trials) > 3
+
+
+def test_easy_requests_do_not_silence_a_harder_one_after_them():
+    """One at a time: what easy ones make of a step is no price for another, which gains by drafts as well."""
+    machine = Machine(interpolated({1: 1.0, 2: 1.25, 60: 5.0, 300: 25.0}), call=0.05, level=0.1)
+    length = lengths.create("goodput")
+    run(length, machine, Chain(), [request("a", 0.99, 50, 200, seed, True, 1.0) for seed in range(10)])
+    half_right = int(np.argmin(np.abs(DIFFICULTIES)))
+    budget, saved, _ = length._lasting.choices[half_right]
+    assert budget > 0 < saved
+
+
+def test_what_drafts_take_is_learned_in_steps_that_read_prompts_as_well():
+    length, stats = lengths.create("goodput"), Stats(50, "a", 1000)
+    for number in range(200):
+        budget = length.budgets(Load([stats]))[0]
+        share = Share(stats, budget, 0, budget, Step(budget, budget, budget + 1, budget + 1), False)
+        length.learn(Finished([share], 40 * (number > 6), 50, 0.001 + 0.05 * budget, 0.01))
+    assert budget == 0
