@@ -8,18 +8,18 @@
 #include <vector>
 
 #include "memory.h"
+#include "tile.h"
 #include "vectors.h"
 
 namespace SPECDEC_VARIANT {
 
-// Queries that are computed at a time, and vectors of each: as many sums as fit into the registers beside what is
-// loaded (32 registers with AVX-512 and on ARM, 16 with AVX2).
+// Queries that are computed at a time.
 constexpr int QUERIES = 6;
-#if defined(__AVX512F__) || defined(__ARM_NEON)
-constexpr int COLUMNS = 4;
-#else
-constexpr int COLUMNS = 2;
-#endif
+
+// Vectors beside each other for so many queries: enough sums to hide an addition's time, few enough for the registers.
+constexpr int columns_of(int queries) {
+  return kRegisters == 32 ? 4 : queries == 1 ? 8 : queries <= 3 ? 4 : 2;
+}
 
 // One query: a row's head.
 struct Query {
@@ -35,40 +35,43 @@ struct AttentionScratch {
   std::vector<float> scores, sums;
 };
 
-// sums[m][j] += sum over i of factors[m][i] * rows[i][j], for COLUMNS vectors j, in the order of i.
-template <int M>
-inline void outer(const float *const *factors, const float *rows, int64_t stride, int64_t count, float *const *sums) {
-  Vector total[M][COLUMNS];
-  for (int m = 0; m < M; m++)
-    for (int j = 0; j < COLUMNS; j++) total[m][j] = load(sums[m] + j * LANES);
-  for (int64_t i = 0; i < count; i++, rows += stride) {
-    Vector row[COLUMNS];
-    for (int j = 0; j < COLUMNS; j++) row[j] = load(rows + j * LANES);
-    for (int m = 0; m < M; m++) {
-      const Vector factor = spread(factors[m][i]);
-      for (int j = 0; j < COLUMNS; j++) total[m][j] = fused(factor, row[j], total[m][j]);
-    }
-  }
-  for (int m = 0; m < M; m++)
-    for (int j = 0; j < COLUMNS; j++) store(sums[m] + j * LANES, total[m][j]);
+template <int M, int C, int Each>
+__attribute__((always_inline)) inline void add_product(const float *const *factors, const float *rows, int64_t i,
+                                                       Vector (&row)[2], Vector (&total)[M][C]) {
+  using At = Tile<M, C, Each>;
+  if constexpr (At::kRow == 0) row[At::kPlace] = load(rows + At::kVector * LANES);
+  Vector &sum = total[At::kRow][At::kVector];
+  sum = fused(spread(factors[At::kRow][i]), row[At::kPlace], sum);
 }
 
-// The same for `columns` numbers, a multiple of LANES; a rest that is no whole block goes vector by vector.
-template <int M>
-void add_outer(const float *const *factors, const float *rows, int64_t stride, int64_t count, float *const *sums,
-               int64_t columns) {
-  float *at[M];
-  int64_t j = 0;
-  for (; j + COLUMNS * LANES <= columns; j += COLUMNS * LANES) {
-    for (int m = 0; m < M; m++) at[m] = sums[m] + j;
-    outer<M>(factors, rows + j, stride, count, at);
+// sums[m][j] += sum over i of factors[m][i] * rows[i][j], for M queries and C vectors j, in the order of i.
+template <int M, int C, int... Each>
+__attribute__((noinline)) void outer(std::integer_sequence<int, Each...>, const float *const *factors,
+                                     const float *rows, int64_t stride, int64_t count, float *const *sums,
+                                     int64_t column) {
+  const float *of[M];
+  Vector total[M][C];
+  for (int m = 0; m < M; m++) {
+    of[m] = factors[m];
+    for (int j = 0; j < C; j++) total[m][j] = load(sums[m] + column + j * LANES);
   }
-  for (; j < columns; j += LANES) {
-    for (int m = 0; m < M; m++) {
-      Vector total = load(sums[m] + j);
-      for (int64_t i = 0; i < count; i++) total = fused(spread(factors[m][i]), load(rows + i * stride + j), total);
-      store(sums[m] + j, total);
-    }
+  rows += column;
+  for (int64_t i = 0; i < count; i++, rows += stride) {
+    Vector row[2];
+    (add_product<M, C, Each>(of, rows, i, row, total), ...);
+  }
+  for (int m = 0; m < M; m++)
+    for (int j = 0; j < C; j++) store(sums[m] + column + j * LANES, total[m][j]);
+}
+
+// The same for `columns` numbers, a multiple of LANES; what is left of them goes in fewer vectors.
+template <int M, int C = columns_of(M)>
+void add_outer(const float *const *factors, const float *rows, int64_t stride, int64_t count, float *const *sums,
+               int64_t columns, int64_t column = 0) {
+  for (; column + C * LANES <= columns; column += C * LANES)
+    outer<M, C>(TileProducts<M, C>(), factors, rows, stride, count, sums, column);
+  if constexpr (C > 1) {
+    if (column < columns) add_outer<M, C / 2>(factors, rows, stride, count, sums, columns, column);
   }
 }
 

@@ -2,38 +2,32 @@
 #pragma once
 
 #include "products_layout.h"
+#include "tile.h"
 
 namespace SPECDEC_VARIANT {
 namespace {
 
 // How a weight is kept: the inputs and bytes of a lane, the type of the activations that it meets, and how the products
-// of a vector of weights with one row's activations are added to that row's sums.
+// of a vector of weights with one row's activations are added to that row's sums, in so many passes.
 struct AsF32 {
     using Activation = float;
     using Operand = Floats;
-    static constexpr int kInputs = 1, kBytes = 4;
-    static Operand operand(const unsigned char* from) { return load<Floats>(from); }
+    static constexpr int kInputs = 1, kBytes = 4, kPasses = 1;
+    static Operand operand(const unsigned char* from, int) { return load<Floats>(from); }
     static Floats add(Floats sums, Operand w, const float* x) { return fma(splat(*x), w, sums); }
 };
 
 struct AsF16 : AsF32 {
     static constexpr int kBytes = 2;
-    static Operand operand(const unsigned char* from) { return from_f16(load<Halves>(from)); }
+    static Operand operand(const unsigned char* from, int) { return from_f16(load<Halves>(from)); }
 };
 
 // Pairs of inputs in a lane, as instructions for bfloat16 want them; apart again by one operation each.
-struct AsBf16 {
-    using Activation = float;
-    struct Operand {
-        Floats even, odd;
-    };
-    static constexpr int kInputs = 2, kBytes = 4;
-    static Operand operand(const unsigned char* from) {
-        Words pairs = load<Words>(from);
-        return {bits<Floats>(pairs << 16), bits<Floats>(pairs & 0xffff0000u)};
-    }
-    static Floats add(Floats sums, Operand w, const float* x) {
-        return fma(splat(x[1]), w.odd, fma(splat(x[0]), w.even, sums));
+struct AsBf16 : AsF32 {
+    static constexpr int kInputs = 2, kPasses = 2;
+    static Operand operand(const unsigned char* from, int pass) {
+        const Words pairs = load<Words>(from);
+        return bits<Floats>(pass ? pairs & 0xffff0000u : pairs << 16);
     }
 };
 
@@ -42,8 +36,8 @@ struct AsBf16 {
 struct AsBf16Pairs {
     using Activation = uint16_t;
     using Operand = Words;
-    static constexpr int kInputs = 2, kBytes = 4;
-    static Operand operand(const unsigned char* from) { return load<Words>(from); }
+    static constexpr int kInputs = 2, kBytes = 4, kPasses = 1;
+    static Operand operand(const unsigned char* from, int) { return load<Words>(from); }
     static Floats add(Floats sums, Operand w, const uint16_t* x) {
         Ints pair = splat(load<int32_t>(x));
         return (Floats)_mm512_dpbf16_ps((__m512)sums, bits<__m512bh>(w), bits<__m512bh>(pair));
@@ -51,18 +45,30 @@ struct AsBf16Pairs {
 };
 #endif
 
+template <class Weight, int R, int V, int Each>
+__attribute__((always_inline)) inline void float_add(const unsigned char* weight, const typename Weight::Activation* x,
+                                                     int64_t ldx, int pass, typename Weight::Operand (&w)[2],
+                                                     Floats (&sums)[R][V]) {
+    using At = Tile<R, V, Each>;
+    if constexpr (At::kRow == 0)
+        w[At::kPlace] = Weight::operand(weight + At::kVector * kLanes * Weight::kBytes, pass);
+    Floats& sum = sums[At::kRow][At::kVector];
+    sum = Weight::add(sum, w[At::kPlace], x + At::kRow * ldx + pass);
+}
+
 // R rows times V vectors of one strip. Every sum has its own register, so that it runs through the inputs in order.
-template <class Weight, int R, int V>
-void float_block(const unsigned char* weight, const typename Weight::Activation* x, int64_t ldx, int64_t depth,
-                 const float* bias, float* y, int64_t ldy, int64_t left, bool add, bool fetch) {
+template <class Weight, int R, int V, int... Each>
+__attribute__((noinline)) void float_block(std::integer_sequence<int, Each...>, const unsigned char* weight,
+                                           const typename Weight::Activation* x, int64_t ldx, int64_t depth,
+                                           const float* bias, float* y, int64_t ldy, int64_t left, bool add,
+                                           bool fetch) {
     constexpr int kStep = kStrip * Weight::kBytes;
     Floats sums[R][V] = {};
     for (int64_t k = 0; k < depth; k += Weight::kInputs, weight += kStep) {
         if (fetch) fetch_ahead(weight, kStep);
-        for (int v = 0; v < V; v++) {
-            const auto w = Weight::operand(weight + v * kLanes * Weight::kBytes);
-            for (int r = 0; r < R; r++) sums[r][v] = Weight::add(sums[r][v], w, x + r * ldx + k);
-        }
+        typename Weight::Operand w[2];
+        (float_add<Weight, R, V, Each>(weight, x + k, ldx, 0, w, sums), ...);
+        if constexpr (Weight::kPasses > 1) (float_add<Weight, R, V, Each>(weight, x + k, ldx, 1, w, sums), ...);
     }
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++)
@@ -70,11 +76,11 @@ void float_block(const unsigned char* weight, const typename Weight::Activation*
 }
 
 // Vectors beside each other for R rows: enough sums to hide an addition's time, few enough for the registers.
-constexpr int float_vectors(int rows) {
+constexpr int float_vectors(int rows, int passes) {
 #if defined(__AVX512F__)
-    return rows <= 6 ? 4 : 2;
+    return rows + passes <= 7 ? 4 : 2;
 #else
-    return rows == 1 ? 8 : rows <= 3 ? 4 : 2;
+    return rows == 1 ? 8 : rows + passes <= 4 ? 4 : 2;
 #endif
 }
 
@@ -90,10 +96,10 @@ void float_rows(int64_t rows, const unsigned char* weight, const typename Weight
     if constexpr (R > 1) {
         if (rows < R) return float_rows<Weight, R - 1>(rows, weight, x, ldx, depth, bias, y, ldy, left, add, fetch);
     }
-    constexpr int V = float_vectors(R);
+    constexpr int V = float_vectors(R, Weight::kPasses);
     for (int64_t column = 0; column < least(left, kStrip); column += V * kLanes)
-        float_block<Weight, R, V>(weight + column * Weight::kBytes, x, ldx, depth, bias + column, y + column, ldy,
-                                  left - column, add, fetch && column == 0);
+        float_block<Weight, R, V>(TileProducts<R, V>(), weight + column * Weight::kBytes, x, ldx, depth, bias + column,
+                                  y + column, ldy, left - column, add, fetch && column == 0);
 }
 
 inline void copy_row(float* to, const float* from, int64_t count) { memcpy(to, from, count * 4); }
