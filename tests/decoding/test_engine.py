@@ -151,6 +151,32 @@ def test_times_are_those_of_the_whole_step(model, monkeypatch):
     assert [seconds for seconds, _ in third] == [9.0, 10.0, 11.0]
 
 
+def test_what_is_done_between_two_steps_is_in_the_time_of_the_second(model, monkeypatch):
+    """Of steps that follow at once: the first one, and the first after a pause, begin when they begin."""
+    import time
+
+    now, told = 0.0, []
+
+    def passing(seconds, result=None):
+        nonlocal now
+        now += seconds
+        return result
+
+    target = HuggingFaceTarget(model)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    engine = engine_of(target, "fixed:0")
+    monkeypatch.setattr(engine._length, "budgets", lambda load: passing(1.0, [0] * len(load.running)))
+    monkeypatch.setattr(engine._length, "learn", lambda finished: passing(10.0, told.append(finished)))
+    for _ in range(2):
+        run(engine, request_of(target, PROMPTS[0], Sampling(max_tokens=4)))
+        now += 1000.0
+    others = [step.other_seconds for step in told if not step.prompt_rows]
+    assert others == [11.0] * len(others)
+    assert [step.other_seconds for step in told if step.prompt_rows] == [0.0] * 2
+    assert all(step.draft_seconds == step.verify_seconds == 0.0 for step in told)
+    assert told[-1].seconds == 11.0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("features", [(), (-1,)])
 def test_rows_whose_logits_nobody_wants_stand_anywhere_in_a_step(kind, features, model):

@@ -53,14 +53,21 @@ class Share:
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds``
-    of computing, accepting and committing; choosing the budgets is in neither. ``context`` is the number of tokens that
-    all its sequences held."""
+    of computing, accepting and committing. ``other_seconds`` are all others since the step before, if this one followed
+    at once: of choosing the budgets, of learning from a step, of putting out tokens. ``context`` is the number of tokens
+    that all its sequences held."""
 
     shares: Sequence[Share]
     prompt_rows: int
     context: int
     draft_seconds: float
     verify_seconds: float
+    other_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What the step took in all."""
+        return self.draft_seconds + self.verify_seconds + self.other_seconds
 
     @property
     def rows(self) -> int:

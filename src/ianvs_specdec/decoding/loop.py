@@ -224,7 +224,8 @@ class Engine:
         meter.computed(rows, context, len(decoding), prompt_rows, prompts)
         shares = self._settle(requests, decoding, outputs)
         self._done = _added(self._done, shares)
-        self._length.learn(Finished(shares, prompt_rows, context + prompts, meter.draft, meter.verify))
+        seconds = meter.draft, meter.verify, meter.other
+        self._length.learn(Finished(shares, prompt_rows, context + prompts, *seconds))
 
     def _settle(self, requests: list[Request], decoding: list[Request], outputs: Sequence[Any]) -> list[Share]:
         """Put out what the step brought the ``requests``, of which some are ``decoding``: what came of it for those."""

@@ -11,23 +11,29 @@ if TYPE_CHECKING:
 
 
 class Stopwatch:
+    """``began`` is the moment at which the lap began."""
+
     def __init__(self) -> None:
-        self._since = time.perf_counter()
+        self.began = time.perf_counter()
 
     def lap(self) -> float:
         """Seconds since the lap before."""
-        before, self._since = self._since, time.perf_counter()
-        return self._since - before
+        before, self.began = self.began, time.perf_counter()
+        return self.began - before
 
 
 class Meter:
-    """Measures each step: ``draft`` and ``verify`` are its seconds so far, as ``Finished`` has them."""
+    """Measures each step: ``draft``, ``verify`` and ``other`` are its seconds so far, as ``Finished`` has them."""
 
-    draft = verify = 0.0
+    draft = verify = other = 0.0
+    _since: float | None = None
+    """The moment up to which time belongs to the steps before; None: there was nothing to do in between."""
 
     def begin(self) -> None:
         """A step begins."""
         self._watch, self.draft = Stopwatch(), 0.0
+        if self._since is None:
+            self._since = self._watch.began
 
     def looked(self) -> None:
         """Drafters have said what they hold; budgets are chosen from here, which is neither drafting nor verifying."""
@@ -58,6 +64,11 @@ class Meter:
 
     def observed(self) -> None:
         self.draft += self._watch.lap()
+        assert self._since is not None
+        now = self._watch.began
+        self.other, self._since = max(now - self._since - self.draft - self.verify, 0.0), now
 
     def end(self, busy: bool) -> None:
         """The step is over; ``busy``: there is more to do, so that the next one follows at once."""
+        if not busy:
+            self._since = None

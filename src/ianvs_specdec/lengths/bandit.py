@@ -90,4 +90,4 @@ class Bandit(Uniform):
         if finished.shares and not finished.prompt_rows and self._asked is not None:
             context, tokens = self._asked
             emitted = sum(share.step.emitted for share in finished.shares)
-            context.arms[tokens].learn(emitted, finished.draft_seconds + finished.verify_seconds)
+            context.arms[tokens].learn(emitted, finished.seconds)

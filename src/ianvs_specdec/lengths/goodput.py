@@ -127,7 +127,7 @@ class Goodput:
 
     def learn(self, finished: Finished) -> None:
         rows = finished.rows
-        taken = finished.draft_seconds + finished.verify_seconds
+        taken = finished.seconds
         self._fund += PROBE * taken
         self._thought = min(self._thought + HURRY * SPENT * taken, AHEAD * PLANNING)
         if not rows:
@@ -135,7 +135,7 @@ class Goodput:
         # What a step with rows of prompts takes tells little of others, but of drafting as much as any.
         telling = True
         if not finished.prompt_rows or not self._verify.warm:
-            telling = self._verify.add(rows + finished.prompt_rows, finished.verify_seconds, finished.context)
+            telling = self._verify.add(rows + finished.prompt_rows, taken - finished.draft_seconds, finished.context)
             if self._verify.changed:
                 self._wake()
                 self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
