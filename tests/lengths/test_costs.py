@@ -147,6 +147,18 @@ def test_one_slow_draft_is_not_believed_and_what_is_not_asked_stays_known():
     assert float(learned.at(*terms)) == pytest.approx(0.5, rel=0.2)
 
 
+def test_of_drafts_that_take_what_they_always_did_few_are_learned_from_and_of_others_all():
+    learned, terms, learned_from = DraftCosts(), (1, 4, 4, 0), 0
+    for number in range(400):
+        before = learned.weights
+        learned.add(*terms, 0.5 * (1.01 if number % 2 else 0.99))
+        learned_from += learned.weights != before
+    assert learned_from < 200
+    for _ in range(8):
+        learned.add(*terms, 0.8)
+    assert float(learned.at(*terms)) == pytest.approx(0.8, rel=0.15)
+
+
 def test_no_term_of_a_draft_is_below_nothing():
     learned, rng = DraftCosts(), random.Random(0)
     for _ in range(300):
@@ -169,6 +181,13 @@ def test_nothing_makes_a_step_faster_than_it_is_so_one_fast_step_is_believed():
     learned.add(8, 1.0, 0)
     assert learned.changed
     assert at(learned, 8)[0] < 1.5
+
+
+def test_a_step_that_is_somewhat_fast_may_be_noise():
+    learned = costs({1: 1.0, 8: 2.0, 16: 3.0}, noise=0.03)
+    learned.add(8, 2.0 * math.exp(-0.4), 0)
+    assert not learned.changed
+    assert at(learned, 8)[0] > 1.7
 
 
 def test_a_late_first_step_of_a_size_leaves_hope():

@@ -83,6 +83,28 @@ def test_a_level_that_nobody_reached_is_like_the_others_of_that_difficulty():
     assert miss(known, subject, LEVELS - 1) < 0.15
 
 
+@pytest.mark.parametrize("accepted", [0, 1])
+def test_what_drafts_of_one_token_tell_holds_for_longer_ones(accepted):
+    """How deeper levels compare with the first one is as before."""
+    known = Evidence()
+    subject = known.request("a")
+    learn(known, subject, 2, True, times=4)
+    before = known.misses
+    learn(known, subject, accepted, not accepted, times=60)
+    assert known.misses == pytest.approx(before)
+    assert abs(miss(known, subject) - accepted) > 0.9
+
+
+def test_much_that_is_heard_at_a_time_does_not_overshoot():
+    """Trials tell where they were made: at odds of 20 to 1 that a guess is wrong, a hundred hits say no more than that
+    it is otherwise."""
+    belief = Belief(REQUEST, mean=3.0)
+    for _ in range(100):
+        belief.hear(-0.95, 0.05, 0.0)
+    belief.settle(1)
+    assert 1.5 < belief.mean < 3.0
+
+
 def test_a_miss_in_a_wide_tree_tells_more_than_one_in_a_chain():
     chain, tree = Evidence(), Evidence()
     narrow, wide = chain.request("a"), tree.request("a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import mul
 
 import numpy as np
@@ -30,6 +31,8 @@ FEW = 3
 """Steps of a size until a surprise tells of the speed rather than of the size, and until a bend there is believed."""
 OUTLIER = 0.3
 """In log seconds: what a single step may say at the most. Slow steps are a third slower and more."""
+FAST = 0.5
+"""In log seconds: by how much a step has to be below what was expected for no noise to have done that."""
 NEW = 0.7
 """In log seconds: by how much the first step of a size may be above what was expected."""
 UNUSUAL = 0.17
@@ -37,8 +40,8 @@ UNUSUAL = 0.17
 MEMORY, OFTEN = 100, 50
 """Samples over which the slowdown by context is learned, and those of a size's own averages."""
 SOME, CALM = 4, 0.1
-"""A step of a size that was seen often tells little if its log seconds, or those of the step before, are as expected
-but for so much: one in some is learned from."""
+"""A step of a size that was seen often tells little if its log seconds, and those of the step before, are as expected
+but for so much: one in some is learned from. So it is with drafts."""
 LITTLE_SPREAD = 50_000
 """Square tokens: while context lengths have differed by less in sum, their slope is mostly noise."""
 MUCH = 4
@@ -165,7 +168,7 @@ class StepCosts:
         changed, else the size has. A fast step counts at once, and may be of either."""
         side, variance = math.copysign(1.0, surprise), size.variance_now(self.samples, self._speed)
         # Much makes a step late, nothing makes one faster than it is.
-        sure = math.inf if surprise < -OUTLIER else side * size.before
+        sure = math.inf if surprise < -FAST else side * size.before
         believed = side * min(abs(surprise), max(OUTLIER, sure))
         lasting = min(abs(surprise), sure) > UNUSUAL
         if lasting and size.count >= FEW:
@@ -222,6 +225,7 @@ def _rising(values: Floats) -> Floats:
     return result
 
 
+@lru_cache(maxsize=4096)
 def _class_of(rows: int) -> int:
     return rows if rows < PER_DOUBLING else int(PER_DOUBLING * (1 + math.log2(rows / PER_DOUBLING)))
 
@@ -291,6 +295,9 @@ class DraftCosts:
             self._forget()
             expected = 0.0
         surprise, limit = taken - expected, OUTLIER * max(expected, self.SPREADS[0])
+        if self._drafts > OFTEN and self._drafts % SOME and abs(surprise) < CALM * expected:
+            self._before = max(surprise, 0.0)
+            return
         # One slow step is not believed, two in a row are.
         if surprise > max(limit, self._before):
             self._before, surprise = surprise, max(limit, self._before)

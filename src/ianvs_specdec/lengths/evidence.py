@@ -26,6 +26,9 @@ EASIEST, HARDEST, PER_UNIT = -8, 4, 4
 copies of hundreds of tokens, and what is right once in fifty times is useless already."""
 DIFFICULTIES = np.arange(EASIEST * PER_UNIT, HARDEST * PER_UNIT + 1) / PER_UNIT
 
+STRIDE = 1.5
+"""Standard deviations by which a term may move at a time: what trials say of it holds near where it was."""
+
 CERTAIN = math.log(0.02 / 0.98)
 """Log odds of a miss below which a hit is not worth learning from: once in fifty times."""
 
@@ -52,7 +55,7 @@ class Term:
 
 
 EVERYTHING, DEPTH = Term(1.0, 2000), Term(0.7, 1000)
-TASK, REQUEST = Term(1.0, 2000), Term(0.5, 40)
+TASK, REQUEST = Term(1.0, 2000), Term(0.6, 40)
 """What is asked of a server changes within hours, the text at hand within sentences."""
 
 FIRST_GUESS = -0.85
@@ -83,8 +86,10 @@ class Belief:
         if variance > self._most:
             variance = self._most
         self._settled = now
+        stride = STRIDE * math.sqrt(variance)
         self.variance = variance = variance / (1 + variance * self._heard)
-        self.mean += variance * self._news
+        step = variance * self._news
+        self.mean += stride if step > stride else -stride if step < -stride else step
         self._heard = self._news = 0.0
 
 
@@ -116,7 +121,9 @@ class Evidence:
     def __init__(self) -> None:
         self._all = Known(EVERYTHING, FIRST_GUESS)
         self._tasks: dict[str, Known] = {}
-        self._depth, self._depth_variance = np.zeros(LEVELS), np.full(LEVELS, DEPTH.variance)
+        # What is harder for all shows at the first level, with which the others are compared.
+        self._most = np.where(np.arange(LEVELS), DEPTH.variance, 0.0)
+        self._depth, self._depth_variance = np.zeros(LEVELS), self._most.copy()
         self._trials: list[tuple[int, int, bool, float]] = []
         self._settled = self.now = 0
         """``now``: steps so far."""
@@ -192,12 +199,13 @@ class Evidence:
         missed = (level == tried[:, None] - 1) & failed[:, None]
         informed = made * miss * (1 - miss)
         share = 1 / (1 + informed * others[:, None])
-        self._depth_variance = np.minimum(
-            self._depth_variance + (self.now - self._settled) * DEPTH.blur, DEPTH.variance
-        )
+        aged = self._depth_variance + (self.now - self._settled) * DEPTH.blur
+        self._depth_variance = np.minimum(aged, self._most)
+        stride = STRIDE * np.sqrt(self._depth_variance[:levels])
         self._settled = self.now
         self._depth_variance[:levels] /= 1 + self._depth_variance[:levels] * (informed * share).sum(0)
-        self._depth[:levels] += self._depth_variance[:levels] * ((missed - made * miss) * share).sum(0)
+        step = self._depth_variance[:levels] * ((missed - made * miss) * share).sum(0)
+        self._depth[:levels] += np.clip(step, -stride, stride)
 
     def _tabulate(self, levels: int) -> None:
         self._misses = _shares(DIFFICULTIES[:, None] + self._depth[:levels])
