@@ -89,6 +89,7 @@ def test_what_drafts_of_one_token_tell_holds_for_longer_ones(accepted):
     known = Evidence()
     subject = known.request("a")
     learn(known, subject, 2, True, times=4)
+    learn(known, subject, 1, False, times=40)
     before = known.misses
     learn(known, subject, accepted, not accepted, times=60)
     assert known.misses == pytest.approx(before)
