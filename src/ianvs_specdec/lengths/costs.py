@@ -31,8 +31,6 @@ FEW = 3
 """Steps of a size until a surprise tells of the speed rather than of the size, and until a bend there is believed."""
 OUTLIER = 0.3
 """In log seconds: what a single step may say at the most. Slow steps are a third slower and more."""
-FAST = 0.5
-"""In log seconds: by how much a step has to be below what was expected for no noise to have done that."""
 NEW = 0.7
 """In log seconds: by how much the first step of a size may be above what was expected."""
 UNUSUAL = 0.17
@@ -165,18 +163,13 @@ class StepCosts:
     def _believed(self, surprise: float, size: _Size) -> tuple[float, float]:
         """What of a surprise counts, and how uncertain the size's work is by it: a late step that is alone for its size
         counts little, a second one all. If the step of another size before them surprised as well, the speed has
-        changed, else the size has. A fast step counts at once, and may be of either."""
+        changed, else the size has."""
         side, variance = math.copysign(1.0, surprise), size.variance_now(self.samples, self._speed)
-        # Much makes a step late, nothing makes one faster than it is.
-        sure = math.inf if surprise < -FAST else side * size.before
+        sure = side * size.before
         believed = side * min(abs(surprise), max(OUTLIER, sure))
         lasting = min(abs(surprise), sure) > UNUSUAL
         if lasting and size.count >= FEW:
             self.changed = True
-            for other in self._sizes.values():
-                other.variance += believed**2 * (other is not size)
-        if lasting and sure == math.inf:
-            self._speed_variance = max(self._speed_variance, OUTLIER**2)
         if size.count < FEW:
             variance = max(variance, OUTLIER**2)
         elif lasting and side * self._elsewhere > UNUSUAL:
@@ -195,6 +188,8 @@ class StepCosts:
         known = sorted(self._sizes.values(), key=lambda size: size.rows)
         rows, work = np.array([size.rows for size in known]), np.exp([size.work for size in known])
         variances = np.array([size.variance_now(self.samples, self._speed) for size in known])
+        likely = np.exp(2 * np.sqrt(variances))
+        least, most = work / likely, work * likely
         if len(known) > 2:
             # What steps of the latest size take is known, whatever part of it is the machine's speed.
             now = np.array([size is self._latest for size in known])
@@ -210,12 +205,14 @@ class StepCosts:
             bends /= np.sqrt((BEND * work[1:-1]) ** 2 + own)[:, None]
             smooth = np.linalg.solve(np.diag(1 / spreads) + bends.T @ bends, work / spreads)
             # Near sizes that take much longer, the line may go below nothing.
-            likely = np.exp(2 * np.sqrt(variances))
-            work = np.clip(smooth, work / likely, work * likely)
-        # What the latest size takes bounds the others: a change is seen there first.
+            work = np.clip(smooth, least, most)
+        # What the latest size takes bounds the others: a change is seen there first. Fewer rows do not take more. And no
+        # size is thought to take more than as many steps with fewer rows as have all of its rows.
         latest = known.index(self._latest) if self._latest else 0
-        work[:latest] = np.minimum(work[:latest], work[latest])
-        work[latest:] = np.maximum(work[latest:], work[latest])
+        few, many, one = slice(latest), slice(latest, None), work[latest]
+        split = one / np.ceil(rows[latest] / rows[few]), one * np.ceil(rows[many] / rows[latest])
+        work[few] = np.clip(work[few], np.minimum(split[0], most[few]), one)
+        work[many] = np.clip(work[many], one, np.maximum(split[1], least[many]))
         return rows, _rising(work), _rising(work * np.exp(-np.sqrt(variances)))
 
 
