@@ -206,8 +206,8 @@ class StepCosts:
             smooth = np.linalg.solve(np.diag(1 / spreads) + bends.T @ bends, work / spreads)
             # Near sizes that take much longer, the line may go below nothing.
             work = np.clip(smooth, least, most)
-        # What the latest size takes bounds the others: a change is seen there first. Fewer rows do not take more. And no
-        # size is thought to take more than as many steps with fewer rows as have all of its rows.
+        # What the latest size takes bounds the others: a change is seen there first. Fewer rows do not take more, and
+        # as many small steps as have all the rows of a large one do not take less than it.
         latest = known.index(self._latest) if self._latest else 0
         few, many, one = slice(latest), slice(latest, None), work[latest]
         split = one / np.ceil(rows[latest] / rows[few]), one * np.ceil(rows[many] / rows[latest])
