@@ -38,7 +38,7 @@ UNUSUAL = 0.17
 MEMORY, OFTEN = 100, 50
 """Samples over which the slowdown by context is learned, and those of a size's own averages."""
 SOME, CALM = 4, 0.1
-"""A step of a size that was seen often tells little if its log seconds, and those of the step before, are as expected
+"""A step of a size that was seen often tells little if its log seconds, or those of the step before, are as expected
 but for so much: one in some is learned from. So it is with drafts."""
 LITTLE_SPREAD = 50_000
 """Square tokens: while context lengths have differed by less in sum, their slope is mostly noise."""
