@@ -28,7 +28,6 @@ class Answer:
     asked: Request
     stats: Stats = field(init=False)
     done: int = 1
-    read: bool = False
 
     def __post_init__(self):
         self.stats = Stats(self.asked.prompt + 1, self.asked.task, 127)
@@ -36,7 +35,7 @@ class Answer:
 
     def step(self, budget):
         """What comes of its next step."""
-        behind, self.read = self.stats.behind if budget else 0, True
+        behind = self.stats.behind if budget else 0
         accepted = next((i for i, rank in enumerate(self.asked.ranks[self.done : self.done + budget]) if rank), budget)
         emitted = min(accepted + 1, self.asked.tokens - self.done)
         self.done += emitted

@@ -161,9 +161,10 @@ class StepCosts:
         return result
 
     def _believed(self, surprise: float, size: _Size) -> tuple[float, float]:
-        """What of a surprise counts, and how uncertain the size's work is by it: a late step that is alone for its size
-        counts little, a second one all. If the step of another size before them surprised as well, the speed has
-        changed, else the size has."""
+        """What of a surprise counts, and how uncertain the size's work is by it: one that is alone for its size counts
+        little, late or fast, a second one on the same side all. If the step of another size before them surprised as
+        well, the speed has changed, else the size has. Late and fast steps are treated alike: if only one of them moved
+        the speed, it would drift away from the sizes."""
         side, variance = math.copysign(1.0, surprise), size.variance_now(self.samples, self._speed)
         sure = side * size.before
         believed = side * min(abs(surprise), max(OUTLIER, sure))
