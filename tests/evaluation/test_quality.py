@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ianvs_specdec.evaluation.curve import Path, Ranking, Sides
+from ianvs_specdec.evaluation.curve import DrawnCurves, Ranking, Sides
 from ianvs_specdec.evaluation.quality import BINS, Scored, Tally, over_thresholds
 
 
@@ -22,7 +22,7 @@ def measured(
 ) -> dict[str, float]:
     weights = np.ones(len(sides)) if weights is None else weights
     ranking = Ranking(router.scores)
-    path = Path.of(ranking.coarse(most) if most else ranking, weights[None, :], sides.gain, sides.extra)
+    path = DrawnCurves.of(ranking.coarse(most) if most else ranking, weights[None, :], sides.gain, sides.extra)
     values = Tally(router, sides)(weights[None, :])
     return {name: float(value[0]) for name, value in (values | over_thresholds(path, values["edge"])).items()}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ianvs_specdec.learned.grams import Rows, Weighting, grams_of, weigh
+from ianvs_specdec.learned.grams import GramRows, Weighting, grams_of, weigh
 from ianvs_specdec.learned.kinship import HALF
 from ianvs_specdec.learned.online import AGE, LEAST, Experience, OnlineLearner, squash, unsquash
 from ianvs_specdec.outcomes.recorded import Floats
@@ -157,7 +157,7 @@ def test_texts_of_any_length_and_kind_have_grams() -> None:
     rows = [
         (grams_of(Query((text,))).buckets, np.ones(len(grams_of(Query((text,))).buckets))) for text in ("", "abcdef")
     ]
-    assert Rows(rows).similarities(*rows[1]).tolist() == [0.0, float(len(rows[1][0]))]
+    assert GramRows(rows).similarities(*rows[1]).tolist() == [0.0, float(len(rows[1][0]))]
 
 
 def test_rare_runs_of_letters_count_more() -> None:

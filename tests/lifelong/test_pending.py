@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from ianvs_specdec.lifelong.feedback import Feedback
-from ianvs_specdec.lifelong.pending import Pending
+from ianvs_specdec.lifelong.pending import PendingFeedback
 
 
 def test_the_newest_wait_and_each_is_taken_once() -> None:
-    pending = Pending(3)
+    pending = PendingFeedback(3)
     for number, query in enumerate("abaca"):
         pending.add(Feedback(query, "edge", 0.0, str(number)))
     assert len(pending) == 3
@@ -24,7 +24,7 @@ def test_the_newest_wait_and_each_is_taken_once() -> None:
 
 def steps(count: int) -> int:
     """How many lines of Python so many feedbacks on one unknown query take: no clock decides."""
-    pending, lines = Pending(count // 2), 0
+    pending, lines = PendingFeedback(count // 2), 0
 
     def count_lines(*_: object) -> object:
         nonlocal lines

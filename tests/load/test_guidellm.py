@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.load import sweep
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.rounds import folder_of
 from tests.support.models import build_model
 
@@ -25,9 +25,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def plan_of(settings: Path, data: Path, **more: object) -> Plan:
+def plan_of(settings: Path, data: Path, **more: object) -> SweepPlan:
     given = {"settings": str(settings), "data": str(data), "policies": "fixed:0,fixed:3", "rates": "4", "duration": 3}
-    return Plan.parse(given | {"max_tokens": 16, "slo": "latency=60"} | more)
+    return SweepPlan.parse(given | {"max_tokens": 16, "slo": "latency=60"} | more)
 
 
 def test_two_policies(settings: Path, data: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 from tests.support.paths import EXAMPLE
 
 SETTINGS = str(EXAMPLE / "testalgorithms/query-routing/cloud_settings.yaml")
@@ -16,8 +16,8 @@ RUNNING = {"url": "http://127.0.0.1:1", "model": "m"}
 STARTED = {"settings": SETTINGS, "policies": "fixed:0"}
 
 
-def parsed(questions: Path, server: dict[str, Any] = RUNNING, **more: Any) -> Plan:
-    return Plan.parse({**server, "rates": "1,2", "data": str(questions), **more})
+def parsed(questions: Path, server: dict[str, Any] = RUNNING, **more: Any) -> SweepPlan:
+    return SweepPlan.parse({**server, "rates": "1,2", "data": str(questions), **more})
 
 
 def test_texts_and_yaml_say_the_same(data: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ianvs_specdec.load.arrivals import LEAD_IN
 from ianvs_specdec.load.generator import Answered
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measured, result
 from ianvs_specdec.load.rounds import Round, Sample
 
@@ -21,12 +21,12 @@ def answered(index: int, due: float, ttft: float, pause: float, tokens: int, lat
 
 
 def figures(requests: list[Answered], *, samples: list[Sample] | None = None, **more: Any) -> dict[str, Any]:
-    plan = Plan(**{"rates": (1.0,), "data": "d", "duration": 10.0, **more})
+    plan = SweepPlan(**{"rates": (1.0,), "data": "d", "duration": 10.0, **more})
     return result(Measured.of(Round("p", 1.0, 1000.0, 3.0, requests, samples or []), plan), plan, None, {})
 
 
 def test_two_policies_are_compared_request_by_request() -> None:
-    plan = Plan(rates=(1.0,), data="d", duration=10.0, slo={"latency": 5.0})
+    plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, slo={"latency": 5.0})
     chance = np.random.default_rng(1).exponential(1.0, 50)
     slow, fast = (
         Measured.of(

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.processes import processor_seconds
 from ianvs_specdec.load.servers import ServerDied, Started, command
 from tests.support.models import build_model
 
 
-def plan_of(settings: str, **more: object) -> Plan:
-    return Plan(**{"rates": (1.0,), "data": "d", "settings": settings, "policies": ("fixed:4",), **more})
+def plan_of(settings: str, **more: object) -> SweepPlan:
+    return SweepPlan(**{"rates": (1.0,), "data": "d", "settings": settings, "policies": ("fixed:4",), **more})
 
 
 def test_how_it_is_called() -> None:

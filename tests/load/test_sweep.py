@@ -11,7 +11,7 @@ import pytest
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.load import sweep
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.servers import Server, ServerDied
 from tests.support.load_generator import Stub
 from tests.support.paths import EXAMPLE
@@ -19,9 +19,9 @@ from tests.support.paths import EXAMPLE
 SETTINGS = str(EXAMPLE / "testalgorithms/query-routing/cloud_settings.yaml")
 
 
-def plan_of(stub: Stub, data: Path, **more: Any) -> Plan:
+def plan_of(stub: Stub, data: Path, **more: Any) -> SweepPlan:
     given = {"url": stub.url, "model": "m", "data": str(data), "rates": "2,4", "duration": 5, "arrivals": "constant"}
-    return Plan.parse(given | more)
+    return SweepPlan.parse(given | more)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def served(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
 
     class Policy(Server):
-        def __init__(self, plan: Plan, policy: str, folder: Path) -> None:
+        def __init__(self, plan: SweepPlan, policy: str, folder: Path) -> None:
             super().__init__(stub.url, "load")
             self.policy = policy
 

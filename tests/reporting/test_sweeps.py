@@ -11,7 +11,7 @@ import pytest
 
 from ianvs_specdec.cli import main
 from ianvs_specdec.load.generator import Answered
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measured, result
 from ianvs_specdec.load.rounds import Round
 from ianvs_specdec.reporting.collect import collect
@@ -21,7 +21,7 @@ from tests.support.workspace import Bench
 
 def sweep(folder: Path, slo: dict[str, float] | None = None) -> list[dict[str, Any]]:
     """What ``specdec load`` writes of two policies at two rates."""
-    plan = Plan(rates=(1.0, 2.0), data="d", duration=10.0, arrivals="poisson", slo=slo or {})
+    plan = SweepPlan(rates=(1.0, 2.0), data="d", duration=10.0, arrivals="poisson", slo=slo or {})
     rows = []
     for rate in plan.rates:
         for policy, pause in (("fixed:0", 0.2), ("<b>goodput</b>", 0.1)):

@@ -10,15 +10,15 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding.costs import Grid
 from ianvs_specdec.lengths.oracle import Oracle
-from ianvs_specdec.simulation.users import PATTERNS, Plan, simulate
-from ianvs_specdec.simulation.workload import Recorded, Workload, stated
+from ianvs_specdec.simulation.users import PATTERNS, UserPlan, simulate
+from ianvs_specdec.simulation.workload import RecordedAnswer, Workload, stated
 from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, ROW, STEP, TOKEN, simple
 
 HALF = {"": 0.5}
 
 
 def plan(policy="fixed:0", **changes):
-    return Plan(**{"policy": policy, "edges": 5, "hours": 0.02, "rate": 1.0, **changes})
+    return UserPlan(**{"policy": policy, "edges": 5, "hours": 0.02, "rate": 1.0, **changes})
 
 
 def result(policy="fixed:0", costs=None, workload=None, **changes):
@@ -127,7 +127,7 @@ def test_tasks_are_told_apart():
 
 
 def test_a_drafter_that_finds_nothing_drafts_nothing():
-    rarely = Workload([Recorded("", 10, 50, (1.0,) * 8, found=0.25)])
+    rarely = Workload([RecordedAnswer("", 10, 50, (1.0,) * 8, found=0.25)])
     found = result("fixed:4", workload=rarely, rate=0.5)
     assert found["acceptance_rate"] == pytest.approx(1.0)
     assert 1.5 < found["tokens_per_step"] < 2.5

@@ -29,7 +29,7 @@ def random_samples(count: int = 6, columns: int = 0) -> list[Sample]:
     return samples
 
 
-def make_head(kind: str) -> models.Head:
+def make_head(kind: str) -> models.TrainableHead:
     torch.manual_seed(11)
     embedding, unembedding = torch.randn(2, VOCABULARY, HIDDEN)
     config = export.head_config(
@@ -144,7 +144,7 @@ def test_a_short_training_says_that_its_steps_are_small(tmp_path: Path) -> None:
     assert told[0] == "1 conversations a step, not 6: the budget is short"
 
 
-class _Oracle(models.Head):
+class _Oracle(models.TrainableHead):
     """Right about the drafts numbered ``good`` of every chain, wrong about the others."""
 
     def __init__(self, *good: int) -> None:
@@ -183,7 +183,7 @@ def test_the_loss_is_least_for_the_targets_own_distribution() -> None:
     sample, unembedding = random_samples(1)[0], torch.randn(VOCABULARY, HIDDEN)
     batch, recipe = collate([sample], 3, "cpu"), loop.HeadRecipe(1, steps=3)
 
-    class Same(models.Head):
+    class Same(models.TrainableHead):
         shift = 0
 
         def drafts(self, batch):

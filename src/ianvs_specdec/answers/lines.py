@@ -63,7 +63,7 @@ class Prefill:
     issued: float
 
 
-class Head(NamedTuple):
+class LineHead(NamedTuple):
     """What a line of an answer begins with."""
 
     key: str
@@ -73,20 +73,20 @@ class Head(NamedTuple):
     hardware: str
 
 
-def head_of(line: bytes) -> Head | None:
+def head_of(line: bytes) -> LineHead | None:
     """The beginning of a whole line that holds an answer; None of any other line."""
     match = _ANSWER.match(line)
     if match and line.rstrip().endswith(b"}}}"):
-        return Head(*(group.decode() for group in match.groups()))
+        return LineHead(*(group.decode() for group in match.groups()))
     # Not as this version writes it: with a key of a newer one, or written anew by another program.
     record = _object_in(line) if b'"key"' in line else None
     if record is None or not isinstance(record.get("answer"), dict):
         return None
-    found = [record.get(name) for name in Head._fields]
+    found = [record.get(name) for name in LineHead._fields]
     texts = [value for value in found if isinstance(value, str)]
     if len(texts) < len(found) or not all(map(re.fullmatch, _HEAD, texts)):
         return None
-    return Head(*texts)
+    return LineHead(*texts)
 
 
 def record_of(line: bytes) -> tuple[str, str] | None:

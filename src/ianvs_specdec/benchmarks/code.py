@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ianvs_specdec.benchmarks.sandbox import Limits, Trial, Verdict, run
+from ianvs_specdec.benchmarks.sandbox import Limits, SandboxVerdict, Trial, run
 from ianvs_specdec.identity import usable_processors
 
 log = logging.getLogger(__name__)
@@ -69,11 +69,11 @@ def run_all(pairs: Sequence[tuple[Sequence[str], Any]]) -> list[float | None]:
         return list(pool.map(lambda pair: code(*pair), pairs))
 
 
-def judged(answer: str, gold: Mapping[str, Any], limits: Limits) -> Verdict:
+def judged(answer: str, gold: Mapping[str, Any], limits: Limits) -> SandboxVerdict:
     """Whether the answer's program passes the row's tests, and what confined it."""
     source = program(answer, gold["prompt"], gold["entry_point"])
     if source is None:
-        return Verdict(f"the answer holds no program with {gold['entry_point']}")
+        return SandboxVerdict(f"the answer holds no program with {gold['entry_point']}")
     tests = f"{gold['test']}\n\ncheck({gold['entry_point']})\n"
     # What the prompt defines beside the function, the tests may use.
     setup = next(filter(_compiles, (f"{gold['prompt']}\n    pass\n", gold["prompt"])), "")

@@ -51,7 +51,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True)
-class Prompt:
+class JudgePrompt:
     """A system message ("" = none), and a template of the user's message."""
 
     system: str
@@ -68,7 +68,7 @@ class PromptSet:
     are called wherever ratings are shown.
     """
 
-    prompts: Mapping[str, Prompt]
+    prompts: Mapping[str, JudgePrompt]
     digest: str
     name: str
 
@@ -86,7 +86,9 @@ def read_prompts(path: Path = SHIPPED) -> PromptSet:
         name = required(row, "name", is_text, "a text", where)
         if name not in _FIELDS:
             continue
-        prompt = Prompt(*(required(row, key, is_text, "a text", where) for key in ("system_prompt", "prompt_template")))
+        prompt = JudgePrompt(
+            *(required(row, key, is_text, "a text", where) for key in ("system_prompt", "prompt_template"))
+        )
         try:
             prompt.messages(**_FIELDS[name])
         except (KeyError, IndexError, ValueError, AttributeError) as error:

@@ -28,7 +28,7 @@ ANSWERS = {"true": 1, "false": 0, "1": 1, "0": 0}
 
 
 @dataclass(frozen=True)
-class Record:
+class MmluRecord:
     """A question as it was asked, its subject, and whether each model's answer is right (1 or 0)."""
 
     query: str
@@ -38,7 +38,7 @@ class Record:
     id: str
 
 
-def read(path: Path, edge: str = EDGE, cloud: str = CLOUD) -> Iterator[Record]:
+def read(path: Path, edge: str = EDGE, cloud: str = CLOUD) -> Iterator[MmluRecord]:
     """The records of a folder, an archive or one file, subject by subject; ``edge`` and ``cloud`` name columns.
 
     Raises UserError with file and line.
@@ -55,7 +55,7 @@ def read(path: Path, edge: str = EDGE, cloud: str = CLOUD) -> Iterator[Record]:
         raise UserError(f"{path}: there are no records in it: expected {PREFIX}SUBJECT.csv, in a folder or an archive")
 
 
-def _record(row: Row, where: str, subject: str, index: int, columns: tuple[str, str]) -> Record:
+def _record(row: Row, where: str, subject: str, index: int, columns: tuple[str, str]) -> MmluRecord:
     query = required(row, "prompt", is_text, "a text", where)
     right = []
     for column in columns:
@@ -64,7 +64,7 @@ def _record(row: Row, where: str, subject: str, index: int, columns: tuple[str, 
         if (answer := ANSWERS.get(str(row[column]).strip().lower())) is None:
             raise UserError(f"{where}: {column!r} must be True or False, not {row[column]!r:.40}")
         right.append(answer)
-    return Record(query, right[0], right[1], subject, f"{subject}-{index:04d}")
+    return MmluRecord(query, right[0], right[1], subject, f"{subject}-{index:04d}")
 
 
 def _files(path: Path) -> Iterator[tuple[Path, TextIO]]:

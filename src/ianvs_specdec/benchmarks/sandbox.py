@@ -62,7 +62,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SandboxVerdict:
     """``error``: "" if the program passes, else why not. ``held``: what confined it, in the words of ``confinement``;
     empty where the program ended before that was told.
     """
@@ -71,7 +71,7 @@ class Verdict:
     held: tuple[str, ...] = ()
 
 
-def run(source: str, limits: Limits, tests: Trial | None = None) -> Verdict:
+def run(source: str, limits: Limits, tests: Trial | None = None) -> SandboxVerdict:
     """Run a program and its tests; without tests it passes if it comes to its end without an exception. Raises
     UserError where programs cannot be run with limits.
     """
@@ -147,18 +147,18 @@ def _await(watcher: subprocess.Popen[bytes]) -> None:
         watcher.wait()
 
 
-def _verdict(said: bytes, limits: Limits, seconds: float) -> Verdict:
+def _verdict(said: bytes, limits: Limits, seconds: float) -> SandboxVerdict:
     try:
         told = json.loads(said)
     except ValueError:
-        return Verdict("not run: the process that watches over programs ended")
+        return SandboxVerdict("not run: the process that watches over programs ended")
     held = tuple(told["held"])
     if "lost" not in told:
-        return Verdict(told["error"], held)
+        return SandboxVerdict(told["error"], held)
     status = told.get("status")
     if told["lost"] == "late":
-        return Verdict(f"not done after {seconds:g} s", held)
+        return SandboxVerdict(f"not done after {seconds:g} s", held)
     if status in (-signal.SIGKILL, -signal.SIGXCPU):
-        return Verdict(f"more than {limits.seconds:g} s of processor time", held)
+        return SandboxVerdict(f"more than {limits.seconds:g} s of processor time", held)
     how = "what it said makes no sense" if told["lost"] == "garbled" else f"exit status {status}"
-    return Verdict(f"ended before its end ({how})", held)
+    return SandboxVerdict(f"ended before its end ({how})", held)

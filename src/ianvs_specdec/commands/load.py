@@ -16,7 +16,7 @@ from ianvs_specdec.arrivals import PATTERNS, POISSON
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.load import plan as plans
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 
 OPTIONS = (
     ("--url", "URL", "a server with the OpenAI protocol that runs already"),
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(options: argparse.Namespace) -> tuple[Plan, Path]:
+def _asked(options: argparse.Namespace) -> tuple[SweepPlan, Path]:
     """The options of the file, with those of the command line in place of the same ones there."""
     names = [name for name, _, _ in OPTIONS]
     named = {name: getattr(options, name[2:].replace("-", "_")) for name in names}
@@ -90,7 +90,7 @@ def _asked(options: argparse.Namespace) -> tuple[Plan, Path]:
     out = values.pop("out", None)
     if chosen:
         values["set"] = {**(values.get("set") or {}), **chosen}
-    plan = given.taking(values).check(Plan.parse)
+    plan = given.taking(values).check(SweepPlan.parse)
     if not isinstance(out, str):
         raise UserError("where to? Give --out DIR: a folder for the results")
     return plan, Path(out)

@@ -13,7 +13,7 @@ from ianvs_specdec.errors import UserError
 
 
 @dataclass
-class Prompt:
+class PromptLine:
     content: list[int] | str
     where: str
     prediction: list[int] | str
@@ -21,13 +21,13 @@ class Prompt:
 
 
 @dataclass
-class Request:
+class TokenizedPrompt:
     prompt: list[int]
     prediction: list[int]
     task: str
 
 
-def read_prompts(options: argparse.Namespace) -> list[Prompt]:
+def read_prompts(options: argparse.Namespace) -> list[PromptLine]:
     """The prompts of the file, and whether the output can be written. Raises UserError."""
     prompts = list(_read(options.prompts))
     if options.chat and any(isinstance(prompt.content, list) for prompt in prompts):
@@ -37,7 +37,7 @@ def read_prompts(options: argparse.Namespace) -> list[Prompt]:
     return prompts
 
 
-def _read(path: Path) -> Iterator[Prompt]:
+def _read(path: Path) -> Iterator[PromptLine]:
     if not path.is_file():
         raise UserError(f"--prompts {path} is not a file")
     count = 0
@@ -56,7 +56,7 @@ def _read(path: Path) -> Iterator[Prompt]:
             if not (_is_ids_or_text(prediction) and isinstance(task, str)):
                 raise UserError(f'{where}: "prediction" must be token ids or a text, "task" a text')
             count += 1
-            yield Prompt(content, where, prediction, task)
+            yield PromptLine(content, where, prediction, task)
     if not count:
         raise UserError(f"--prompts {path} is empty")
 
@@ -80,8 +80,8 @@ def tokenizer_of(folder: Path | None) -> Any:
 
 
 def requests_of(
-    options: argparse.Namespace, prompts: list[Prompt], vocabulary: int, window: int | None, tokenizer: Any
-) -> list[Request]:
+    options: argparse.Namespace, prompts: list[PromptLine], vocabulary: int, window: int | None, tokenizer: Any
+) -> list[TokenizedPrompt]:
     """Token ids below ``vocabulary`` that leave room in ``window``. Raises UserError for others."""
     from ianvs_specdec.checkpoints.templates import render
 
@@ -109,5 +109,5 @@ def requests_of(
             raise UserError(f"{prompt.where}: token id {largest}, but the model's vocabulary ends at {vocabulary - 1}")
         if window is not None and len(ids) >= window:
             raise UserError(f"{prompt.where}: {len(ids)} tokens leave no room in a context window of {window}")
-        requests.append(Request(ids, prediction, prompt.task))
+        requests.append(TokenizedPrompt(ids, prediction, prompt.task))
     return requests

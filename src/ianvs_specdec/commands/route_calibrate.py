@@ -19,7 +19,7 @@ import numpy as np
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands.hyperparameters import add_model, model_of
 from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.commands.signals_asked import SURE, Asked, Gathered, fit_early
+from ianvs_specdec.commands.signals_asked import SURE, AnswerSignals, Gathered, fit_early
 from ianvs_specdec.commands.threshold import add_threshold, check_shares
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.evaluation.curve import Sides
@@ -152,7 +152,7 @@ def _unseen(outcomes: Outcomes, priors: Mapping[str, LearnedRouter]) -> Outcomes
 
 def _asked(
     options: argparse.Namespace, outcomes: Outcomes, priors: Mapping[str, LearnedRouter]
-) -> tuple[Outcomes, Asked]:
+) -> tuple[Outcomes, AnswerSignals]:
     """The outcomes of the queries that the edge has answered, and what its answers are like."""
     settings = model_of(options, "edge", EdgeModel.check_hyperparameters, "logprobs=true")
     journal = options.journal or options.outcomes.with_suffix(".journal")

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out.suffix != ".csv":
         raise UserError(f"--out must name a .csv file, by which the format is known; got {options.out}")
     records = list(routellm.read(options.records, options.edge, options.cloud))
-    names = [field.name for field in dataclasses.fields(routellm.Record)]
+    names = [field.name for field in dataclasses.fields(routellm.MmluRecord)]
     with written(options.out):
         write_atomically(options.out, csv_text([names, *map(dataclasses.astuple, records)]))
     edge, cloud = (

@@ -28,7 +28,7 @@ NEVER = 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class AnswerSignals:
     """``doubts``: float64 [queries] by signal. ``tokens``: of the answers, float64 [queries]. ``begun``: which answers
     are longer than the beginning that is looked at, bool [queries], and ``beginnings`` the signals of those, float64
     [queries that have one].
@@ -62,11 +62,11 @@ class Gathered:
             for name, doubt in of_beginning(tuple(self._beginnings), query, first, known).items():
                 self._beginnings[name].append(doubt)
 
-    def all(self) -> Asked:
+    def all(self) -> AnswerSignals:
         doubts, beginnings = (
             {name: np.array(values) for name, values in told.items()} for told in (self._doubts, self._beginnings)
         )
-        return Asked(doubts, np.array(self._tokens, np.float64), np.array(self._begun, np.bool_), beginnings)
+        return AnswerSignals(doubts, np.array(self._tokens, np.float64), np.array(self._begun, np.bool_), beginnings)
 
 
 def _first_turn(response: Response) -> Completion:
@@ -76,7 +76,7 @@ def _first_turn(response: Response) -> Completion:
 
 
 @dataclass(frozen=True, eq=False)
-class Early:
+class EarlyDecision:
     """``doubt``: what beginnings amount to. Of all queries, cross-fitted: ``scores`` of the beginnings, and which of
     them have ``stopped``. ``tokens`` of the beginning, and the share of the edge's tokens that is ``saved``.
     """
@@ -105,8 +105,8 @@ class Early:
 
 
 def fit_early(
-    asked: Asked, tokens: int, labels: Floats, folds: Sequence[NDArray[np.intp]], hard: NDArray[np.bool_]
-) -> Early:
+    asked: AnswerSignals, tokens: int, labels: Floats, folds: Sequence[NDArray[np.intp]], hard: NDArray[np.bool_]
+) -> EarlyDecision:
     """The fit to the beginnings of ``tokens`` tokens. ``labels``: float64 [queries]; ``folds``: the places of the
     queries in each; ``hard``: bool [queries], what the whole answers decide. Raises UserError where there is nothing to
     learn.
@@ -128,7 +128,7 @@ def fit_early(
     agreed = float(agrees[scores >= threshold].mean()) if stopped.any() else float("nan")
     rounded = {name: round(slope, 6) for name, slope in slopes.items()}
     doubt = Doubt(tuple(slopes), rounded, round(offset, 6), round(threshold, 6))
-    return Early(doubt, tokens, of_all, stopped, agreed, saved)
+    return EarlyDecision(doubt, tokens, of_all, stopped, agreed, saved)
 
 
 def surely(scores: Floats, agrees: NDArray[np.bool_]) -> float:

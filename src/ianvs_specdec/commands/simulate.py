@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ianvs_specdec.arrivals import Arrival
     from ianvs_specdec.decoding.costs import CostTable
     from ianvs_specdec.decoding.load import Length
-    from ianvs_specdec.simulation.workload import Recorded
+    from ianvs_specdec.simulation.workload import RecordedAnswer
 
 ORACLE = "oracle"
 ACCEPTANCE = "0.7"
@@ -64,12 +64,12 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--acceptance stands for what --traces tell: give one of them")
 
     from ianvs_specdec.decoding import costs as tables
-    from ianvs_specdec.simulation.users import MOST_AT_ONCE, PATTERNS, QUEUE, Plan, simulate
+    from ianvs_specdec.simulation.users import MOST_AT_ONCE, PATTERNS, QUEUE, UserPlan, simulate
     from ianvs_specdec.simulation.workload import Workload
 
     coming = [] if options.arrivals in PATTERNS else _trace(options, PATTERNS)
     costs = tables.read(options.profile)
-    plan = Plan(
+    plan = UserPlan(
         policy=options.policy,
         edges=options.edges,
         hours=options.hours,
@@ -143,7 +143,7 @@ def _length(policy: str, costs: CostTable) -> Length:
     return lengths.create(policy)
 
 
-def _recorded(options: argparse.Namespace) -> list[Recorded]:
+def _recorded(options: argparse.Namespace) -> list[RecordedAnswer]:
     from ianvs_specdec.simulation import workload
 
     if options.traces is not None:

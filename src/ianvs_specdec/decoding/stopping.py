@@ -11,7 +11,7 @@ First = tuple[int, Callable[[list[int]], bool]]
 """A number of tokens, and what is asked once so many are out: whether the output is to end there."""
 
 
-class Pieces:
+class TextPieces:
     """The text that each token of one output adds, token by token.
 
     The text of a token depends on its neighbours (spaces, bytes of one character), so a window of settled tokens is
@@ -47,7 +47,7 @@ class StopStrings:
     """
 
     def __init__(self, decode: Callable[[list[int]], str], strings: Iterable[str]) -> None:
-        self._pieces = Pieces(decode)
+        self._pieces = TextPieces(decode)
         self._strings = [s for s in strings if s]
         self._reach = max((len(s) for s in self._strings), default=1) - 1
         self._tail = ""

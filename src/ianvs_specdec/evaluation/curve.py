@@ -82,7 +82,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
+class DrawnCurves:
     """A curve for several draws. After each score, [draws, scores]: the part of the queries (``share``) and of the
     cloud's extra cost (``money``, None without costs) that is spent, from 0 to 1, and the quality gained over the edge
     alone (``gained``, mean over the queries). Every curve starts at 0; ``total`` [draws] is what the cloud alone gains.
@@ -98,7 +98,7 @@ class Path:
     hits: Floats
 
     @classmethod
-    def of(cls, ranking: Ranking, weights: Floats, gain: Floats, extra: Floats | None) -> Path:
+    def of(cls, ranking: Ranking, weights: Floats, gain: Floats, extra: Floats | None) -> DrawnCurves:
         """``weights``: [draws, queries], none of the rows all 0; ``gain`` and ``extra``: [queries]."""
         ordered = np.take(weights, ranking.order, axis=1)
         counts = ranking.sums(ordered)

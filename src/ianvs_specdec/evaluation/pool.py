@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED, intervals
-from ianvs_specdec.evaluation.curve import ROUNDING, Path, Ranking
+from ianvs_specdec.evaluation.curve import ROUNDING, DrawnCurves, Ranking
 from ianvs_specdec.evaluation.quality import Scored, Values, over_thresholds, ratio
 from ianvs_specdec.evaluation.results import (
     GRID,
@@ -148,7 +148,7 @@ class _Chosen(Candidate):
         alone, bound = sums[: self._count + 1], sums[self._count + 1]
         values = self._decided(alone, bound, sums[self._count + 2 :]) if self._decides else {}
         if self._steps is not None:
-            path = Path.of(ranking, np.repeat(weights, self._count, axis=1), self._gain, self._extra)
+            path = DrawnCurves.of(ranking, np.repeat(weights, self._count, axis=1), self._gain, self._extra)
             found = over_thresholds(path, alone[0])
             values |= {name: value for name, value in found.items() if name.endswith("_money")}
             values |= at_levels(path, alone[0], {"money": path.money})

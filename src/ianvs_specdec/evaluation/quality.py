@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ianvs_specdec.evaluation.curve import ROUNDING, Path, Sides
+from ianvs_specdec.evaluation.curve import ROUNDING, DrawnCurves, Sides
 from ianvs_specdec.outcomes.recorded import Floats
 
 Values = dict[str, Floats]
@@ -62,7 +62,7 @@ class Scored:
         return cls(name, scores, (scores >= threshold).astype(np.float64), threshold, **known)
 
 
-def over_thresholds(path: Path, edge: Floats) -> Values:
+def over_thresholds(path: DrawnCurves, edge: Floats) -> Values:
     """The metrics that need no threshold. ``edge``: the quality of the edge alone, [draws]."""
     cloud = edge + path.total
     values: Values = {"auroc": path.auroc()}

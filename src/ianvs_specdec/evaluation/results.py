@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED, Estimate, draws, estimate, intervals, p_values
-from ianvs_specdec.evaluation.curve import ROUNDING, Path, Ranking, Sides
+from ianvs_specdec.evaluation.curve import ROUNDING, DrawnCurves, Ranking, Sides
 from ianvs_specdec.evaluation.pareto import mean_distances
 from ianvs_specdec.evaluation.quality import Scored, Tally, Values, over_thresholds
 from ianvs_specdec.outcomes.recorded import Floats
@@ -168,7 +168,7 @@ class Candidate(ABC):
         return Result(self.router.name, self.router.threshold, metrics, self._curve(), self.baseline)
 
 
-def at_levels(path: Path, start: Floats, axes: Mapping[str, Floats | None]) -> Values:
+def at_levels(path: DrawnCurves, start: Floats, axes: Mapping[str, Floats | None]) -> Values:
     """The curve at the levels of each axis, as the names that begin with ``@`` tell it: in % at ``GRID`` and, for
     comparisons, at ``LEVELS``, and normalised by both ends. ``start``: the quality where the curve begins, [draws].
     """
@@ -196,7 +196,7 @@ class _Routed(Candidate):
         edge = values.pop("edge")
         if self.router.name in (EDGE, CLOUD):
             return values
-        path = Path.of(ranking, weights, self._gain, self._extra)
+        path = DrawnCurves.of(ranking, weights, self._gain, self._extra)
         return values | over_thresholds(path, edge) | at_levels(path, edge, {"share": path.share, "money": path.money})
 
     def _curve(self) -> Curve | None:
@@ -210,7 +210,7 @@ class _Routed(Candidate):
             return None
         ours = np.zeros(len(self.sides)) if self.sides.edge_cost is None else self.sides.edge_cost
         # Spent money moves along the curve as quality does.
-        spent = Path.of(self.ranking, np.ones((1, len(self.sides))), self.sides.cloud_cost - ours, None)
+        spent = DrawnCurves.of(self.ranking, np.ones((1, len(self.sides))), self.sides.cloud_cost - ours, None)
         return 1000.0 * (ours.mean() + spent.at(spent.share, GRID)[0])
 
     def _thresholds(self) -> Floats:

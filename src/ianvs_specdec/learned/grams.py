@@ -63,7 +63,7 @@ def weigh(grams: Grams, idf: Floats) -> Floats:
     return weights / length if length > 0 else weights
 
 
-class Rows:
+class GramRows:
     """Weighted texts (buckets and their weights) that others are compared with."""
 
     def __init__(self, rows: Sequence[tuple[NDArray[np.int32], Floats]]) -> None:

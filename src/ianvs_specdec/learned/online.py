@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ianvs_specdec.learned.grams import BITS, Grams, Rows, Weighting, weigh
+from ianvs_specdec.learned.grams import BITS, GramRows, Grams, Weighting, weigh
 from ianvs_specdec.learned.kinship import Seen, States
 from ianvs_specdec.outcomes.recorded import Floats
 
@@ -72,7 +72,7 @@ class Experience:
     state: Floats | None = None
 
 
-class Level:
+class TrainedLevel:
     """What answers are worth by the trained router's score: a line for each model.
 
     It begins as what a router's score is by contract, the probability that the edge's answer will not do, and follows
@@ -152,7 +152,7 @@ class OnlineLearner:
         self.capacity, self.every = capacity, every
         self.count = self._solved = 0
         self.strength = strength or Strength()
-        self.level = Level()
+        self.level = TrainedLevel()
         self.memory: list[Experience] = []
         self.ages: Floats = np.zeros(0)
         self.weighting = Weighting()
@@ -168,7 +168,7 @@ class OnlineLearner:
         self.weighting.count(observation.grams)
         self.level.observe(observation)
         weights = weigh(observation.grams, self._idf)
-        similar = Rows(self._weighted).similarities(observation.grams.buckets, weights)
+        similar = GramRows(self._weighted).similarities(observation.grams.buckets, weights)
         kin = np.array([bool(observation.group) and past.group == observation.group for past in self.memory], float)
         mine = np.array([past.side == observation.side for past in self.memory], bool)
         like = self._states.alike(observation.state, len(self.memory))
@@ -212,7 +212,7 @@ class OnlineLearner:
             if past.group:
                 by_group[past.group] = by_group.get(past.group, 0.0) + self.strength.group * float(share)
         common = self.strength.common * float(shares.sum())
-        by_text = self.strength.text * Rows(self._weighted).combined(shares)
+        by_text = self.strength.text * GramRows(self._weighted).combined(shares)
         by_state = self._states.seen(self.strength.state * shares)
         self.solution = Solution(common, by_group, by_text, self._idf, self.level.slope, by_state)
 
@@ -278,7 +278,7 @@ class OnlineLearner:
         """Compare all texts anew."""
         self._idf = idf
         self._weighted = [(past.grams.buckets, weigh(past.grams, idf)) for past in self.memory]
-        rows, size = Rows(self._weighted), len(self.memory)
+        rows, size = GramRows(self._weighted), len(self.memory)
         for place, (buckets, weights) in enumerate(self._weighted):
             self._text[place, :size] = rows.similarities(buckets, weights)
         groups = np.array([past.group for past in self.memory])

@@ -13,7 +13,7 @@ import numpy as np
 
 from ianvs_specdec.lengths.costs import DraftCosts, StepCosts
 from ianvs_specdec.lengths.evidence import Evidence, Floats
-from ianvs_specdec.lengths.plans import Options, Place, Plan, Steps
+from ianvs_specdec.lengths.plans import DraftPlan, Options, Place, Steps
 from ianvs_specdec.lengths.running import REST, Outputs, Running
 from ianvs_specdec.lengths.shapes import Shapes
 
@@ -57,13 +57,13 @@ class Goodput:
     def __init__(self) -> None:
         self._verify, self._draft = StepCosts(), DraftCosts()
         self._evidence, self._shapes = Evidence(), Shapes()
-        self._plan = self._lasting = Plan()
+        self._plan = self._lasting = DraftPlan()
         self._until_plan = self._planned = 0
         self._until_probe = self._holds = PLAN
         self._options, self._until_options = Options.of(self._shapes), 0
         self._misses = self._evidence.misses
         self._by_difficulty = self._options.gains(self._misses)
-        self._kept: dict[int, tuple[Plan, int]] = {}
+        self._kept: dict[int, tuple[DraftPlan, int]] = {}
         """By number of requests: a plan, and the step up to which it holds."""
         self._outputs = Outputs()
         self._fund, self._thought = 0.0, (AHEAD - 1) * PLANNING
@@ -217,7 +217,7 @@ class Goodput:
         self._lasting, self._until_plan = self._plan, until - now
         return True
 
-    def _planned_for(self, load: Load, running: Sequence[Running]) -> Plan:
+    def _planned_for(self, load: Load, running: Sequence[Running]) -> DraftPlan:
         by_difficulty = self._gains()
         steps, context = self._lined_up(load, running, by_difficulty), _context(load)
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
@@ -259,14 +259,14 @@ class Goodput:
         missed = [self._outputs.missed(stats, tokens) for stats, tokens in zip(load.running, emitted, strict=True)]
         return Steps.lined_up(self._options, gains, found, np.array(missed))
 
-    def _trial(self, running: Sequence[Running], budgets: Sequence[int]) -> Plan:
+    def _trial(self, running: Sequence[Running], budgets: Sequence[int]) -> DraftPlan:
         """Have the requests draft so much in the steps to come. What other plans were made of is no longer all there is
         to know."""
         self._since_trial, self._until_plan = 0, TRIAL
         self._kept.clear()
         for request, budget in zip(running, budgets, strict=True):
             request.trial = budget
-        return Plan(trial=True)
+        return DraftPlan(trial=True)
 
     def _gains(self) -> Floats:
         """Those of ``Options.gains``, for what is known by now."""
@@ -280,7 +280,7 @@ class Goodput:
         self._by_difficulty = self._options.gains(self._misses)
         return self._by_difficulty
 
-    def _priced(self, gains: Floats, steps: Steps, best: Place, context: int) -> Plan:
+    def _priced(self, gains: Floats, steps: Steps, best: Place, context: int) -> DraftPlan:
         """What decides for each request where the step at ``best`` is taken: its budget is the best one beside what
         the others have of that step. The price of a token alone would not do: easier requests may have made it."""
         options, number = self._options, steps.number
@@ -298,7 +298,7 @@ class Goodput:
             options.best(gains, more * without / tokens - dearer, (tokens + more) / (without + call + dearer))
             for more in (gains, gains / CLEAR)
         )
-        return Plan(choices, rest, call, late, float(without / tokens))
+        return DraftPlan(choices, rest, call, late, float(without / tokens))
 
     def _probe(self, running: Sequence[Running], load: Load) -> int | None:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""

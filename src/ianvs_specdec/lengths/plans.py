@@ -139,7 +139,7 @@ NOBODY: Sequence[Choice] = ((0, 0.0, 1.0),) * len(DIFFICULTIES)
 
 
 @dataclass(frozen=True)
-class Plan:
+class DraftPlan:
     """What each request is to draft, by the difficulty of its guesses: ``choices``, and those of requests that had
     better ``rest``. Asking a drafter takes ``call`` seconds, and ``late`` for each token that it is behind. A ``trial``
     is for the sake of what it teaches."""

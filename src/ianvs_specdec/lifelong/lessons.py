@@ -24,7 +24,7 @@ from ianvs_specdec.learned.online import SIDES, Experience, OnlineLearner
 from ianvs_specdec.lifelong.exploration import Exploration
 from ianvs_specdec.lifelong.feedback import Feedback, FeedbackFile, FeedbackLog, named
 from ianvs_specdec.lifelong.feedback_server import FeedbackServer
-from ianvs_specdec.lifelong.pending import Pending
+from ianvs_specdec.lifelong.pending import PendingFeedback
 from ianvs_specdec.outcomes.quality import share
 from ianvs_specdec.outcomes.recorded import Floats, digests, text_of
 from ianvs_specdec.types import Query
@@ -157,7 +157,7 @@ class Lessons:
         self._answers = self.count = 0
         # With the item, the model that has answered.
         self._given: OrderedDict[tuple[str, str], tuple[AskedQuery, str]] = OrderedDict()
-        self._pending = Pending(REMEMBERED)
+        self._pending = PendingFeedback(REMEMBERED)
         self._told = False
         weakref.finalize(self, book.sync)
         self._mutex = threading.RLock()

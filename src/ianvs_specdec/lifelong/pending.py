@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from ianvs_specdec.lifelong.feedback import Feedback
 
 
-class Pending:
+class PendingFeedback:
     """At most ``most`` feedbacks; each further one displaces the oldest. Every call takes a time that does not depend
     on how many there are. ``displaced`` counts.
     """

@@ -73,7 +73,7 @@ class Direction:
         return {**counts, **places, "delay_ms": self.delays.to_json(), "lateness_ms": self.lateness.to_json()}
 
 
-class Record:
+class LinkRecord:
     """Writes a line for the link, one for each connection that has ended, and at the end one for all of them."""
 
     def __init__(self, file: pathlib.Path | None, head: Mapping[str, Any]) -> None:

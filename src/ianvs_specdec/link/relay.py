@@ -19,7 +19,7 @@ from ianvs_specdec.link.line import Line
 from ianvs_specdec.link.outages import Outages
 from ianvs_specdec.link.path import CUT as CUT_IN_OUTAGES
 from ianvs_specdec.link.path import Path
-from ianvs_specdec.link.record import Direction, Record
+from ianvs_specdec.link.record import Direction, LinkRecord
 from ianvs_specdec.link.tcp import Sender, opening
 
 REFUSED, STOPPED = "refused", "stopped"
@@ -91,7 +91,7 @@ class Connection:
 class Relay:
     """All connections of one link. It belongs to the event loop that runs, and is used in no other thread."""
 
-    def __init__(self, path: Path, target: Address, record: Record, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, target: Address, record: LinkRecord, tell: Callable[[str], None]) -> None:
         """``tell`` gets one line for the user where something is wrong outside of the link."""
         self._path, self._target, self._record, self._tell = path, target, record, tell
         self._numeric: list[Any] = []

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ianvs_specdec.link.path import Path
-from ianvs_specdec.link.record import Record
+from ianvs_specdec.link.record import LinkRecord
 from ianvs_specdec.link.relay import Relay, address, bind, written
 
 Result = TypeVar("Result")
@@ -48,7 +48,7 @@ class Link:
         self.address = written(where[0], self._listener.getsockname()[1])
         """Where it listens, ``HOST:PORT``."""
         try:
-            self._record = Record(record, {"listen": self.address, "to": to, **self._path.to_json()})
+            self._record = LinkRecord(record, {"listen": self.address, "to": to, **self._path.to_json()})
         except OSError:
             self._listener.close()
             raise

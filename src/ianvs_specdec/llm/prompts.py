@@ -136,9 +136,9 @@ class Chat:
         alone = [self._piece(i) for i in ids]
         if "".join(alone) == self.text(ids):
             return alone
-        from ianvs_specdec.decoding.stopping import Pieces
+        from ianvs_specdec.decoding.stopping import TextPieces
 
-        pieces = Pieces(self.text)
+        pieces = TextPieces(self.text)
         return [pieces.next(ids, end) for end in range(1, len(ids) + 1)]
 
     def _piece(self, number: int) -> str:

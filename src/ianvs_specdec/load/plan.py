@@ -29,7 +29,7 @@ LONGEST = 7 * 86400.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """Times are in seconds, ``rates`` in requests a second; ``slo`` has limits by names of ``SLO``. Either ``url`` is
     there, or ``settings``. ``arrivals`` is one of ``PATTERNS`` or a trace's file.
     """
@@ -60,7 +60,7 @@ class Plan:
         return None if self.arrivals in PATTERNS else Path(self.arrivals)
 
     @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> Plan:
+    def parse(cls, values: Mapping[str, Any]) -> SweepPlan:
         """Checked options. Raises UserError with the key at fault; lists may be texts with commas."""
         known = cls.__dataclass_fields__
         for name in values:

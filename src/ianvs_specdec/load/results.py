@@ -16,7 +16,7 @@ import numpy as np
 from ianvs_specdec.evaluation.bootstrap import Estimate, draws, estimate
 from ianvs_specdec.load.arrivals import LEAD_IN
 from ianvs_specdec.load.generator import COMPLETED, FAILED, REFUSED, UNREPORTED, Answered
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.rounds import Round
 from ianvs_specdec.load.told import told
 from ianvs_specdec.outcomes.recorded import Floats
@@ -48,7 +48,7 @@ class Columns:
     delay: Floats
 
     @classmethod
-    def of(cls, answered: Sequence[Answered], plan: Plan) -> Columns:
+    def of(cls, answered: Sequence[Answered], plan: SweepPlan) -> Columns:
         opened, closed = LEAD_IN + plan.warmup, LEAD_IN + plan.duration
 
         def column(read: Callable[[Answered], float | None]) -> Floats:
@@ -98,7 +98,7 @@ class Measured:
     drawn: Mapping[str, Floats]
 
     @classmethod
-    def of(cls, round_: Round, plan: Plan) -> Measured:
+    def of(cls, round_: Round, plan: SweepPlan) -> Measured:
         columns = Columns.of(round_.answered, plan)
         statistics = _statistics(columns, plan.duration - plan.warmup, bool(plan.slo))
         requests = len(round_.answered)
@@ -120,7 +120,7 @@ class Measured:
 
 
 def result(
-    measured: Measured, plan: Plan, outputs: Mapping[int, str] | None, others: Mapping[str, Measured]
+    measured: Measured, plan: SweepPlan, outputs: Mapping[int, str] | None, others: Mapping[str, Measured]
 ) -> dict[str, Any]:
     """One object of ``sweep.json``. ``outputs`` are the texts of plain decoding by request, None where lossless is not
     asked; ``others`` the other policies at the same rate."""
@@ -220,7 +220,7 @@ def _plain(value: float) -> float | None:
     return round(value, 6) if math.isfinite(value) else None
 
 
-def _client_seconds(round_: Round, plan: Plan) -> float | None:
+def _client_seconds(round_: Round, plan: SweepPlan) -> float | None:
     """Processor time of the load generator within the window."""
     opened, closed = (round_.begin + LEAD_IN + seconds for seconds in (plan.warmup, plan.duration))
     inside = [one.client for one in round_.samples if one.client is not None and opened <= one.at <= closed]
@@ -235,7 +235,7 @@ def _lossless(answered: Sequence[Answered], outputs: Mapping[int, str]) -> dict[
 
 
 def _notes(
-    by_status: Mapping[str, int], requests: int, figures: Mapping[str, Any], delay: Floats, plan: Plan
+    by_status: Mapping[str, int], requests: int, figures: Mapping[str, Any], delay: Floats, plan: SweepPlan
 ) -> list[str]:
     notes = []
     if requests == 0:

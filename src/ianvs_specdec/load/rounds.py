@@ -21,7 +21,7 @@ from typing import Any
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.load.arrivals import LEAD_IN, label
 from ianvs_specdec.load.generator import Answered, configuration, generating, read_report
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.processes import processor_seconds
 from ianvs_specdec.load.servers import Server
 from ianvs_specdec.storage.replacing import beside, put_in_place
@@ -67,7 +67,7 @@ def folder_of(out: Path, policy: str, rate: float) -> Path:
     return out / "rounds" / f"{label(rate)}-{plain}-{mark}"
 
 
-def run(plan: Plan, server: Server, policy: str, rate: float, arrivals: Path, out: Path) -> None:
+def run(plan: SweepPlan, server: Server, policy: str, rate: float, arrivals: Path, out: Path) -> None:
     """Drive the arrivals through the server, and keep what came of it. Raises UserError and ServerDied; then nothing is
     kept."""
     place = folder_of(out, policy, rate)
@@ -112,7 +112,7 @@ def read(out: Path, policy: str, rate: float) -> Round | None:
         ) from error
 
 
-def _watch(process: subprocess.Popen[bytes], server: Server, plan: Plan) -> list[Sample]:
+def _watch(process: subprocess.Popen[bytes], server: Server, plan: SweepPlan) -> list[Sample]:
     """Look now and then until guidellm has ended. Raises ServerDied as soon as the server has."""
     pause = max(SHORTEST_LOOK, plan.duration / SAMPLES)
     deadline = time.monotonic() + LEAD_IN + plan.duration + plan.timeout + OVERHEAD

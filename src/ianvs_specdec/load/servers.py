@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.processes import last_words
 
 NAME = "load"
@@ -103,7 +103,7 @@ class Server:
 class Started(Server):
     """``specdec serve`` with a policy, in a process of its own. What it prints goes into ``folder``."""
 
-    def __init__(self, plan: Plan, policy: str, folder: Path) -> None:
+    def __init__(self, plan: SweepPlan, policy: str, folder: Path) -> None:
         self.policy = policy
         self._out, self._err = folder / "server.out", folder / "server.err"
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ class Started(Server):
                     self._process.wait(STOP_SECONDS)
 
 
-def command(plan: Plan, policy: str) -> list[str]:
+def command(plan: SweepPlan, policy: str) -> list[str]:
     """How ``specdec serve`` is called for a policy."""
     chosen: Mapping[str, Any] = {
         "backend": plan.backend or None,

@@ -16,7 +16,7 @@ from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.load import rounds
 from ianvs_specdec.load.arrivals import arrivals_text, label, read_chats
 from ianvs_specdec.load.generator import COMPLETED, check_installed
-from ianvs_specdec.load.plan import Plan
+from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measured, result
 from ianvs_specdec.load.servers import Server, ServerDied, Started
 from ianvs_specdec.load.tables import to_csv
@@ -29,19 +29,19 @@ PLAIN = ("fixed:0", "0")
 """Policies that do not speculate."""
 
 
-def order(plan: Plan) -> list[tuple[float, str]]:
+def order(plan: SweepPlan) -> list[tuple[float, str]]:
     """The rounds one after the other: at every rate all policies, in an order drawn from the seed, so that what changes
     on the machine meets all alike."""
     chance = random.Random(plan.seed)
     return [(rate, policy) for rate in plan.rates for policy in chance.sample(plan.policies, len(plan.policies))]
 
 
-def reference(plan: Plan) -> str:
+def reference(plan: SweepPlan) -> str:
     """The policy with whose outputs the others' are compared: plain decoding, else the first one."""
     return next((policy for policy in plan.policies if policy in PLAIN), plan.policies[0])
 
 
-def run(plan: Plan, out: Path) -> list[dict[str, Any]]:
+def run(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
     """Run what is left of a sweep in the folder ``out``, and write its results there after every round. Returns them.
 
     Raises UserError; ServerDied where a server ended. What was finished before is kept.
@@ -69,7 +69,7 @@ def run(plan: Plan, out: Path) -> list[dict[str, Any]]:
     return found
 
 
-def results(plan: Plan, out: Path) -> list[dict[str, Any]]:
+def results(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
     """What the finished rounds came to, in the order of rates and policies; written as JSON and CSV."""
     found = []
     for rate in plan.rates:
@@ -87,7 +87,7 @@ def results(plan: Plan, out: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _arrivals(plan: Plan) -> dict[float, str]:
+def _arrivals(plan: SweepPlan) -> dict[float, str]:
     """The file of arrivals for each rate. Raises UserError with the key at fault."""
     chats = read_chats(Path(plan.data))
     trace = read_trace(plan.trace) if plan.trace else []
@@ -112,7 +112,7 @@ def _write_arrivals(out: Path, rate: float, text: str) -> Path:
     return path
 
 
-def _check_same(plan: Plan, out: Path) -> None:
+def _check_same(plan: SweepPlan, out: Path) -> None:
     """Raise UserError where the folder holds another sweep."""
     asked = out / ASKED
     if not asked.exists():
@@ -134,7 +134,7 @@ def _check_same(plan: Plan, out: Path) -> None:
 
 
 @contextmanager
-def _servers(plan: Plan, out: Path) -> Iterator[Any]:
+def _servers(plan: SweepPlan, out: Path) -> Iterator[Any]:
     """A function from a policy to its server, which is started when it is first asked for and ended with all."""
     started: dict[str, Server] = {}
 
@@ -155,7 +155,7 @@ def _plain(policy: str) -> str:
     return rounds.folder_of(Path(), policy, 0.0).name.removeprefix("0-")
 
 
-def _running(plan: Plan) -> Server:
+def _running(plan: SweepPlan) -> Server:
     """The server at ``plan.url``, which knows the model. Raises UserError."""
     key = os.environ.get(plan.api_key_env, "") if plan.api_key_env else ""
     if plan.api_key_env and not key:

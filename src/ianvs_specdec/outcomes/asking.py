@@ -41,7 +41,7 @@ OnAnswer = Callable[[str, bool], None]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Questions:
     """The rows to ask: queries, what their scorers compare with, and the rows as models take them."""
 
     queries: tuple[Query, ...]
@@ -72,7 +72,7 @@ class Collected:
     reason: str = ""
 
 
-def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: int | None = None) -> Asked:
+def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: int | None = None) -> Questions:
     """Rows of an Ianvs data file, ``limit`` of them spread evenly over all, all such that their answers can be scored.
 
     ``scorers``: hyperparameters of the dataset processor (judge_..., run_code). Raises UserError with file and line.
@@ -93,7 +93,7 @@ def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: i
     queries = tuple(query_of_row(row) for _, row in chosen)
     for query, (place, row) in zip(queries, chosen, strict=True):
         quality.check(query, row["gold"], place)
-    return Asked(queries, tuple(row["gold"] for _, row in chosen), tuple(row for _, row in chosen))
+    return Questions(queries, tuple(row["gold"] for _, row in chosen), tuple(row for _, row in chosen))
 
 
 def _check(row: Mapping[str, Any], where: str) -> None:
@@ -108,7 +108,7 @@ def _check(row: Mapping[str, Any], where: str) -> None:
 
 
 def collect(
-    asked: Asked,
+    asked: Questions,
     settings: Mapping[str, Mapping[str, Any]],
     quality: Quality,
     journal: Path,
@@ -143,7 +143,9 @@ _Side = list[list[_Answer]]
 """By query: the answer as the model's settings want it, then the samples."""
 
 
-def _ask(model: RoutedModel, asked: Asked, more: MoreAnswers, concurrency: int, on_answer: OnAnswer | None) -> _Side:
+def _ask(
+    model: RoutedModel, asked: Questions, more: MoreAnswers, concurrency: int, on_answer: OnAnswer | None
+) -> _Side:
     def answer(row: dict[str, Any], number: int) -> _Answer:
         # A further answer is a repeat: it has a seed, and an entry in the journal, of its own.
         response = model.answer(row if number == 0 else _sampled(row, model, more), repeat=number)
@@ -190,7 +192,7 @@ def _sampled(row: dict[str, Any], model: RoutedModel, more: MoreAnswers) -> dict
     return {**row, "query": {**query.to_json(), "temperature": temperature}}
 
 
-def _compared(asked: Asked, sides: Mapping[str, _Side], quality: Quality) -> Collected:
+def _compared(asked: Questions, sides: Mapping[str, _Side], quality: Quality) -> Collected:
     whole = np.ones(len(asked.queries), dtype=bool)
     failed, reason = {}, ""
     for name, side in sides.items():
@@ -215,7 +217,7 @@ def _compared(asked: Asked, sides: Mapping[str, _Side], quality: Quality) -> Col
     return Collected(outcomes, failed, int((~scored).sum()), reason)
 
 
-def _scored(asked: Asked, side: _Side, places: list[int], quality: Quality) -> list[Scores]:
+def _scored(asked: Questions, side: _Side, places: list[int], quality: Quality) -> list[Scores]:
     """Per query the scores of all its answers. They are scored all at once: a judge is asked many at a time."""
     flat = [(place, answer.texts or ()) for place in places for answer in side[place]]
     queries, golds = [asked.queries[place] for place, _ in flat], [asked.golds[place] for place, _ in flat]

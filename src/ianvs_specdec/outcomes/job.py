@@ -15,7 +15,7 @@ from ianvs_specdec.outcomes.quality import BenchmarkQuality, Quality, share
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes
 from ianvs_specdec.types import Query
 from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
-from ianvs_specdec.workspace.judged import Asked, judgments, score
+from ianvs_specdec.workspace.judged import JudgedQuery, judgments, score
 from ianvs_specdec.workspace.sides import SIDES, Answered, BothSides, Pair
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def _add_ratings(
 ) -> None:
     """Fill in what the job's judge said, as its journal has it."""
     rows = enumerate(zip(queries, texts, golds, strict=True))
-    asked = {place: Asked(*row) for place, row in rows if row[0].scorer == "judge"}
+    asked = {place: JudgedQuery(*row) for place, row in rows if row[0].scorer == "judge"}
     for place, judged in judgments(workspace, case, asked)[1].items() if asked else ():
         if (mean := score(judged)) is not None:
             found[place] = share("judge", mean)

@@ -34,7 +34,7 @@ from ianvs_specdec.reporting.split import grids
 from ianvs_specdec.reporting.sweeps import sweeps
 from ianvs_specdec.storage.cells import csv_text
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
-from ianvs_specdec.workspace.judged import Asked, Judgments, judgments, score
+from ianvs_specdec.workspace.judged import JudgedQuery, Judgments, judgments, score
 from ianvs_specdec.workspace.kept import KeptAnswers
 from ianvs_specdec.workspace.sides import BothSides, Pair, scores_of
 
@@ -170,7 +170,7 @@ def _judged(
     for index, (_, result, _, _) in rows.items():
         query, answers = dataset.queries[index], [turn["completion"] for turn in result.get("turns", ())]
         if result.get("scorer") == "judge" and len(answers) == len(query.turns) and not result.get("error"):
-            asked[index] = Asked(query, answers, dataset.golds[index])
+            asked[index] = JudgedQuery(query, answers, dataset.golds[index])
     try:
         return judgments(workspace, case, asked)
     except (UserError, OSError) as error:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES, SEED
-from ianvs_specdec.evaluation.curve import Path, Ranking, Sides
+from ianvs_specdec.evaluation.curve import DrawnCurves, Ranking, Sides
 from ianvs_specdec.evaluation.quality import Scored
 from ianvs_specdec.evaluation.results import Result, evaluate
 from ianvs_specdec.outcomes.recorded import Floats
@@ -136,7 +136,7 @@ def _measured(found: list[_Scores], sides: Sides) -> list[dict[str, Any]]:
 def _sweep(scores: Floats, sides: Sides) -> list[Point]:
     """Accuracy while the queries move to the cloud, those with the highest scores first."""
     ranking, edge = Ranking(scores), 100.0 * float(sides.edge.mean())
-    path = Path.of(ranking, np.ones((1, len(sides))), sides.gain, None)
+    path = DrawnCurves.of(ranking, np.ones((1, len(sides))), sides.gain, None)
     share, accuracy = (np.concatenate([[0.0], column[0]]) for column in (path.share, path.gained))
     spent = None
     if sides.cloud_cost is not None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ianvs_specdec.decoding.costs import CostTable
-from ianvs_specdec.simulation.requests import Answer
+from ianvs_specdec.simulation.requests import SimulatedAnswer
 
 if TYPE_CHECKING:
-    from ianvs_specdec.simulation.users import Plan
+    from ianvs_specdec.simulation.users import UserPlan
 
 FORMAT, VERSION = "specdec-simulation", 1
 DIGITS = 7
@@ -34,9 +34,9 @@ class Span:
 
 
 def outcome(
-    plan: Plan,
+    plan: UserPlan,
     costs: CostTable,
-    finished: Sequence[Answer],
+    finished: Sequence[SimulatedAnswer],
     counts: Mapping[str, int],
     busy_seconds: float,
     spans: Sequence[Span],
@@ -76,7 +76,7 @@ def outcome(
     }
 
 
-def _figures(answers: Sequence[Answer], plan: Plan) -> dict[str, Any]:
+def _figures(answers: Sequence[SimulatedAnswer], plan: UserPlan) -> dict[str, Any]:
     times = {name: np.array([_time(name, answer) for answer in answers]) for name in TIMES}
     drafted, accepted, steps, tokens = (
         sum([getattr(answer, name) for answer in answers]) for name in ("drafted", "accepted", "steps", "tokens")
@@ -98,7 +98,7 @@ def _figures(answers: Sequence[Answer], plan: Plan) -> dict[str, Any]:
     }
 
 
-def _time(name: str, answer: Answer) -> float:
+def _time(name: str, answer: SimulatedAnswer) -> float:
     if name == "tpot":
         return (answer.last - answer.first) / (answer.tokens - 1) if answer.tokens > 1 else float("nan")
     return (answer.first if name == "ttft" else answer.last) - answer.arrived + 2 * answer.delay

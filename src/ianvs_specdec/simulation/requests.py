@@ -30,7 +30,7 @@ class VirtualClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UserRequest:
     """One request as its user sends it.
 
     ``output`` tokens are put out, of at most ``most``. ``draws`` has for each of them a number from 0 to 1: a guess at
@@ -47,7 +47,7 @@ class Asked:
     found: Sequence[bool] | None = None
 
 
-class Answer(NamedTuple):
+class SimulatedAnswer(NamedTuple):
     """What came of one request: when it ``arrived``, from ``delay`` seconds away, when its ``first`` and ``last`` token
     came, and how many ``tokens`` it has; of its ``steps`` how much they drafted and accepted."""
 
@@ -63,7 +63,7 @@ class Answer(NamedTuple):
 
 
 @dataclass
-class Tally:
+class EmittedTokens:
     """Tokens put out so far, of all requests together."""
 
     emitted: int = 0
@@ -111,11 +111,11 @@ class SimulatedRequest(Request):
     def __init__(
         self,
         target: SimulatedTarget,
-        asked: Asked,
+        asked: UserRequest,
         arrived: float,
         delay: float,
         clock: VirtualClock,
-        tally: Tally,
+        tally: EmittedTokens,
     ) -> None:
         costs = target.costs
         self.asked, self.arrived, self.delay = asked, arrived, delay
@@ -132,10 +132,12 @@ class SimulatedRequest(Request):
         self._clock, self._tally = clock, tally
         self.sequence: Any = None
 
-    def answer(self) -> Answer:
+    def answer(self) -> SimulatedAnswer:
         """Without its luck, which is long."""
         times = self.arrived, self.delay, self.first, self.last
-        return Answer(self.asked.task, *times, self.done, self.drafted_tokens, self.accepted_tokens, self.steps)
+        return SimulatedAnswer(
+            self.asked.task, *times, self.done, self.drafted_tokens, self.accepted_tokens, self.steps
+        )
 
     def warm(self) -> None:
         """Nothing is to be compiled."""

@@ -11,7 +11,13 @@ from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.emulation import Emulation
 from ianvs_specdec.decoding.load import Length, Share
 from ianvs_specdec.decoding.loop import Engine
-from ianvs_specdec.simulation.requests import Asked, SimulatedRequest, SimulatedTarget, Tally, VirtualClock
+from ianvs_specdec.simulation.requests import (
+    EmittedTokens,
+    SimulatedRequest,
+    SimulatedTarget,
+    UserRequest,
+    VirtualClock,
+)
 
 
 class SimulatedEngine(Engine):
@@ -44,7 +50,7 @@ class Server:
         at_once: int,
         queue: int,
     ) -> None:
-        self.tally = Tally()
+        self.tally = EmittedTokens()
         self.in_flight = 0
         self.busy_seconds = 0.0
         self._env, self._told, self._most = env, told, at_once + queue
@@ -57,7 +63,7 @@ class Server:
         self._wake = env.event()
         env.process(self._serve())
 
-    def ask(self, asked: Asked, delay: float = 0.0) -> SimulatedRequest | None:
+    def ask(self, asked: UserRequest, delay: float = 0.0) -> SimulatedRequest | None:
         """A request arrives now from a user who is ``delay`` seconds away. None: it is refused."""
         if self.in_flight >= self._most:
             return None

@@ -17,7 +17,7 @@ from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.load import Length, Load
 from ianvs_specdec.decoding.loop import MOST_AT_ONCE
 from ianvs_specdec.simulation.outcome import Span, outcome
-from ianvs_specdec.simulation.requests import Answer, Asked, SimulatedRequest
+from ianvs_specdec.simulation.requests import SimulatedAnswer, SimulatedRequest, UserRequest
 from ianvs_specdec.simulation.server import Server
 from ianvs_specdec.simulation.workload import Workload
 
@@ -34,7 +34,7 @@ QUEUE = 256
 
 
 @dataclass(frozen=True)
-class Plan:
+class UserPlan:
     """``edges`` ask for ``hours``, ``rate`` requests a second together. ``arrivals``: one of ``PATTERNS``; closed means
     that each edge asks again only after its answer. Or the name of a trace, whose requests are ``coming``. ``network``
     is the median of the edges' delays, one way, in seconds. ``slo`` has objectives in seconds: ttft, tpot, latency."""
@@ -60,11 +60,11 @@ class Plan:
         return self.edges * PER_EDGE if self.rate is None else self.rate
 
 
-def simulate(plan: Plan, costs: CostTable, length: Length, workload: Workload) -> dict[str, Any]:
+def simulate(plan: UserPlan, costs: CostTable, length: Length, workload: Workload) -> dict[str, Any]:
     """What ``length`` makes of the plan: JSON, the same for the same arguments."""
     env = simpy.Environment()
     watched = _Watched(length, costs.largest_draft)
-    finished: list[Answer] = []
+    finished: list[SimulatedAnswer] = []
 
     def told(request: SimulatedRequest) -> None:
         finished.append(request.answer())
@@ -137,7 +137,7 @@ class _Users:
     """Every edge has its own distance and, where it waits for its answers, its own chance, so that what it asks does
     not depend on how fast others are answered."""
 
-    def __init__(self, env: simpy.Environment, plan: Plan, workload: Workload) -> None:
+    def __init__(self, env: simpy.Environment, plan: UserPlan, workload: Workload) -> None:
         self._env, self._plan, self._workload = env, plan, workload
         self.sent = self.refused = 0
         chance = Random(f"edges {plan.seed}")
@@ -172,11 +172,11 @@ class _Users:
         while not plan.coming:
             yield arrivals.pause(plan.arrivals, plan.per_second, chance), None
 
-    def _under_way(self, server: Server, asked: Asked, delay: float) -> Generator[simpy.Event, Any, None]:
+    def _under_way(self, server: Server, asked: UserRequest, delay: float) -> Generator[simpy.Event, Any, None]:
         yield self._env.timeout(delay)
         self._ask(server, asked, delay)
 
-    def _ask(self, server: Server, asked: Asked, delay: float) -> SimulatedRequest | None:
+    def _ask(self, server: Server, asked: UserRequest, delay: float) -> SimulatedRequest | None:
         request = server.ask(asked, delay)
         self.refused += request is None
         return request

@@ -12,7 +12,7 @@ from typing import Any
 from ianvs_specdec.answers.lines import answer_in, head_of
 from ianvs_specdec.arrivals import Arrival
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.simulation.requests import Asked
+from ianvs_specdec.simulation.requests import UserRequest
 from ianvs_specdec.types import Step
 
 MOST_LEVELS = 256
@@ -24,7 +24,7 @@ LARGEST_LINE = 64 << 20
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedAnswer:
     """One answer. ``survival``: how often a draft's token of each level was right where those before it were;
     ``found``: in what share of the steps there was a draft. ``seen``: at places of the output, whether a draft was
     right there."""
@@ -70,13 +70,13 @@ class Workload:
     """
 
     def __init__(
-        self, recorded: Sequence[Recorded], prompt_tokens: int | None = None, max_tokens: int | None = None
+        self, recorded: Sequence[RecordedAnswer], prompt_tokens: int | None = None, max_tokens: int | None = None
     ) -> None:
         self._recorded, self._prompt = recorded, prompt_tokens
         self._most = max_tokens or max(one.output for one in recorded)
         self.tasks = sorted({one.task for one in recorded})
 
-    def draw(self, chance: Random, coming: Arrival | None = None) -> Asked:
+    def draw(self, chance: Random, coming: Arrival | None = None) -> UserRequest:
         """``coming``: the request of a trace that it is, whose lengths count."""
         number = chance.random
         one = self._recorded[int(number() * len(self._recorded))]
@@ -87,17 +87,18 @@ class Workload:
             if place < output:
                 draws[place] = 0.0 if right else 1.0
         found = [number() < one.found for _ in range(output)] if one.found < 1.0 else None
-        return Asked(one.task, self._prompt or prompt, output, self._most, one.survival, draws, found)
+        return UserRequest(one.task, self._prompt or prompt, output, self._most, one.survival, draws, found)
 
 
-def stated(acceptance: Mapping[str, float], prompt_tokens: int, max_tokens: int) -> list[Recorded]:
+def stated(acceptance: Mapping[str, float], prompt_tokens: int, max_tokens: int) -> list[RecordedAnswer]:
     """One kind of request for each task, whose drafted tokens are all right with that probability."""
     return [
-        Recorded(task, prompt_tokens, max_tokens, (rate,) * MOST_LEVELS) for task, rate in sorted(acceptance.items())
+        RecordedAnswer(task, prompt_tokens, max_tokens, (rate,) * MOST_LEVELS)
+        for task, rate in sorted(acceptance.items())
     ]
 
 
-def read(path: Path) -> list[Recorded]:
+def read(path: Path) -> list[RecordedAnswer]:
     """The answers of a journal, or of what ``specdec decode`` wrote, that have drafts. Raises ``UserError``."""
     found = [answer for answer in _answers(path) if any(step.drafted for step in answer[3])]
     if not found:
@@ -119,7 +120,7 @@ def read(path: Path) -> list[Recorded]:
     common = everything.rates((), MOST_LEVELS)
     of_task = {task: counts.rates(common, MOST_LEVELS) for task, counts in tasks.items()}
     return [
-        Recorded(
+        RecordedAnswer(
             task,
             prompt,
             output,

@@ -15,7 +15,7 @@ Judgments = list[tuple[float | None, str]]
 """Per turn: the rating, 1 to 10, None if the text has none, and the text."""
 
 
-class Asked(NamedTuple):
+class JudgedQuery(NamedTuple):
     """An answered query, as it was put to the judge. ``gold`` is the row's answer."""
 
     query: Query
@@ -23,7 +23,7 @@ class Asked(NamedTuple):
     gold: Any
 
 
-def judgments(workspace: Workspace, case: Case, asked: Mapping[int, Asked]) -> tuple[str, dict[int, Judgments]]:
+def judgments(workspace: Workspace, case: Case, asked: Mapping[int, JudgedQuery]) -> tuple[str, dict[int, Judgments]]:
     """Who judged the answers of a test case by which prompts ("" = nobody), and the judgments. A query of which one is
     missing is left out. Raises UserError where the prompts cannot be read.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.llm.api.failures import AttemptError, Outlook
+from ianvs_specdec.llm.api.failures import AttemptError, RetryOutlook
 from ianvs_specdec.llm.api.stream import StreamedAnswer, steps_of_acceptance
 from ianvs_specdec.llm.told import ImplausibleNumber
 from ianvs_specdec.types import Completion, Step
@@ -63,7 +63,7 @@ def test_without_the_closing_mark_an_answer_is_whole_when_it_is_counted() -> Non
     assert read(*WHOLE[:4]).text
     with pytest.raises(AttemptError, match="before the token usage") as error:
         read(*WHOLE[:3])
-    assert error.value.outlook is Outlook.PASSING
+    assert error.value.outlook is RetryOutlook.PASSING
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_not_counted_is_no_answer_of_a_benchmark(count: dict[str, Any] |
     with pytest.raises(AttemptError) as error:
         read(*WHOLE[:3], event(usage=count), DONE)
     assert error.value.kind == "no usage"
-    assert error.value.outlook is Outlook.ENDPOINT
+    assert error.value.outlook is RetryOutlook.ENDPOINT
 
 
 @pytest.mark.parametrize("count", ["4", -1, 1e999, True])
@@ -87,7 +87,7 @@ def test_what_is_no_count_is_refused(count: Any) -> None:
 def test_a_stream_that_does_not_end_as_an_answer_is_broken(reason: str | None) -> None:
     with pytest.raises(AttemptError, match="the stream ended after 3 characters") as error:
         read(delta("abc"), delta(reason=reason), event(usage=usage(1)), DONE)
-    assert (error.value.kind, error.value.outlook) == ("broken stream", Outlook.PASSING)
+    assert (error.value.kind, error.value.outlook) == ("broken stream", RetryOutlook.PASSING)
 
 
 @pytest.mark.parametrize(("told", "kept"), [("length", "length"), ("content_filter", "stop"), ("eos", "stop")])
@@ -112,15 +112,15 @@ def test_malformed_chunks_are_a_broken_stream(payload: str) -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "outlook"),
     [
-        ({"message": "out of memory"}, "server error", Outlook.PASSING),
-        ("out of memory", "server error", Outlook.PASSING),
-        ({"message": "out of memory", "code": 503}, "status 503", Outlook.PASSING),
-        ({"message": "slow down", "code": 429}, "rate limit", Outlook.BUSY),
-        ({"message": "bad", "code": 400}, "status 400", Outlook.REQUEST),
-        ({"message": "none left", "code": "insufficient_quota", "status": 429}, "quota", Outlook.ENDPOINT),
+        ({"message": "out of memory"}, "server error", RetryOutlook.PASSING),
+        ("out of memory", "server error", RetryOutlook.PASSING),
+        ({"message": "out of memory", "code": 503}, "status 503", RetryOutlook.PASSING),
+        ({"message": "slow down", "code": 429}, "rate limit", RetryOutlook.BUSY),
+        ({"message": "bad", "code": 400}, "status 400", RetryOutlook.REQUEST),
+        ({"message": "none left", "code": "insufficient_quota", "status": 429}, "quota", RetryOutlook.ENDPOINT),
     ],
 )
-def test_an_error_in_the_stream(error: Any, kind: str, outlook: Outlook) -> None:
+def test_an_error_in_the_stream(error: Any, kind: str, outlook: RetryOutlook) -> None:
     with pytest.raises(AttemptError) as caught:
         read(delta("abc"), event(error=error))
     assert (caught.value.kind, caught.value.outlook) == (kind, outlook)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ianvs_specdec.decoding import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.decoding.sampling import Processor, by_probability
 from ianvs_specdec.drafters.lockstep import Growth, lockstep, only
-from ianvs_specdec.drafters.medusa.heads import Asked, Heads, Said, heads_for
+from ianvs_specdec.drafters.medusa.heads import HeadInput, Heads, Said, heads_for
 
 CANDIDATES = 32
 """How many tokens of each head may enter a dynamic tree."""
@@ -73,13 +73,13 @@ class Medusa(Drafter):
         growths = [drafter._grow(context, budget) for drafter, context, budget in drafts]
         return lockstep(drafts[0][0]._heads, growths)
 
-    def _grow(self, context: Context, budget: int) -> Growth[Asked, Said]:
+    def _grow(self, context: Context, budget: int) -> Growth[HeadInput, Said]:
         root, nodes = context.tokens[-1], min(budget, self._nodes)
         depth = min(len(self._heads), nodes, context.remaining - 1)
         if depth < 1:
             return TokenTree.chain(root)
         width = 1 if self._shape == "chain" else min(CANDIDATES, nodes)
-        said = yield Asked(self._hidden, depth, width if by_probability(context.sampling) else 0)
+        said = yield HeadInput(self._hidden, depth, width if by_probability(context.sampling) else 0)
         if isinstance(said, Tensor):
             best = self._log_probabilities(context, said).topk(min(width, said.shape[-1]), dim=-1)
             said = best.values.tolist(), best.indices.tolist()

@@ -20,7 +20,7 @@ from ianvs_specdec.drafters.tensors import find, read_tensors
 
 
 @dataclass
-class Asked:
+class HeadInput:
     """What the first ``heads`` heads say after a hidden state ``[hidden]``, taken after the target's final norm: their
     logits, or with ``width`` only the likeliest tokens, at most so many."""
 
@@ -49,7 +49,7 @@ class Heads(ABC):
         best = logits.float().log_softmax(dim=-1).topk(width, dim=-1)
         return best.values, best.indices
 
-    def step(self, parts: Sequence[Asked]) -> list[Said]:
+    def step(self, parts: Sequence[HeadInput]) -> list[Said]:
         """What is asked for several hidden states, computed together."""
         logits = self(torch.stack([part.hidden for part in parts]), max(part.heads for part in parts))
         width = max(part.width for part in parts)

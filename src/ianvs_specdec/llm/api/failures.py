@@ -26,7 +26,7 @@ LONGEST_WAIT = 86_400.0
 """Seconds that a server may ask to be left alone: a day, after which quotas begin anew."""
 
 
-class Outlook(Enum):
+class RetryOutlook(Enum):
     """What a failed attempt says about the next one."""
 
     PASSING = "another attempt may succeed"
@@ -39,7 +39,9 @@ class Outlook(Enum):
 class AttemptError(Exception):
     """One attempt failed. ``kind`` is a word or two for statistics, ``wait`` what the server asked for, in seconds."""
 
-    def __init__(self, kind: str, reason: str, outlook: Outlook = Outlook.PASSING, wait: float | None = None) -> None:
+    def __init__(
+        self, kind: str, reason: str, outlook: RetryOutlook = RetryOutlook.PASSING, wait: float | None = None
+    ) -> None:
         super().__init__(reason)
         self.kind, self.outlook, self.wait = kind, outlook, wait
 
@@ -47,15 +49,17 @@ class AttemptError(Exception):
 def of_exception(error: Exception) -> AttemptError:
     """The failure that an exception of the connection means."""
     if isinstance(error, DeadlineError):
-        return AttemptError("deadline", "the deadline (api_deadline) passed before the answer was whole", Outlook.OVER)
+        return AttemptError(
+            "deadline", "the deadline (api_deadline) passed before the answer was whole", RetryOutlook.OVER
+        )
     if isinstance(error, InterruptedRequest):
-        return AttemptError("interrupted", str(error), Outlook.OVER)
+        return AttemptError("interrupted", str(error), RetryOutlook.OVER)
     if isinstance(error, TimeoutError):
         return AttemptError("timeout", f"{error} (api_timeout)")
     if isinstance(error, ssl.SSLCertVerificationError):
         hint = "SSL_CERT_FILE names a file of certificates to trust"
         reason = f"its certificate is not trusted: {error.verify_message} ({hint})"
-        return AttemptError("certificate", reason, Outlook.ENDPOINT)
+        return AttemptError("certificate", reason, RetryOutlook.ENDPOINT)
     if isinstance(error, ImplausibleNumber):
         return AttemptError(ImplausibleNumber.KIND, f"it tells what cannot be true: {error}")
     if isinstance(error, ProtocolError):
@@ -67,7 +71,7 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes) -> AttemptEr
     """The failure that a response other than 200 means."""
     if 300 <= status < 400:
         reason = f"status {status}: it redirects to {headers.get('location', 'nowhere')}; use that URL (api_base_url)"
-        return AttemptError(f"status {status}", reason, Outlook.ENDPOINT)
+        return AttemptError(f"status {status}", reason, RetryOutlook.ENDPOINT)
     message, code = message_of(body, headers.get("content-type", ""))
     return _of_code(status, message or _phrase(status), code, _wait(headers))
 
@@ -84,18 +88,18 @@ def of_event(error: Any) -> AttemptError:
 def _of_code(status: int, message: str, code: str, wait: float | None) -> AttemptError:
     reason = f"status {status}: {message}"
     if code == "insufficient_quota":
-        return AttemptError("quota", reason, Outlook.ENDPOINT)
+        return AttemptError("quota", reason, RetryOutlook.ENDPOINT)
     if status == 429:
-        return AttemptError("rate limit", reason, Outlook.BUSY, wait)
+        return AttemptError("rate limit", reason, RetryOutlook.BUSY, wait)
     kind = f"status {status}"
     if status >= 500 or status in RETRIED_STATUS:
-        return AttemptError(kind, reason, Outlook.PASSING, wait)
+        return AttemptError(kind, reason, RetryOutlook.PASSING, wait)
     if status in ENDPOINT_STATUS:
-        return AttemptError(kind, reason, Outlook.ENDPOINT)
+        return AttemptError(kind, reason, RetryOutlook.ENDPOINT)
     if code == "context_length_exceeded" or re.search(r"context (length|size|window)", message):
         reason += " (a shorter prompt or a lower max_tokens would do)"
         kind = ContextWindowError.KIND
-    return AttemptError(kind, reason, Outlook.REQUEST)
+    return AttemptError(kind, reason, RetryOutlook.REQUEST)
 
 
 def message_of(body: bytes, content_type: str) -> tuple[str, str]:

@@ -192,9 +192,9 @@ class Secrets:
         """A model's answer without secrets that it can hold only because its server has put them there."""
         return self._long.sub("***", text) if self._long else text
 
-    def out_of_pieces(self, on_chunk: OnChunk) -> Pieces:
+    def out_of_pieces(self, on_chunk: OnChunk) -> GuardedPieces:
         """Hands an answer on that comes in pieces, without such secrets."""
-        return Pieces(on_chunk, self._partial)
+        return GuardedPieces(on_chunk, self._partial)
 
     @functools.cached_property
     def _partial(self) -> Any:
@@ -205,7 +205,7 @@ class Secrets:
         return regex.compile(self._long.pattern)
 
 
-class Pieces:
+class GuardedPieces:
     """An answer on its way to who asked, piece by piece. What may be the beginning of a secret waits for what follows.
 
     ``delivered``: whether anything has been handed on.

@@ -14,7 +14,7 @@ from ianvs_specdec.llm.api.endpoints import Endpoint, Endpoints
 from ianvs_specdec.llm.api.failures import (
     LONGEST_BODY,
     AttemptError,
-    Outlook,
+    RetryOutlook,
     message_of,
     of_exception,
     of_status,
@@ -168,7 +168,7 @@ class Session:
         now = time.perf_counter()
         call.failures.append((now - call.started, failure.kind))
         reason = shortened(self._secrets.out_of(str(failure)))
-        if failure.outlook is Outlook.ENDPOINT:
+        if failure.outlook is RetryOutlook.ENDPOINT:
             reason = _explained(failure.kind, reason, endpoint)
             if self._endpoints.refused(endpoint, reason) and not delivered:
                 return 0.0
@@ -176,12 +176,12 @@ class Session:
                 what = "refused the request" if failure.kind.startswith(("status", "quota")) else "cannot be used"
                 raise UserError(f"the API at {endpoint.server()} {what}: {reason}") from None
             raise UserError(f"no API endpoint is left: {self._endpoints.reasons()}", key="api_endpoints") from None
-        if failure.outlook is Outlook.REQUEST:
+        if failure.outlook is RetryOutlook.REQUEST:
             self._endpoints.succeeded(endpoint)
             message = f"the API at {endpoint.server()} refused the request: {reason}"
             kind = ContextWindowError if failure.kind == ContextWindowError.KIND else AnswerError
             raise kind(message, call.failures) from None
-        if failure.outlook is Outlook.PASSING:
+        if failure.outlook is RetryOutlook.PASSING:
             self._endpoints.failed(endpoint, now)
         if failure.wait is not None:
             self._endpoints.busy(endpoint, now + failure.wait)
@@ -189,7 +189,7 @@ class Session:
         pause = _pause(call.attempts) if failure.wait is None else failure.wait * random.uniform(1.0, 1.25)
         if self._endpoints.other_than(endpoint, now):
             pause = 0.0
-        if failure.outlook is Outlook.OVER:
+        if failure.outlook is RetryOutlook.OVER:
             self._give_up(call, None, reason)
         end = ""
         if delivered:
@@ -198,7 +198,7 @@ class Session:
             end = f"api_retries permits {self._retries} after the first"
         elif now + pause > call.deadline:
             end = f"it would begin after the deadline (api_deadline, {call.deadline - call.started:g} s)"
-        elif failure.outlook is Outlook.PASSING and not self._budget.permits():
+        elif failure.outlook is RetryOutlook.PASSING and not self._budget.permits():
             end = "api_retry_budget is used up"
         if end:
             self._give_up(call, None, f"{reason} (no further attempt: {end})")
@@ -233,7 +233,7 @@ def _check_stream(reply: Reply) -> None:
         return
     message, _ = message_of(_body(reply), content_type)
     reason = f"it answers with {content_type} and not with a stream of events: {message}"
-    raise AttemptError("no stream", reason, Outlook.ENDPOINT)
+    raise AttemptError("no stream", reason, RetryOutlook.ENDPOINT)
 
 
 def _explained(kind: str, reason: str, endpoint: Endpoint) -> str:

@@ -16,7 +16,7 @@ from ianvs_specdec.llm.api.engine import (
     steps_of_acceptance,
     token_ids_of,
 )
-from ianvs_specdec.llm.api.failures import LONGEST_BODY, AttemptError, Outlook, message_of, of_event
+from ianvs_specdec.llm.api.failures import LONGEST_BODY, AttemptError, RetryOutlook, message_of, of_event
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.llm.told import MOST_TOKENS, ImplausibleNumber, no_number, whole
 from ianvs_specdec.llm.top_logprobs import ToldLogprobs
@@ -100,7 +100,7 @@ class StreamedAnswer:
         self._size += len(data)
         self._line += data
         if len(self._line) > LONGEST_EVENT or self._size > self._most.stream:
-            raise AttemptError("broken stream", "the server sends more than an answer can hold", Outlook.REQUEST)
+            raise AttemptError("broken stream", "the server sends more than an answer can hold", RetryOutlook.REQUEST)
         if b"\n" not in data:
             return
         *lines, rest = self._line.split(b"\n")
@@ -191,7 +191,7 @@ class StreamedAnswer:
                 "which nothing can be measured; does a newer version of the server report it, or a setting, or the "
                 "server itself in place of a proxy before it?"
             )
-            raise AttemptError("no usage", reason, Outlook.ENDPOINT)
+            raise AttemptError("no usage", reason, RetryOutlook.ENDPOINT)
         trace = Trace(self._chunks(tokens) or ([(self._ended, tokens)] if tokens else []))
         ids = self._engine(tokens, trace)
         if self._logprobs is not None:
@@ -211,7 +211,9 @@ class StreamedAnswer:
         came = bytes(self._strange) + (b"" if cut else rest)
         if came.strip():
             message, _ = message_of(came[:LONGEST_BODY], "")
-            raise AttemptError("no stream", f"it answers, not with a stream of events: {message}", Outlook.ENDPOINT)
+            raise AttemptError(
+                "no stream", f"it answers, not with a stream of events: {message}", RetryOutlook.ENDPOINT
+            )
 
     def _detail(self, group: str, name: str, most: int) -> int:
         """A count beside the usage, 0 where it is not told."""
@@ -249,7 +251,7 @@ class StreamedAnswer:
         if tokens and not (told.triples and told.alternatives):
             what = "the log-probabilities of its tokens" if not told.triples else "the likeliest tokens (top_logprobs)"
             reason = f"it does not tell {what}, which logprobs: true asks for: leave that out, or ask another server"
-            raise AttemptError("no logprobs", reason, Outlook.ENDPOINT)
+            raise AttemptError("no logprobs", reason, RetryOutlook.ENDPOINT)
         trace.confidence, trace.characters = told.triples, told.characters(text)
 
     def _engine(self, tokens: int, trace: Trace) -> list[int]:

@@ -17,7 +17,7 @@ from ianvs_specdec.llm.base import NO_HINTS, LoadedLLM, OnChunk
 from ianvs_specdec.llm.local import WARM_UP, instructions
 from ianvs_specdec.llm.split.process import Started
 from ianvs_specdec.llm.split.settings import EdgeSide, chosen, link_options
-from ianvs_specdec.llm.split.target import Target
+from ianvs_specdec.llm.split.target import VerifierModel
 from ianvs_specdec.types import LARGEST_COUNT, Completion, Hints, Message, Sampling, SplitTrace
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class SplitSpecDecLLM(LoadedLLM):
             lengths.create(self._length)
         told = {"edge": edge, "named": named, **target}
         target["beside"] = chosen(told, "beside")
-        self._target = Target.parse(model, target, elsewhere=verifier is not None)
+        self._target = VerifierModel.parse(model, target, elsewhere=verifier is not None)
         self._edge_side = EdgeSide.parse(chosen(told, "edge"), target.get("threads"))
         self._link_options = link_options(link)
         self._loading = threading.Lock()
@@ -96,7 +96,7 @@ class SplitSpecDecLLM(LoadedLLM):
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
         own = ("edge", "named", "link", "verifier", "verifier_ca", "token_file", "length", "acceptance")
-        return (*own, "truncate_prompts", *Target.option_names())
+        return (*own, "truncate_prompts", *VerifierModel.option_names())
 
     def check(self, sampling: Sampling) -> None:
         for package in PACKAGES:
@@ -119,7 +119,7 @@ class SplitSpecDecLLM(LoadedLLM):
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
         return self._identity(self._target.plain(), EdgeSide.parse({"mode": "stream"}, None), digests)
 
-    def _identity(self, target: Target, edge: EdgeSide, digests: FileDigests) -> dict[str, Any]:
+    def _identity(self, target: VerifierModel, edge: EdgeSide, digests: FileDigests) -> dict[str, Any]:
         settings = {"acceptance": self._acceptance, "verifier": self._address}
         if target.drafts or edge.settings.method is not None:
             settings["length"] = self._length

@@ -16,7 +16,7 @@ ENGINE = ("dtype", "device", "threads", "quantization", "engine", "emulate", "em
 """Options of our engine that a verifier takes, whatever it drafts with."""
 
 
-class Target:
+class VerifierModel:
     """The model that the verifier computes, as one of our engine, which is not loaded here.
 
     ``beside`` is how it drafts in mode stream, a mapping with ``backend`` and its options, empty where it does not.
@@ -46,7 +46,7 @@ class Target:
         return (*ENGINE, "beside")
 
     @classmethod
-    def parse(cls, model: str, given: Mapping[str, Any], *, elsewhere: bool) -> Target:
+    def parse(cls, model: str, given: Mapping[str, Any], *, elsewhere: bool) -> VerifierModel:
         """Of the options of the back end. ``elsewhere``: the verifier runs already. Raises ``UserError``."""
         beside = given.get("beside") or {}
         if not isinstance(beside, Mapping):
@@ -56,9 +56,9 @@ class Target:
         options = {key: value for key, value in given.items() if key != "beside" and value is not None}
         return cls(model, options, beside)
 
-    def plain(self) -> Target:
+    def plain(self) -> VerifierModel:
         """The same model without drafts of the verifier."""
-        return Target(self._model, self._options, {})
+        return VerifierModel(self._model, self._options, {})
 
     @property
     def drafts(self) -> bool:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from ianvs_specdec.training.course import replaced
-from ianvs_specdec.training.heads.models import Head, TrainableEagle, TrainableEagle3, TrainableMedusa
+from ianvs_specdec.training.heads.models import TrainableEagle, TrainableEagle3, TrainableHead, TrainableMedusa
 
 MEDUSA_FILE = "medusa_lm_head.pt"
 
@@ -52,7 +52,7 @@ def _scaling(rope: dict[str, Any]) -> dict[str, Any] | None:
     return None if scaling.get("rope_type", "default") == "default" else scaling
 
 
-def write(head: Head, config: Any, base: str, out: Path) -> None:
+def write(head: TrainableHead, config: Any, base: str, out: Path) -> None:
     """The head in bf16 with its config.json as the folder ``out``, which is replaced, complete or not at all."""
     tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in head.state_dict().items()}
     with replaced(out) as temporary:
@@ -80,7 +80,7 @@ def _medusa(head: TrainableMedusa, config: Any, base: str) -> dict[str, Any]:
     }
 
 
-def _eagle(head: Head, config: Any) -> dict[str, Any]:
+def _eagle(head: TrainableHead, config: Any) -> dict[str, Any]:
     """The keys of the official files: those of a Llama as transformers 4 writes them, and what the kind adds."""
     keys = (*TARGETS, "head_dim", "hidden_act", "num_hidden_layers", "tie_word_embeddings")
     llama = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16"}

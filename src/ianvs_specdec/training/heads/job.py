@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
 
     taus: dict[str, float] = {}
 
-    def evaluate(trained: models.Head) -> str:
+    def evaluate(trained: models.TrainableHead) -> str:
         taus.update(loop.accepted_length(trained, development, drafts, options.device))
         return "tau " + " ".join(f"{group} {tau:.2f}" for group, tau in taus.items())
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
         )
 
 
-def _head(kind: str, teacher: Teacher, drafts: int) -> tuple[models.Head, Any]:
+def _head(kind: str, teacher: Teacher, drafts: int) -> tuple[models.TrainableHead, Any]:
     """An untrained head for the target, and its configuration."""
     embedding = teacher.model.get_input_embeddings().weight.detach()
     unembedding = teacher.model.get_output_embeddings().weight.detach()

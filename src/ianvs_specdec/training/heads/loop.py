@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from ianvs_specdec.progress import Live
 from ianvs_specdec.training import course
-from ianvs_specdec.training.heads.models import Head
+from ianvs_specdec.training.heads.models import TrainableHead
 from ianvs_specdec.training.heads.pool import Batch, Order, Sample, collate
 
 PARTS = 4
@@ -48,7 +48,7 @@ class HeadRecipe:
     seed: int = 1
 
 
-def loss_of(head: Head, batch: Batch, unembedding: Tensor, recipe: HeadRecipe) -> tuple[Tensor, int]:
+def loss_of(head: TrainableHead, batch: Batch, unembedding: Tensor, recipe: HeadRecipe) -> tuple[Tensor, int]:
     """Summed loss of all drafts in a batch and how many they are."""
     total = torch.zeros((), device=batch.tokens.device)
     with torch.autocast(batch.tokens.device.type, dtype=torch.bfloat16):
@@ -65,7 +65,7 @@ def loss_of(head: Head, batch: Batch, unembedding: Tensor, recipe: HeadRecipe) -
 
 
 @torch.inference_mode()
-def accepted_length(head: Head, samples: Sequence[Sample], steps: int, device: str) -> dict[str, float]:
+def accepted_length(head: TrainableHead, samples: Sequence[Sample], steps: int, device: str) -> dict[str, float]:
     """Mean accepted length (tau: tokens per verification, prefill not counted) of greedy chains of ``steps`` drafts on
     the samples, by group: what decoding them would give, worked out from all drafts at once.
     """
@@ -104,14 +104,14 @@ def _walk(sample: Sample, accepted: dict[int, int]) -> list[tuple[int, int]]:
 
 
 def train(
-    head: Head,
+    head: TrainableHead,
     samples: Sequence[Sample],
     unembedding: Tensor,
     recipe: HeadRecipe,
     work: Path,
     *,
     device: str,
-    evaluate: Callable[[Head], str],
+    evaluate: Callable[[TrainableHead], str],
     report: Callable[[str], None] = print,
 ) -> int:
     """Train ``head`` until the budget is used up; returns the number of steps, all runs together.
@@ -164,7 +164,7 @@ def train(
     return int(state["step"])
 
 
-def _rows(head: Head, samples: Sequence[Sample], unembedding: Tensor, recipe: HeadRecipe, device: str) -> int:
+def _rows(head: TrainableHead, samples: Sequence[Sample], unembedding: Tensor, recipe: HeadRecipe, device: str) -> int:
     """How many samples a step may have so that the minutes suffice for enough steps. A budget in tokens is the same
     training on every machine, and stays it.
     """
@@ -187,7 +187,7 @@ def _progress(state: dict[str, Any], recipe: HeadRecipe) -> float:
     return float(state["seconds"]) / (recipe.minutes * 60)
 
 
-def _optimizers(head: Head) -> list[torch.optim.Optimizer]:
+def _optimizers(head: TrainableHead) -> list[torch.optim.Optimizer]:
     """Muon for what is a matrix inside, AdamW for norms, biases and output matrices."""
     outputs = {id(parameter) for parameter in head.output_matrices()}
     trained = [parameter for parameter in head.parameters() if parameter.requires_grad]

@@ -22,7 +22,7 @@ Draft = tuple[Tensor, Tensor | None]
 """Logits [chosen starts, vocabulary] of one draft, and the feature that the head predicts beside it, if it does."""
 
 
-class Head(nn.Module):
+class TrainableHead(nn.Module):
     """``wants_layers``: whether the head reads inner layers of the target besides its last hidden state."""
 
     wants_layers = False
@@ -101,7 +101,7 @@ class _HeadLayer(nn.Module):
         return residual + self.mlp(self.post_attention_layernorm(residual))
 
 
-class _AnyEagle(Head):
+class _AnyEagle(TrainableHead):
     """What the two kinds of EAGLE head share: the chain of drafts through one decoder layer."""
 
     def __init__(self, config: Any) -> None:
@@ -241,7 +241,7 @@ class _Residual(nn.Module):
         return x + functional.silu(self.linear(x))
 
 
-class TrainableMedusa(Head):
+class TrainableMedusa(TrainableHead):
     """Medusa (arXiv 2401.10774): head i guesses the token i + 2 after the target's last hidden state.
 
     Children are named "0", "1", ... as in the official files. Heads start as the target's own output matrix.
