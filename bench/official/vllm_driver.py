@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import time
 from collections import deque
@@ -51,17 +52,49 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     return arguments
 
 
-def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
-    # By its place: its package is not in this environment.
-    spec = importlib.util.spec_from_file_location("backend", BACKEND)
-    assert spec is not None
-    assert spec.loader is not None
-    backend = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(backend)
-    engine, ready = backend.load(_arguments(options))
-    asked = iter(range(1 << 60))
+class _Engine:
+    """vLLM's engine, asked for one answer (``decode``) or for many at once (``decode_all``)."""
 
-    def add(prompt: list[int], request: dict[str, Any]) -> str:
+    def __init__(self, engine: Any, memory: int) -> None:
+        self._engine, self._memory = engine, memory
+        self._numbers = itertools.count()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self.decode_all(request) if "prompts" in request else self.decode(request)
+
+    def decode(self, request: dict[str, Any]) -> dict[str, Any]:
+        started = time.perf_counter()
+        self._add(request["prompt"], request)
+        ttft, result = 0.0, None
+        while self._engine.has_unfinished_requests():
+            for output in self._engine.step():
+                ttft, result = ttft or time.perf_counter() - started, output.outputs[0]
+        seconds = time.perf_counter() - started
+        assert result is not None
+        output = list(result.token_ids)
+        figures = getattr(result, "spec_decode_metrics", None)
+        steps = figures.to_dict()["num_spec_steps"] if figures is not None else len(output) - 1
+        answer = {"output": output, "seconds": seconds, "steps": steps, "emitted": []}
+        return {**answer, "ttft": ttft, "memory": self._memory}
+
+    def decode_all(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Whoever ends makes room for the next."""
+        started = time.perf_counter()
+        waiting, names = deque(request["prompts"]), []
+        outputs: dict[str, list[int]] = {}
+        running = 0
+        while waiting or running:
+            while waiting and running < request["at_once"]:
+                names.append(self._add(waiting.popleft(), request))
+                running += 1
+            for output in self._engine.step():
+                if output.finished:
+                    outputs[output.request_id] = list(output.outputs[0].token_ids)
+                    running -= 1
+        seconds = time.perf_counter() - started
+        return {"outputs": [outputs[name] for name in names], "seconds": seconds, "memory": self._memory}
+
+    def _add(self, prompt: list[int], request: dict[str, Any]) -> str:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -73,46 +106,20 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
             detokenize=False,
             output_kind=RequestOutputKind.CUMULATIVE,
         )
-        name = str(next(asked))
-        engine.add_request(name, {"prompt_token_ids": prompt}, sampling)
+        name = str(next(self._numbers))
+        self._engine.add_request(name, {"prompt_token_ids": prompt}, sampling)
         return name
 
-    def decode(request: dict[str, Any]) -> dict[str, Any]:
-        started = time.perf_counter()
-        add(request["prompt"], request)
-        ttft, result = 0.0, None
-        while engine.has_unfinished_requests():
-            for output in engine.step():
-                ttft, result = ttft or time.perf_counter() - started, output.outputs[0]
-        seconds = time.perf_counter() - started
-        assert result is not None
-        output = list(result.token_ids)
-        figures = getattr(result, "spec_decode_metrics", None)
-        steps = figures.to_dict()["num_spec_steps"] if figures is not None else len(output) - 1
-        answer = {"output": output, "seconds": seconds, "steps": steps, "emitted": []}
-        return {**answer, "ttft": ttft, "memory": ready["memory"]}
 
-    def decode_all(request: dict[str, Any]) -> dict[str, Any]:
-        """Whoever ends makes room for the next."""
-        started = time.perf_counter()
-        waiting, names = deque(request["prompts"]), []
-        outputs: dict[str, list[int]] = {}
-        running = 0
-        while waiting or running:
-            while waiting and running < request["at_once"]:
-                names.append(add(waiting.popleft(), request))
-                running += 1
-            for output in engine.step():
-                if output.finished:
-                    outputs[output.request_id] = list(output.outputs[0].token_ids)
-                    running -= 1
-        seconds = time.perf_counter() - started
-        return {"outputs": [outputs[name] for name in names], "seconds": seconds, "memory": ready["memory"]}
-
-    def answer(request: dict[str, Any]) -> dict[str, Any]:
-        return decode_all(request) if "prompts" in request else decode(request)
-
-    return {"vllm": ready["vllm"], "torch": ready["torch"]}, answer
+def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
+    # By its place: its package is not in this environment.
+    spec = importlib.util.spec_from_file_location("backend", BACKEND)
+    assert spec is not None
+    assert spec.loader is not None
+    backend = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(backend)
+    engine, ready = backend.load(_arguments(options))
+    return {"vllm": ready["vllm"], "torch": ready["torch"]}, _Engine(engine, ready["memory"]).answer
 
 
 if __name__ == "__main__":
