@@ -1,9 +1,10 @@
-"""Packages import downward only, in the order that docs/architecture.md tells."""
+"""Packages import downward only, in the order that docs/architecture.md tells. What is in them stays short."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "architecture.md"
 PROJECT = "ianvs_specdec"
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 350, 60
+"""As CONTRIBUTING.md has them."""
+GENERATED = "_pb2.py"
 
 
 def floors(block: str, prefix: str = "") -> dict[str, int]:
@@ -29,12 +33,21 @@ def modules(source: Path) -> dict[str, Path]:
     return dict(zip(names, files, strict=True))
 
 
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(file: Path) -> list[ast.AST]:
+    return list(ast.walk(tree_of(file)))
+
+
 def imported(file: Path, known: dict[str, Path], *, at_once: bool = False) -> Iterator[tuple[int, str]]:
     """Line and name of each known module that a file imports, at its top, inside a function or for types only, or names
     in a registry as ``"module:Class"``. ``at_once``: only those that are imported with the file.
     """
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    for node in tree.body if at_once else ast.walk(tree):
+    for node in tree_of(file).body if at_once else nodes(file):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: a relative import"
@@ -102,3 +115,28 @@ def test_an_upward_import_is_found(line: str, tmp_path: Path) -> None:
         path.write_text(text)
     (found,) = violations(tmp_path, TREES["src"])
     assert found.startswith("ianvs_specdec/decoding/loop.py:")
+
+
+def long_ones(folder: Path) -> Iterator[str]:
+    """Files and functions below ``folder`` that are too long, one line each. Generated files do not count."""
+    for file in sorted(folder.rglob("*.py")):
+        if file.name.endswith(GENERATED) or "build" in file.relative_to(folder).parts:
+            continue
+        text = file.read_text(encoding="utf-8")
+        if (lines := len(text.splitlines())) > MOST_LINES:
+            yield f"{file.relative_to(folder)}: {lines} lines"
+        functions = (node for node in nodes(file) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+        for function in functions:
+            if (lines := (function.end_lineno or 0) - function.lineno + 1) > MOST_LINES_OF_A_FUNCTION:
+                yield f"{file.relative_to(folder)}:{function.lineno}: {function.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("folder", ["src", "host", "bench", "tests"])
+def test_files_and_functions_stay_short(folder: str) -> None:
+    assert list(long_ones(ROOT / folder)) == []
+
+
+def test_what_is_too_long_is_found(tmp_path: Path) -> None:
+    (tmp_path / "file.py").write_text("x = 1\n" * MOST_LINES + "\n")
+    (tmp_path / "function.py").write_text("def f():\n" + "    x = 1\n" * MOST_LINES_OF_A_FUNCTION)
+    assert list(long_ones(tmp_path)) == ["file.py: 351 lines", "function.py:1: f has 61 lines"]
