@@ -290,7 +290,7 @@ def _ratios(report: dict[str, Any]) -> list[str]:
     for name, other in report["beside"]:
         for key, seconds in report["steps"][name].items():
             found = middle([theirs / own for own, theirs in zip(seconds, report["steps"][other][key], strict=True)])
-            what = "prompt" if key == "prompt" else f"{key} rows" if key != "1" else "plain step"
+            what = "prompt" if key == "prompt" else f"{key} rows" if key != "1" else "autoregressive step"
             lines.append(f"{name} / {other}, {what}: {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]")
     return lines
 
@@ -302,13 +302,13 @@ def _accepted(report: dict[str, Any]) -> list[str]:
     drafts = f"drafts of {report['settings']['draft']} tokens by {report['drafted_by']}"
     lines = [
         f"token/s at a stated acceptance: {drafts}; how many count is drawn so that tau tokens come out per step",
-        f"{'':38}{'token/s':>9}{'95 %':>18}{'of generate':>13}{'of llama.cpp, plain':>21}",
+        f"{'':38}{'token/s':>9}{'95 %':>18}{'of generate':>13}{'of llama.cpp, autoregressive':>30}",
     ]
     generated = median(rates[GENERATE])
     for name, found in rates.items():
         rate = middle(found)
         other = beside.get(name.rpartition(", tau")[0])
-        plain = f"{rate.value * median(report['steps'][other]['1']):21.2f}" if other else ""
+        plain = f"{rate.value * median(report['steps'][other]['1']):30.2f}" if other else ""
         interval = f"{rate.low:.1f} - {rate.high:.1f}"
         lines.append(f"{name:38}{rate.value:9.1f}{interval:>18}{rate.value / generated:13.2f}{plain}")
     return lines

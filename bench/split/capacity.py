@@ -36,7 +36,7 @@ from ianvs_specdec.decoding.costs import CostTable, read
 from ianvs_specdec.split.breakeven import round_tokens, shared_rate
 from ianvs_specdec.split.edge.connection import Access
 
-PLAIN, BESIDE, SPLIT = "plain", "beside the target", "split"
+PLAIN, BESIDE, SPLIT = "autoregressive", "beside the target", "split"
 REGIMES = ("stated", "own")
 LONGEST = 16
 
@@ -164,9 +164,9 @@ def _split(costs: CostTable, options: argparse.Namespace, length: int, acceptanc
 def _line(row: dict[str, Any]) -> str:
     told = "" if row["told"] is None else f"{row['told']:>9.2f}{row['to_plain'] / row['told']:>8.2f}"
     head = f"{row['regime']:<8}{row['acceptance']:>5g}  {row['name']:<18}{row['length']:>4}{row['rate']:>9.1f}"
-    return f"{head}{1e3 * row['p95']:>9.1f}{row['to_plain']:>9.2f}{told}"
+    return f"{head}{1e3 * row['p95']:>9.1f}{row['to_plain']:>16.2f}{told}"
 
 
 def table(report: dict[str, Any]) -> str:
-    heads = f"{'regime':<8}{'a':>5}  {'':<18}{'k':>4}{'tok/s':>9}{'p95 ms':>9}{'/plain':>9}{'formula':>9}{'share':>8}"
+    heads = f"{'regime':<8}{'a':>5}  {'':<18}{'k':>4}{'tok/s':>9}{'p95 ms':>9}{'/autoregressive':>16}{'formula':>9}{'share':>8}"
     return "\n".join([heads, *map(_line, report["rows"])])

@@ -81,7 +81,7 @@ def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeyp
     assert report["beside"] == [["ours float32, fused", "llama.cpp f32"], ["ours int8, fused", "llama.cpp q8_0"]]
     assert report["steps"]["llama.cpp q8_0"] == {"prompt": [1000.0] * 2, "1": [1001.0] * 2, "2": [1002.0] * 2}
     assert report["tokens_per_second"] == {}
-    assert "ours int8, fused / llama.cpp q8_0, plain step: " in capsys.readouterr().out
+    assert "ours int8, fused / llama.cpp q8_0, autoregressive step: " in capsys.readouterr().out
 
 
 def test_what_a_step_reads_is_counted(tiny):

@@ -55,7 +55,7 @@ def test_a_line_for_each_drafter_crosses_that_of_the_plain_stream() -> None:
     drafts, plain, beside = grid["lines"]
     assert [line["name"] for line in grid["lines"]] == [
         "draft_model",
-        "plain stream",
+        "autoregressive stream",
         f"{EAGLE['backend']} beside the model, streamed",
     ]
     assert [line["splits"] for line in grid["lines"]] == [True, False, False]
@@ -102,7 +102,7 @@ def test_what_is_no_split_decoding_is_left_out(one: Case) -> None:
 
 def test_damaged_mappings_are_no_crash_and_answers_of_the_edge_alone_no_point() -> None:
     (grid,) = grids([case(None, "x", [1])], [figures(4)])
-    assert grid["lines"][0]["name"] == "plain stream"
+    assert grid["lines"][0]["name"] == "autoregressive stream"
     assert grids([case(None, STREAM)], [{**figures(4), "Cloud Busy Time": None}]) == []
 
 

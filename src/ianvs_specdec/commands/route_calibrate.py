@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=natural,
         metavar="N",
         help="also fit what the first N tokens of the edge's answer say: for decide_after, with which it ends there "
-        f"where {SURE:.0%} of those that score as high or higher would go to the cloud in the end",
+        f"where {100 * SURE:.0f} %% of those that score as high or higher would go to the cloud in the end",
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="calibration to write (.json)")
     parser.add_argument("--label", choices=LABELS, default="hybrid", help="what to tell (hybrid: the cloud is better)")

@@ -20,7 +20,7 @@ COLUMNS = {
     "Unreported": "unreported",
     "Throughput": "output_tokens_per_second",
     "Requests per Second": "requests_per_second",
-    "Goodput": "slo_goodput",
+    "SLO Goodput": "slo_goodput",
     **{
         f"{title} {quantile}": f"{name}.{quantile}"
         for title, name in (
@@ -41,7 +41,7 @@ COLUMNS = {
     "Client CPU": "client_cpu_seconds",
 }
 """Per title: where ``sweep.json`` has it."""
-BOUNDED = ("Throughput", "Requests per Second", "Goodput", "Time to First Token p99", "Latency p50", "Latency p99")
+BOUNDED = ("Throughput", "Requests per Second", "SLO Goodput", "Time to First Token p99", "Latency p50", "Latency p99")
 """Those with their interval's ends beside them."""
 
 
@@ -50,7 +50,7 @@ SHOWN = (
     "Rate",
     "Requests",
     "Throughput",
-    "Goodput",
+    "SLO Goodput",
     "Latency p50",
     "Latency p99",
     "Draft Length",

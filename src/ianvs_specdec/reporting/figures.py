@@ -62,7 +62,11 @@ _UNITS = {
     "Rounds per Answer": ("", -1, "drafts of the edge that the verifier judged, for each answer"),
     "Draft-Ahead Hit Rate": ("", 1, "share of the verdicts that left in place what was drafted behind them already"),
     "Cloud Busy Time": ("s/token", -1, "time that the verifier worked for each output token, its waits left out"),
-    "Break-Even Round Trip": ("s", 1, "round trip up to which drafting on the edge is faster than the plain stream"),
+    "Break-Even Round Trip": (
+        "s",
+        1,
+        "round trip up to which drafting on the edge is faster than the autoregressive stream",
+    ),
     "Recovery Time": ("s", -1, "time from a stream that breaks to the next one"),
     "Goodput": ("query/s", 1, "queries per second that meet the service-level objective"),
     "Lossless": ("%", 1, "share of queries whose tokens equal the model's own greedy output"),

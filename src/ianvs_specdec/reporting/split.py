@@ -11,7 +11,7 @@ from ianvs_specdec.link import Path as NetworkPath
 from ianvs_specdec.llm.split.settings import chosen
 from ianvs_specdec.workspace.cases import Case
 
-BACKEND, PLAIN = "SplitSpecDec", "plain stream"
+BACKEND, PLAIN = "SplitSpecDec", "autoregressive stream"
 TIME, FORMULA = "Internal Token Latency", "Break-Even Round Trip"
 WAY = ("delay", "jitter", "preset")
 """Of a path: what the round trip tells."""
@@ -26,7 +26,7 @@ def grids(cases: Sequence[Case], figures: Sequence[Mapping[str, Any]]) -> list[d
     """For each job and each kind of path, whatever its delay: ``job``, ``name`` (of the path), and ``lines``.
 
     A line has ``name``, ``points`` (``[round trip, seconds for a token, half of its interval]``) and whether it
-    ``splits``. One that does has ``measured``, the round trip at which it crosses the plain stream's line, None where
+    ``splits``. One that does has ``measured``, the round trip at which it crosses the autoregressive stream's line, None where
     it does not, and ``formula``, the break-even round trips of its test cases. ``figures`` are those of the test cases.
     """
     found: dict[tuple[str, str], dict[str, Points]] = {}

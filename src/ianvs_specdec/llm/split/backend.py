@@ -50,7 +50,7 @@ class SplitSpecDecLLM(LoadedLLM):
     options. It counts the bytes, at the socket.
 
     Sampling is coupled, which ``acceptance: coupled`` has to say. One request at a time: an edge has one user. Lossless
-    and Speedup compare with the plain stream of the same verifier over the same link.
+    and Speedup compare with the autoregressive stream of the same verifier over the same link.
     """
 
     backend: ClassVar[str] = "SplitSpecDec"
