@@ -10,6 +10,7 @@ import pytest
 
 from ianvs_specdec import drafters, lengths, llm
 from ianvs_specdec.drafters.autoregressive import Autoregressive
+from ianvs_specdec.drafters.lookahead.drafter import DEFAULTS
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import backend
 
@@ -22,12 +23,23 @@ def test_every_entry_names_a_class_that_takes_its_options(name):
     assert set(signature.parameters) == set(method.options)
     lengths.create(drafters.default_length(name))
     defaults = {key: None if p.default is p.empty else p.default for key, p in signature.parameters.items()}
-    words = {key: default for key, _, default in drafters.describe(name) if default not in ("needed", "optional")}
-    assert words == {key: value for key, value in defaults.items() if value is not None}
+    told = {key: default for key, _, default in drafters.describe(name) if default not in ("needed", "optional")}
+    plain = {key: default for key, default in told.items() if key not in method.depending}
+    assert plain == {key: value for key, value in defaults.items() if value is not None}
+    assert all(defaults[key] is None for key in method.depending)
     made = backend(method.backend)
     assert (made.method, made.__name__) == (name, f"{method.backend[0].upper()}{method.backend[1:]}LLM")
     assert method.about in f"{made.__doc__[0].lower()}{made.__doc__[1:]}"
     assert getattr(llm, made.__name__) is pickle.loads(pickle.dumps(made)) is made
+
+
+def test_defaults_that_depend_on_other_options_are_those_that_are_told():
+    told = {name: {key: default for key, _, default in drafters.describe(name)} for name in drafters.METHODS}
+    for start, *values in (("prompt", "5", "4", "2"), ("official", "5", "7", "7")):
+        assert [str(value) for value in DEFAULTS[start]] == values
+    assert list(told["lookahead"].values())[:3] == ["5", "4, with start=official 7", "2, with start=official 7"]
+    assert told["suffix"]["min_match"] == "1, with a head 5"
+    assert told["eagle"]["depth"] == "7, with tree=chain 6"
 
 
 def test_create_applies_options_and_passes_length_over():

@@ -25,8 +25,8 @@ TOLD = SplitTrace(
     prefill=0.2,
     work=0.4,
 )
-"""With 11 tokens, ten of which the autoregressive stream takes 1 s for: 0.5 s more than work and drafting, which two ways may
-take. Or three, with half of one for each draft sent ahead; then a quarter of the work is hidden."""
+"""With 11 tokens, ten of which the autoregressive stream takes 1 s for: 0.5 s more than work and drafting, which two
+ways may take. Or three, with half of one for each draft sent ahead; then a quarter of the work is hidden."""
 COLUMNS = ("Rounds per Answer", "Draft-Ahead Hit Rate", "Cloud Busy Time", "Break-Even Round Trip", "Recovery Time")
 
 

@@ -52,17 +52,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="JSONL to write")
     parser.add_argument("--chat", action="store_true", help="put text prompts through the model's chat template")
     parser.add_argument("--trace", action="store_true", help="write the verified tree of every step")
-    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
+    parser.add_argument(
+        "--max-new-tokens", type=int, default=128, metavar="N", help="most tokens of one output (default 128)"
+    )
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 = greedy (default)")
-    parser.add_argument("--top-p", type=float, default=1.0, metavar="P")
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 = off (default)")
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="0 = off (default)")
-    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R", help="1 = none (default)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i (default 0)"
+    )
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the weights (default float32)")
     parser.add_argument("--quantization", choices=("none", *OWN), default="none", help="bits of the weights")
     parser.add_argument("--engine", choices=ENGINES, default="auto", help="what computes (default: the fastest)")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: as many as torch takes)")
     far.add_arguments(parser)
 
 
@@ -123,9 +127,12 @@ def _methods() -> str:
             lines.append(f"  {name}: {method.about}")
             lines += [f"    {key}: {wanted} ({default})" for key, wanted, default in drafters.describe(name)]
             lines += [f"    length ({method.length})"] if "length" in drafters.options(name) else []
-    rules = "fixed:N, full, confidence:P or goodput"
     return "\n".join(
-        [*lines, f"  length is one of {rules}; all methods have acceptance: one of {', '.join(drafters.RULES)}"]
+        [
+            *lines,
+            "  length is one of fixed:N, full, confidence:P, goodput, queue:N, table:..., ema, bandit: docs/decoding.md",
+            f"  all methods have acceptance: one of {', '.join(drafters.RULES)}",
+        ]
     )
 
 

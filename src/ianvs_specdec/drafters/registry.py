@@ -32,8 +32,9 @@ class Method:
     speculation length; ``options`` are the constructor's keyword arguments, those in ``required`` without a default.
     ``about`` says in a line where the drafts come from. ``recorded``: option -> its name in the journal's key, where
     that is another. ``looks``: option -> "module:function", which looks at the file or folder that it names, for a
-    target of given sizes, and imports nothing heavy. ``far``: whether it needs nothing of the target but its tokens, so
-    that another machine can verify its drafts.
+    target of given sizes, and imports nothing heavy. ``depending``: option -> its default in words, where that depends
+    on the other options. ``far``: whether it needs nothing of the target but its tokens, so that another machine can
+    verify its drafts.
     """
 
     drafter: str
@@ -44,6 +45,7 @@ class Method:
     about: str = ""
     recorded: Mapping[str, str] = field(default_factory=dict)
     looks: Mapping[str, str] = field(default_factory=dict)
+    depending: Mapping[str, str] = field(default_factory=dict)
     far: bool = False
 
     @property
@@ -83,6 +85,7 @@ METHODS: dict[str, Method] = {
         "full",
         {"level": int, "window": int, "guess": int, "start": ("official", "prompt")},
         about="drafts from n-grams that the target generates on the side (lookahead decoding)",
+        depending={"level": "5", "window": "4, with start=official 7", "guess": "2, with start=official 7"},
     ),
     "rest": Method(
         "ianvs_specdec.drafters.rest:Rest",
@@ -101,6 +104,7 @@ METHODS: dict[str, Method] = {
         about="drafts from the longest match in context and corpus, or of a head where the match is short (SAMD)",
         far=True,
         looks=_EAGLE,
+        depending={"min_match": "1, with a head 5"},
     ),
     "recycling": Method(
         "ianvs_specdec.drafters.recycling:Recycling",
@@ -138,6 +142,11 @@ METHODS: dict[str, Method] = {
         # Journals hold answers under the option's old name.
         recorded={"eagle_topk": "top_k"},
         looks=_EAGLE,
+        depending={
+            "total_tokens": "60 with tree=dynamic",
+            "depth": "7, with tree=chain 6",
+            "eagle_topk": "10 with tree=dynamic",
+        },
     ),
     "own": Method(
         "ianvs_specdec.drafters.own:own",
@@ -265,9 +274,9 @@ def replace_files(name: str, settings: Mapping[str, Any], replace: Callable[[Pat
 
 def describe(name: str) -> list[tuple[str, str, Any]]:
     """A method's options besides those that all have: name, what it takes, and the default; "needed" where there is
-    none, "optional" where it depends on the other options or is nothing."""
+    none, "optional" where it is nothing."""
     method = _method(name)
-    defaults = {**_defaults(method), **dict.fromkeys(method.required, "needed")}
+    defaults = {**_defaults(method), **method.depending, **dict.fromkeys(method.required, "needed")}
     values = [(key, _wanted(option), defaults.get(key)) for key, option in method.options.items()]
     return [(key, wanted, "optional" if value is None else value) for key, wanted, value in values]
 

@@ -32,7 +32,8 @@ TURN = (
     "work",
     "base_token",
 )
-"""Columns of turns: those of a split trace, and the seconds of a token of the autoregressive stream after its first piece."""
+"""Columns of turns: those of a split trace, and the seconds that the autoregressive stream takes for a token after its
+first piece."""
 
 _NOTHING = dict.fromkeys(TURN, np.nan)
 
@@ -59,7 +60,8 @@ def busy_sums(table: Table) -> tuple[Column, Column]:
 
 def break_even(table: Table) -> float:
     """The round trip (seconds) at which drafting on the edge takes as long as the autoregressive stream: the formula of
-    ``split.breakeven`` with sums over the answers. NaN where nothing was drafted or the autoregressive stream is not known.
+    ``split.breakeven`` with sums over the answers. NaN where nothing was drafted or the autoregressive stream is not
+    known.
     """
     tokens = table.turn("tokens") - table.turn("first_tokens")
     names = ("work", "drafting", "hidden", "waits", "rounds", "in_flight")
