@@ -5,7 +5,7 @@
 # make check  lint, format, types                                   make bench-official  beside eagle-llm and lade, unpatched
 # make test-official  the packages eagle-llm and lade, in runs/official (2.2 GB)
 # make test-load  guidellm itself for specdec load, in runs/load    make load   the example's sweep of policies and rates
-# make bench-split  split decoding over emulated paths, PART=bytes (default), grid, capacity, kill ...
+# make bench-split  split decoding over emulated paths, PART=bytes (default), grid, kill, tightwad ...
 # make dist   wheels and source distributions, in dist
 PYTHON ?= python3
 VENV := .venv

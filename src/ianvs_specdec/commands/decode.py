@@ -130,7 +130,7 @@ def _methods() -> str:
     return "\n".join(
         [
             *lines,
-            "  length is one of fixed:N, full, confidence:P, goodput, queue:N, table:..., ema, bandit: docs/decoding.md",
+            "  length is one of fixed:N, full, confidence:P, goodput, queue:N, table:…, ema, bandit: docs/decoding.md",
             f"  all methods have acceptance: one of {', '.join(drafters.RULES)}",
         ]
     )

@@ -1,4 +1,4 @@
-"""``specdec simulate``: a speculation length under the load of many users, on a clock that is only counted."""
+"""``specdec simulate``: a speculation length under the load of many users, in simulated time."""
 
 from __future__ import annotations
 
