@@ -108,7 +108,7 @@ def test_the_shipped_grid_has_names_that_fit_into_a_table(file: str, folder: Pat
     given = {name: one["values"] for each in cloud["hyperparameters"] for name, one in each.items()}
     for edge in given["edge"]:
         for beside in given.get("beside", [None]):
-            assert max(len(edge), len(beside or "")) <= len("prompt lookup")
+            assert max(len(edge), len(beside or "")) <= len("autoregressive")
             split(folder, edge=edge, beside=beside, named=named)
 
 
