@@ -48,6 +48,24 @@ def test_one_late_step_counts_for_little_and_a_second_one_for_all():
     assert learned.changed
 
 
+def test_a_new_slowdown_by_context_leaves_what_is_known_at_that_context():
+    learned = costs({8: 0.006}, rounds=3, context=3000)
+    costs({64: 0.007}, context=20_000, learned=learned)
+    learned.add(8, 0.009, 20_000)
+    assert learned.per_token > 1e-5
+    assert at(learned, 64, context=20_000) == pytest.approx([0.007], rel=0.1)
+
+
+def test_two_steps_of_a_rare_size_that_contradict_each_other_are_taken_as_one():
+    learned = costs({8: 2.0}, rounds=4)
+    costs({64: 2.1}, learned=learned)
+    for seconds, disputed in ((0.5, False), (20.0, True), (0.5, True), (0.5, False)):
+        learned.add(8, seconds, 0)
+        assert learned.disputed == disputed
+    assert at(learned, 8) == pytest.approx([0.5], rel=0.25)
+    assert at(learned, 64)[0] > 1.5
+
+
 def test_late_steps_among_others_change_nothing():
     learned, rng = StepCosts(), random.Random(0)
     for _ in range(400):

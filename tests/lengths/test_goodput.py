@@ -72,6 +72,16 @@ def test_rows_go_to_the_requests_that_use_them(machine):
         assert asked["good"] > 3 * asked["useless"]
 
 
+def test_easy_requests_are_not_hastened_at_the_cost_of_hard_ones():
+    """Where each that ends makes room for the next, the easy ones are gone soon, and most of a step are hard ones:
+    longer drafts for the few bring more tokens of a step, but all wait for them."""
+    clock = Machine(interpolated({1: 7.0, 200: 7.2, 2000: 50.0}), call=0.02, level=0.5, drift=1e-6)
+    requests = mix({"easy": 0.9, "hard": 0.1}, requests=128, seed=1)
+    fixed = {tokens: sum(run(Fixed(tokens), clock, Chain(), requests, at_once=16).values()) for tokens in (1, 2, 3)}
+    learned = sum(run(lengths.create("goodput"), clock, Chain(), requests, at_once=16).values())
+    assert learned <= 1.03 * min(fixed.values())
+
+
 @pytest.mark.parametrize("at_once", [1, 8])
 def test_on_a_machine_that_is_shared_it_is_about_as_good_as_on_a_quiet_one(at_once):
     """Half of the time everything takes twice as long, whatever the sizes of the steps that are seen then."""

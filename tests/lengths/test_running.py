@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import pytest
 
 from ianvs_specdec.decoding import Stats
 from ianvs_specdec.lengths.evidence import Evidence
@@ -51,6 +54,27 @@ def test_what_was_missed_is_shared_out_over_the_steps_that_outputs_have():
     assert outputs.missed(behind, emitted=2.0) == (52 - 2) / (30 / 2)
     behind.behind = 2
     assert outputs.missed(behind, emitted=3.0) == 0.0
+
+
+def test_a_row_goes_where_it_makes_its_request_faster_by_the_larger_share():
+    """A second token for 0.6 more makes an easy request 1.6 times as fast, a third one for 0.36 more 1.2 times: a hard
+    one whose first guess is right three times in ten gains as much by its first."""
+    options = Options(*(np.array([1.0, 2.0]) for _ in range(3)), np.ones(2), 0.0)
+    gains = np.array([[0.6, 0.96], [0.3, 0.39]])
+    steps = Steps.lined_up(options, gains, np.ones(2), np.zeros(2))
+    assert list(zip(steps.who.tolist(), steps.place.tolist(), strict=True))[:3] == [(0, 0), (1, 0), (0, 1)]
+    assert steps.tokens[1, 2] == pytest.approx(2 * math.sqrt(1.6 * 1.3))
+
+
+def test_who_began_and_stopped_of_late_is_told_from_who_rests_for_long():
+    one = Running(None, 0)
+    assert not one.stopped
+    one.settle(2)
+    one.settle(0)
+    assert one.stopped
+    for _ in range(REST):
+        one.settle(0)
+    assert not one.stopped
 
 
 def test_a_place_of_a_line_is_a_budget_for_each_request():

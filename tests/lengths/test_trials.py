@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import Finished, Load, Share, Stats
@@ -45,6 +46,44 @@ def test_after_every_trial_there_is_a_plan_however_short_the_time_for_plans():
     length = Watched()
     run(length, SHORT, Chain(), mix({"a": 0.6, "b": 0.9}, requests=40, seed=1), at_once=4)
     assert len(length.trials) > 3
+
+
+def learned_of_one(steps=40):
+    """A length that has seen so many steps of one request in which nothing was accepted, and that request."""
+    length, stats = lengths.create("goodput"), Stats(50, "a", 1000)
+    for _ in range(steps):
+        step(length, stats)
+    return length, stats
+
+
+def step(length, stats):
+    (budget,) = length.budgets(Load([stats]))
+    done = Step(budget, 0, 1, budget + 1)
+    length.learn(Finished([Share(stats, budget, 0, budget, done, False)], 0, 50, 0.001 * budget, 0.01))
+    return budget
+
+
+def test_a_trial_whose_steps_contradict_each_other_lasts_twice_as_long_at_the_most():
+    for disputed, steps in ((False, TRIAL), (True, 2 * TRIAL)):
+        length, stats = learned_of_one()
+        length._wake()
+        length._plan, lasted = length._trial([stats.kept], [3]), 0
+        while length._plan.trial:
+            length._verify.disputed = disputed
+            (budget,) = length.budgets(Load([stats]))
+            lasted += length._plan.trial and budget == 3
+        assert lasted == steps
+
+
+def test_asking_again_does_not_spend_what_a_trial_is_saved_up_for():
+    length, stats = learned_of_one()
+    stats.kept.since, stats.kept.budget = 100, 0
+    price = length._price(Load([stats]), stats)
+    length._fund, length._for_probes, length._saved_for = 1.5 * price, 0.0, price
+    assert length._probe([stats.kept], Load([stats])) is None
+    length._for_probes = price
+    assert length._probe([stats.kept], Load([stats])) == 0
+    assert (length._fund, length._for_probes) == (pytest.approx(0.5 * price), 0.0)
 
 
 def test_easy_requests_do_not_silence_a_harder_one_after_them():

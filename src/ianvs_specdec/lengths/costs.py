@@ -40,7 +40,7 @@ MEMORY, OFTEN = 100, 50
 SOME, CALM = 4, 0.1
 """A step of a size that was seen often tells little if its log seconds, or those of the step before, are as expected
 but for so much: one in some is learned from. So it is with drafts."""
-LITTLE_SPREAD = 50_000
+LITTLE_SPREAD = 500_000
 """Square tokens: while context lengths have differed by less in sum, their slope is mostly noise."""
 MUCH = 4
 """Where drafters have so many times as many tokens to catch up with as a step can have left them, the time tells what
@@ -74,6 +74,8 @@ class StepCosts:
         """How many steps before the latest were of its size; the surprise of the one before these."""
         self.changed = False
         """Whether times have changed; whoever heeds it sets it back."""
+        self.disputed = False
+        """Whether the latest two steps, both of a size that is seldom seen, contradict each other: one was late."""
         self._spread = self._slope = 0.0
         self._knots: tuple[Floats, Floats, Floats] | None = None
         self.samples = 0
@@ -133,6 +135,8 @@ class StepCosts:
         keep = 1 - 1 / MEMORY
         self._spread = self._spread * keep + away * away
         self._slope = self._slope * keep + away * (surprise + per_token * away)
+        # What is known of steps with so much context stays known.
+        self._speed -= (self.per_token - per_token) * context
         self._knots = None
         return True
 
@@ -168,6 +172,10 @@ class StepCosts:
         side, variance = math.copysign(1.0, surprise), size.variance_now(self.samples, self._speed)
         sure = side * size.before
         believed = side * min(abs(surprise), max(OUTLIER, sure))
+        # Of a size that is seldom seen, two steps that contradict each other are no more than one.
+        self.disputed = self._same == 1 and size.count < OFTEN and min(abs(surprise), -sure) > UNUSUAL
+        if self.disputed:
+            self._same = 0
         lasting = min(abs(surprise), sure) > UNUSUAL
         if lasting and size.count >= FEW:
             self.changed = True
@@ -302,7 +310,7 @@ class DraftCosts:
         else:
             self._before = max(surprise, 0.0)
         variances = self._variances
-        if self._drafts > WARM and behind > MUCH * asked * (1 + depth):
+        if self._drafts > WARM and behind > MUCH * asked * (1 + depth) and (surprise > 0 or self.weights[-1]):
             variances = [0.0] * (len(variances) - 1) + variances[-1:]
         heard = list(map(mul, variances, terms))
         doubt = sum(map(mul, heard, terms)) + NOISE * max(expected, expected + surprise) ** 2

@@ -1,7 +1,11 @@
-"""As many draft tokens as pay: the budgets with the most expected output per expected second, over all requests.
+"""As many draft tokens as pay: the budgets with which all requests together get done soonest.
 
 Goodput as the objective is from SmartSpec (Liu et al. 2024, arXiv 2406.14066); here nothing is profiled beforehand, and
-each request gets its own share of the rows that a step verifies.
+each request gets its own share of the rows that a step verifies. What is maximized is not the sum of the tokens of a
+step over its time, but their geometric mean over it (proportional fairness, Kelly 1997). A request with t tokens a step
+is in a number of steps that goes with 1 / t. So hard requests are most of those that run, the more so the faster easy
+ones get done: of n requests under way, what makes one of them faster by a share s makes all faster by s / n, be it easy
+or hard. The sum of tokens would hasten the easy ones, with steps that take longer for all.
 """
 
 from __future__ import annotations
@@ -38,7 +42,8 @@ next."""
 CHANCES = 3
 """Trials that a change of times is worth; otherwise there is one in ``REST`` steps."""
 PROBE = 0.006
-"""The share of the time that may be lost on trials, and on asking drafters again that did not pay."""
+"""The share of the time that may be lost on trials, and on asking drafters again that did not pay. Where a trial is to
+be saved up for, half of it is for asking: many requests could spend all of it."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -47,9 +52,10 @@ class Goodput:
     """Each step's rows go to the requests in which they are likeliest to be accepted, as long as that pays.
 
     A budget's gain is the number of tokens that it lets a request expect. Once in a while a plan is made for all: steps
-    from nobody drafting to everybody drafting at length are lined up by gain per row, and the point with the most
-    tokens per second is taken. Beside what the others have of that step, the best budget of each request is known for
-    all difficulties. So at every step it takes the one for the difficulty that its latest draft leads to expect.
+    from nobody drafting to everybody drafting at length are lined up by how much faster a row makes its request, and
+    the point is taken at which requests are fastest. Beside what the others have of that step, the best budget of each
+    request is known for all difficulties. So at every step it takes the one for the difficulty that its latest draft
+    leads to expect.
     """
 
     confidence = 0.0
@@ -66,7 +72,8 @@ class Goodput:
         self._kept: dict[int, tuple[DraftPlan, int]] = {}
         """By number of requests: a plan, and the step up to which it holds."""
         self._outputs = Outputs()
-        self._fund, self._thought = 0.0, (AHEAD - 1) * PLANNING
+        self._fund = self._for_probes = self._saved_for = 0.0
+        self._thought = (AHEAD - 1) * PLANNING
         self._since_trial, self._chances, self._looked = REST, 0, 0
         self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
 
@@ -88,7 +95,9 @@ class Goodput:
             return [0] * len(running)
         probing = None
         changed = abs(len(running) - self._planned) > JOINED * self._planned
-        if self._until_plan <= 0 or (changed and not self._resumed(len(running))):
+        # Steps that contradict each other tell nothing: the trial lasts longer, twice as long at the most.
+        undecided = self._plan.trial and self._verify.disputed and self._until_plan > -TRIAL
+        if not undecided and (self._until_plan <= 0 or (changed and not self._resumed(len(running)))):
             self._plan_anew(load, running)
         self._until_probe -= 1
         if self._until_probe <= 0:
@@ -129,6 +138,7 @@ class Goodput:
         rows = finished.rows
         taken = finished.seconds
         self._fund += PROBE * taken
+        self._for_probes += PROBE / 2 * taken
         self._thought = min(self._thought + HURRY * SPENT * taken, AHEAD * PLANNING)
         if not rows:
             return
@@ -148,7 +158,7 @@ class Goodput:
             if len(asked) == 1 and (probed := asked[0].stats.kept.probed):
                 # What a probe took is known now.
                 drafting = finished.draft_seconds - self._draft.weights[0] * self._verify.speed
-                self._fund -= min(max(drafting - probed, 0.0), probed)
+                self._pay(min(max(drafting - probed, 0.0), probed))
         for share in finished.shares:
             if share.over:
                 self._outputs.add(share.stats.context_tokens - self._known(share.stats).start)
@@ -162,8 +172,8 @@ class Goodput:
         step, request = share.step, share.stats.kept
         ended, width = self._shapes.add(share)
         if request.probed:
-            worth = step.accepted * self._lasting.token
-            self._fund += min(worth, request.probed)
+            worth = self._lasting.worth(step.accepted)
+            self._pay(-min(worth, request.probed))
             if worth > request.probed:
                 # What paid may pay for others.
                 self._until_plan = self._until_probe = 0
@@ -239,13 +249,19 @@ class Goodput:
         hoped = drafting + np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
         hoped[steps.tokens == steps.tokens[best]] = taken[best]
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
+        self._saved_for = TRIAL * max(float(lost[steps.fastest(hoped)]), 0.0)
         tried = steps.fastest(hoped, lost <= self._fund)
         if steps.tokens[tried] == steps.tokens[best] or (self._since_trial < REST and not self._chances):
+            return self._lasting
+        # Whoever has begun and stopped of late sits it out: at the boundary, nobody is to change all the time.
+        budgets = steps.budgets(tried, self._options)
+        budgets = [0 if request.stopped else budget for request, budget in zip(running, budgets, strict=True)]
+        if not any(budgets):
             return self._lasting
         # What is not known for sure is worth a trial.
         self._fund -= TRIAL * max(float(lost[tried]), 0.0)
         self._chances = max(self._chances - 1, 0)
-        return self._trial(running, steps.budgets(tried, self._options))
+        return self._trial(running, budgets)
 
     def _lined_up(self, load: Load, running: Sequence[Running], by_difficulty: Floats) -> Steps:
         """The steps that there may be for these requests."""
@@ -282,35 +298,38 @@ class Goodput:
 
     def _priced(self, gains: Floats, steps: Steps, best: Place, context: int) -> DraftPlan:
         """What decides for each request where the step at ``best`` is taken: its budget is the best one beside what
-        the others have of that step. The price of a token alone would not do: easier requests may have made it."""
+        the others have of that step."""
         options, number = self._options, steps.number
-        others = (number - 1) / number
+        others, share = (number - 1) / number, 1 / number
         deepest = steps.depth[best] if number > 1 else 0.0
         rows = 1 + others * steps.rows[best] + np.append(0.0, options.nodes + options.scouts)
         verify = self._verify.at(rows, context)
         step, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
         asked, nodes, behind = (others * one[best] for one in (steps.asked, steps.nodes, steps.behind))
         without = verify[0] + step + call * asked + level * deepest + node * nodes + late * behind
-        tokens = 1 + others * steps.tokens[best]
         dearer = verify[1:] - verify[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
         dearer = dearer + late * (1 + gains)
         choices, rest = (
-            options.best(gains, more * without / tokens - dearer, (tokens + more) / (without + call + dearer))
-            for more in (gains, gains / CLEAR)
+            options.best(gains, without * (faster - 1) - dearer, faster / (without + call + dearer))
+            for faster in ((1 + gains) ** share, (1 + gains / CLEAR) ** share)
         )
-        return DraftPlan(choices, rest, call, late, float(without / tokens))
+        return DraftPlan(choices, rest, call, late, float(without), share)
 
     def _probe(self, running: Sequence[Running], load: Load) -> int | None:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""
         for index, (request, stats) in enumerate(zip(running, load.running, strict=True)):
             if not request.budget and request.since > REST and stats.remaining > TOO_SHORT:
                 price = self._price(load, stats)
-                if self._fund < price:
+                if self._fund < price + (self._saved_for if self._for_probes < price else 0.0):
                     return None
-                self._fund -= price
+                self._pay(price)
                 request.probed, request.since = price, 0
                 return index
         return None
+
+    def _pay(self, seconds: float) -> None:
+        self._fund -= seconds
+        self._for_probes -= seconds
 
     def _price(self, load: Load, stats: Stats) -> float:
         """Seconds that one more request with the smallest budget costs, if nothing of it is accepted."""

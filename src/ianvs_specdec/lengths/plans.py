@@ -66,11 +66,11 @@ class Options:
 @dataclass(frozen=True)
 class Steps:
     """Steps for ``number`` requests, in lines: what they have of rows, of requests asked for drafts, of nodes and
-    levels of these, of tokens to catch up with, and how many tokens may be expected of them. At each place of a line
-    ``who`` joins, with the budget at ``place`` among the options.
+    levels of these, of tokens to catch up with. ``tokens`` is how many may be expected of all if each had their
+    geometric mean. At each place of a line ``who`` joins, with the budget at ``place`` among the options.
 
-    A line begins with nobody drafting, and draft tokens join by how likely they are to be accepted. The deepest draft
-    has its time for itself: so each budget as the largest one has a line of its own.
+    A line begins with nobody drafting, and draft tokens join by how much faster they make their request. The deepest
+    draft has its time for itself: so each budget as the largest one has a line of its own.
     """
 
     number: int
@@ -87,13 +87,15 @@ class Steps:
     def lined_up(cls, options: Options, gains: Floats, found: Floats, behind: Floats) -> Steps:
         """``gains`` are ``[requests, budgets]``; of a request, ``found`` is how likely it has a draft, and ``behind``
         how much a step has of what its drafter has missed, beside what a step emits with each draft."""
-        more, more_rows = np.diff(gains, prepend=0.0), options.more_rows * found[:, None]
+        more_rows = options.more_rows * found[:, None]
+        more: Floats = np.diff(gains, prepend=0.0)
+        faster: Floats = np.diff(np.log1p(gains), prepend=0.0)
         # A larger budget is not taken before a smaller one: where gains grow faster later on, they are spread.
-        worth = np.minimum.accumulate(more / more_rows, axis=1)
+        worth = np.minimum.accumulate(faster / more_rows, axis=1)
         order = np.argsort(-worth, axis=None, kind="stable")[: np.count_nonzero(worth > 0)]
         who, place = np.divmod(order, len(options.budgets))
         within = place <= np.arange(len(options.budgets))[:, None]
-        begins = within * (place == 0)
+        begins = np.where(place == 0, within, False).astype(np.float64)
         asked, nodes = _sums(begins), _sums(within * more_rows[who, place])
         depth = np.maximum.accumulate(_from_none(within * options.depths[place] * found[who]), axis=1)
         number, gained = len(found), _sums(within * more[who, place])
@@ -104,13 +106,13 @@ class Steps:
             nodes,
             depth,
             _sums(begins * behind[who]) + asked + gained,
-            number + gained,
+            number * np.exp(_sums(within * faster[who, place]) / number),
             who,
             place,
         )
 
     def fastest(self, seconds: Floats, among: NDArray[np.bool_] | None = None) -> Place:
-        """The place of the step with the most tokens per second, ``among`` some if they are given."""
+        """The place of the step with the most ``tokens`` per second, ``among`` some if they are given."""
         rates = self.tokens / seconds if among is None else np.where(among, self.tokens / seconds, 0.0)
         line, step = np.unravel_index(np.argmax(rates), seconds.shape)
         return int(line), int(step)
@@ -141,12 +143,18 @@ NOBODY: Sequence[Choice] = ((0, 0.0, 1.0),) * len(DIFFICULTIES)
 @dataclass(frozen=True)
 class DraftPlan:
     """What each request is to draft, by the difficulty of its guesses: ``choices``, and those of requests that had
-    better ``rest``. Asking a drafter takes ``call`` seconds, and ``late`` for each token that it is behind. A ``trial``
-    is for the sake of what it teaches."""
+    better ``rest``. Asking a drafter takes ``call`` seconds, and ``late`` for each token that it is behind. A step
+    takes so many seconds ``without`` the drafts of one of the requests, which is a ``share`` of all. A ``trial`` is for
+    the sake of what it teaches."""
 
     choices: Sequence[Choice] = NOBODY
     rest: Sequence[Choice] = NOBODY
     call: float = 0.0
     late: float = 0.0
-    token: float = 0.0
+    without: float = 0.0
+    share: float = 1.0
     trial: bool = False
+
+    def worth(self, accepted: int) -> float:
+        """The seconds that so many accepted tokens of one request save all."""
+        return self.without * ((1 + accepted) ** self.share - 1)

@@ -36,6 +36,11 @@ class Running:
         """Whether it should not begin to speculate. After a trial it may go on."""
         return self.budget == 0 and self.since % REST > 0 and not self.tried
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it has begun and stopped of late."""
+        return self.budget == 0 and self.since < REST and not self.tried
+
     def settle(self, budget: int) -> None:
         """The next step verifies so many draft tokens."""
         self.since = 0 if (budget and not self.budget) or self.tried else self.since + 1
