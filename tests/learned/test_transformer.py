@@ -148,6 +148,22 @@ def test_training_repeats_and_leaves_everybody_elses_random_numbers_alone(folder
     assert not np.allclose(other.score(queries), first.score(queries), atol=1e-4)
 
 
+def test_one_query_is_scored_on_one_thread_by_a_small_model(folder, monkeypatch):
+    queries, labels = task(8)
+    router, seen = fit(folder, "bert", queries, labels), []
+    router._model.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        router.score(queries[:1])
+        router.score(queries[:2])
+        monkeypatch.setattr("ianvs_specdec.learned.transformer.SMALL", 0)
+        router.score(queries[:1])
+        assert (seen, torch.get_num_threads()) == ([1, 2, 2], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_soft_labels_are_learned_as_probabilities(folder):
     queries = [Query((WORDS[index % 2],)) for index in range(64)]
     labels = np.array([0.2, 0.7] * 32)

@@ -68,6 +68,19 @@ def test_the_first_tensors_that_are_missing_are_named_and_the_others_counted(tin
     refused(tmp_path / "m", "and 6 more")
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_folder_without_a_tokenizer_is_found_before_the_model_is_loaded(
+    tiny_model: Path, tmp_path: Path, name: str
+) -> None:
+    folder = copy_of(tiny_model, tmp_path / "model")
+    backend(name)(str(folder)).check_files()
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UserError, match=r"has no tokenizer \(tokenizer.json or tokenizer.model\)") as caught:
+        backend(name)(str(folder)).check_files()
+    assert caught.value.key == "model"
+
+
 def test_weights_without_tensors_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     refused(with_weights(tiny_model, tmp_path / "m", lambda tensors: tensors.clear()), "no weights")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,7 @@ def _of_size(folder: Path, hidden: int) -> str:
         vocab_size=1024, hidden_size=hidden, intermediate_size=8, num_hidden_layers=1, num_attention_heads=4
     )
     LlamaForCausalLM(config).save_pretrained(folder)
+    shutil.copy(MODELS / "edge" / "tokenizer.json", folder)
     return str(folder)
 
 
@@ -115,6 +117,7 @@ def test_a_missing_part_of_a_model_in_parts_is_named(tmp_path: Path) -> None:
 
     model = AutoModelForCausalLM.from_pretrained(EDGE)
     model.save_pretrained(tmp_path / "m", max_shard_size="1MB")
+    shutil.copy(MODELS / "edge" / "tokenizer.json", tmp_path / "m")
     EdgeModel.check_hyperparameters({"model": str(tmp_path / "m")})
     index = tmp_path / "m" / "model.safetensors.index.json"
     document = json.loads(index.read_text())

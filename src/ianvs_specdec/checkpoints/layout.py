@@ -40,6 +40,10 @@ class ModelSizes:
     layers: int
 
 
+TOKENIZERS = ("tokenizer*", "vocab*", "*.tiktoken", "*.model", "tekken.json", "merges.txt")
+"""Files of which a tokenizer of Hugging Face format has one at least."""
+
+
 def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool = True) -> None:
     """Raise UserError, with the ``key`` at fault, if the folder's weights cannot be those of its config.json.
 
@@ -63,6 +67,13 @@ def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool
         _check_types(tensors)
     except UserError as error:
         raise UserError(f"cannot load {what}: {error}", key=key) from error
+
+
+def check_tokenizer(folder: Path, *, what: str, key: str | None = None) -> None:
+    """Raise ``UserError`` where a model folder has no file of a tokenizer."""
+    if not any(next(folder.glob(name), None) for name in TOKENIZERS):
+        message = "has no tokenizer (tokenizer.json or tokenizer.model): copy the tokenizer files of the model into it"
+        raise UserError(f"{what} {message}", key=key)
 
 
 def read_config(folder: Path, tensors: Mapping[str, Header] | None = None, *, key: str | None = None) -> dict[str, Any]:

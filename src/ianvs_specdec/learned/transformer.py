@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,6 +33,8 @@ from ianvs_specdec.outcomes.recorded import Floats, text_of
 from ianvs_specdec.types import Query
 
 MODEL, SETTINGS = "encoder", "encoder.json"
+SMALL = 16_000_000
+"""Weights: a smaller model scores one query on one thread."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LAYERS, WIDTH = 1, 128
 FINE_TUNING: dict[str, Any] = {"epochs": 3, "learning_rate": 3e-5}
@@ -73,6 +76,7 @@ class TransformerClassifier(Classifier):
         with torch.no_grad():
             for parameter in self._model.parameters():
                 parameter.copy_(parameter.to(DTYPES[dtype]))
+        self._weights = sum(parameter.numel() for parameter in self._model.parameters())
 
     @classmethod
     def fit(cls, queries: Sequence[Query], targets: Floats, *, seed: int = 0, **options: Any) -> TransformerClassifier:
@@ -98,7 +102,10 @@ class TransformerClassifier(Classifier):
         return cls(model.cpu(), tokens, given["dtype"])
 
     def score(self, queries: Sequence[Query]) -> Floats:
-        return scores_of(self._model, [self._tokens(text_of(query)) for query in queries], self._tokens.pad)
+        inputs = [self._tokens(text_of(query)) for query in queries]
+        # Threads that wait for each other take longer than so little work, many times as long beside other programs.
+        with _threads(1 if len(inputs) == 1 and self._weights < SMALL else torch.get_num_threads()):
+            return scores_of(self._model, inputs, self._tokens.pad)
 
     def save(self, folder: Path) -> None:
         stored = copy.deepcopy(self._model).to(DTYPES[self._dtype])
@@ -122,6 +129,19 @@ class TransformerClassifier(Classifier):
             raise unknown(f"dtype in {path}", dtype, DTYPES, key="path")
         model, tokenizer = pretrained(str(folder / MODEL))
         return cls(model, QueryTokens(tokenizer, max_length, model.config.pad_token_id), dtype)
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """So many threads of torch, for whoever calls."""
+    before = torch.get_num_threads()
+    if number != before:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        if number != before:
+            torch.set_num_threads(before)
 
 
 def _model(given: dict[str, Any], texts: Sequence[str]) -> tuple[Any, Any]:

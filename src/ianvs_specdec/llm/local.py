@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ianvs_specdec.checkpoints import loading
-from ianvs_specdec.checkpoints.layout import check_model
+from ianvs_specdec.checkpoints.layout import check_model, check_tokenizer
 from ianvs_specdec.errors import not_installed, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk, check_threads
@@ -125,6 +125,7 @@ class LocalLLM(LLM):
         folder = Path(self.model)
         if folder.is_dir():
             check_model(folder, what=f"the model {self.model}", key="model")
+            check_tokenizer(folder, what=f"the model {self.model}", key="model")
 
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
         """The options as the journal's key has them: with contents in place of paths."""
