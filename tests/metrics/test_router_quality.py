@@ -136,7 +136,12 @@ def test_empty_columns_have_a_reason(job: Path, caplog: pytest.LogCaptureFixture
         "Router AUROC and Router APGR are empty: what the cloud model makes of a query is known of 7 of 8 only; put "
         "CloudOnly or OracleRouter before this router in the job"
     )
-    for scores, told in (([0.3] * 8, "the same score"), ([None] * 8, "gave no score")):
+    low = [0.01 * index for index in range(8)]
+    for scores, told in (
+        ([0.3] * 8, "the same score"),
+        ([None] * 8, "gave no score"),
+        (low, "no query went to the cloud model"),
+    ):
         results = rows(scores)
         assert told in why_empty(list(GOLD), results, Table.of(list(GOLD), results))
 

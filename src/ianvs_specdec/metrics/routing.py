@@ -89,6 +89,11 @@ def _compared(y_true: Sequence[Any], y_pred: Sequence[Any], table: Table) -> tup
     for side in SIDES:
         outcomes = _outcomes(side, y_true, y_pred, answered, table.query("score"), kept)
         if np.isnan(outcomes).any():
+            if not any(_asked(row, side) for row in y_pred):
+                return (
+                    f"no query went to the {side} model, so its answers in other test cases cannot be told to be of "
+                    "the same settings; choose a threshold at which both sides are asked"
+                )
             return (
                 f"what the {side} model makes of a query is known of {int(np.isfinite(outcomes).sum())} of "
                 f"{len(outcomes)} only; put {side.capitalize()}Only or OracleRouter before this router in the job"
@@ -124,6 +129,10 @@ def _outcomes(
             told = score(str(result.get("scorer")), found.texts, pair_of(result, y_true[index])[1])
         column[number] = NAN if told is None else told
     return column
+
+
+def _asked(row: Sequence[Any], side: str) -> bool:
+    return row[1].get("side") == side or _answer(row, side) is not None
 
 
 def _answer(row: Sequence[Any], side: str) -> Mapping[str, Any] | None:
