@@ -1,4 +1,4 @@
-"""What the best length would have been: a bound for the others, where what will be accepted is known beforehand."""
+"""What the best length of each step would have been, where what will be accepted is known beforehand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Oracle:
     """For each step the budgets with the most tokens per second of that step, by the true costs and acceptance.
 
     Only tokens that will be accepted are drafted. Levels are filled one after the other, since a draft costs by its
-    depth: of all requests first the first token, then the second. It looks no further than the step.
+    depth: of all requests first the first token, then the second. It looks no further than the step, so it is a bound
+    for requests that are alike: easy ones that leave sooner let hard ones fill the steps to come.
     """
 
     confidence = 0.0
