@@ -269,3 +269,14 @@ def test_where_much_is_to_be_caught_up_with_only_that_is_learned():
         learned.add(1, 1, 1, 100, 3.0)
     assert learned.weights[:-1] == [step, call, level, node]
     assert learned.weights[-1] > late
+
+
+def test_drafts_that_had_much_to_read_leave_hope_for_what_others_take():
+    learned = DraftCosts()
+    for _ in range(30):
+        learned.add(4, 2, 8, 8.0, 0.4)
+    known = learned.at(4, 2, 8, 8.0)
+    assert learned.at(4, 2, 8, 8.0, hoped=True) == pytest.approx(known, rel=0.5)
+    for _ in range(200):
+        learned.add(1, 1, 1, 100.0, 0.3)
+    assert learned.at(4, 8, 32, 8.0, hoped=True) < 0.5 * learned.at(4, 8, 32, 8.0)

@@ -321,7 +321,8 @@ class DraftCosts:
             for variance, one, most in zip(self._variances, heard, self._most, strict=True)
         ]
 
-    def at(self, asked: Amount, depth: Amount, nodes: Amount, behind: Amount) -> Floats:
-        """The time of each of several cases."""
-        step, each, level, node, late = self.weights
+    def at(self, asked: Amount, depth: Amount, nodes: Amount, behind: Amount, hoped: bool = False) -> Floats:
+        """The time of each of several cases. What may be ``hoped`` for is less where little is known."""
+        doubts = [math.sqrt(variance) * hoped for variance in self._variances]
+        step, each, level, node, late = (max(w - doubt, 0.0) for w, doubt in zip(self.weights, doubts, strict=True))
         return np.asarray(step + each * asked + level * depth + node * nodes + late * behind)

@@ -246,7 +246,10 @@ class Goodput:
         self._lasting = self._priced(by_difficulty, steps, best, context)
         # What is done already is known: there is nothing to hope for, but that more rows take no longer.
         less = self._verify.at(steps.rows, context, hoped=True)
-        hoped = drafting + np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
+        hoped = np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
+        # Where nobody drafts, what is known of drafts was learned long ago, or of single ones that had much to read.
+        drafts = steps.asked, steps.depth, steps.nodes, steps.behind
+        hoped += drafting if steps.asked[best] else self._draft.at(*drafts, hoped=True) * self._verify.speed
         hoped[steps.tokens == steps.tokens[best]] = taken[best]
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
         self._saved_for = TRIAL * max(float(lost[steps.fastest(hoped)]), 0.0)
