@@ -240,6 +240,13 @@ def test_a_change_of_configuration_is_explained_once(tmp_path: Path) -> None:
     assert journal.explain_miss(configuration(backend="huggingface"), messages(99)) is None
 
 
+def test_of_configurations_that_differ_as_much_the_one_with_the_most_answers_is_named(tmp_path: Path) -> None:
+    for count, temperature in ((2, 0.1), (5, 0.2), (3, 0.3)):
+        fill(tmp_path, count, configuration(sampling={"temperature": temperature}))
+    why = open_journal(tmp_path, run="run-2").explain_miss(configuration(), messages(0))
+    assert str(why).startswith("5 earlier answers")
+
+
 def test_of_a_further_repeat_nothing_is_explained(tmp_path: Path) -> None:
     fill(tmp_path, 5)
     journal = open_journal(tmp_path, run="run-2")

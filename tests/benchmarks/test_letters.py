@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.benchmarks.letters import extract_choice
+from ianvs_specdec.benchmarks.letters import extract_choice, options_of
 from ianvs_specdec.benchmarks.scorers import prediction, scorer
 from tests.support.lines import rows_in
 
@@ -102,3 +102,13 @@ def test_long_answers_do_not_take_long(text: str) -> None:
 def test_a_label_counts_at_the_beginning_only() -> None:
     assert extract_choice("B) not C, by the way") == "B"
     assert extract_choice("Well, well.\nB) not C, by the way") is None
+
+
+def test_of_statements_within_each_other_the_last_letter_counts() -> None:
+    assert extract_choice("The answer is not what many would pick A for, but the last one (C).") == "C"
+
+
+def test_options_are_two_lines_at_least() -> None:
+    assert options_of("Who wrote it?\nA. Smith") == ""
+    assert options_of("Which one?\nA. this\nB. that\nC. none\nAnswer:") == "ABC"
+    assert options_of("Which one?\nA. this\nB. that\nC. none\nIn the words of\nA. Smith") == "ABC"

@@ -307,3 +307,22 @@ def test_greedy_with_penalty_uses_the_history_of_the_path():
     tree = TokenTree([9, 2, 2], [-1, 0, 1])
     verdict = acceptance.create(Sampling(repetition_penalty=2.0), [9], torch.Generator())(tree, logits)
     assert (verdict.path, verdict.token) == ([0, 1], 5)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "rule"),
+    [
+        (Sampling(), "rejection"),
+        (Sampling(repetition_penalty=1.1), "rejection"),
+        (Sampling(temperature=1.0), "rejection"),
+        (Sampling(temperature=1.0), "coupled"),
+    ],
+    ids=str,
+)
+def test_no_rule_accepts_a_scout_that_is_right(sampling, rule):
+    tree = TokenTree([9, 1, 2, 1], [-1, 0, 1, 0], scouts=frozenset({1, 2}))
+    logits = torch.full((4, 10), -100.0)
+    logits[0, 1] = logits[1, 2] = logits[2, 3] = logits[3, 7] = 100.0
+    generator, noise = torch.Generator(), Noise(0, 10, torch.device("cpu"))
+    verdict = acceptance.create(sampling, [9], generator, rule, noise)(tree, logits)
+    assert (verdict.path, verdict.token) == ([0, 3], 7)

@@ -52,6 +52,13 @@ def test_a_draft_costs_by_its_levels_and_by_who_reaches_them():
     assert simple().draft_seconds([5, 5]) == pytest.approx(5 * LEVEL)
 
 
+def test_a_draft_is_no_longer_than_the_largest_that_is_told():
+    table = simple()
+    assert table.largest_draft == 10
+    assert table.draft_seconds([25, 25]) == table.draft_seconds([10, 10])
+    assert table.draft_seconds([25, 4]) == table.draft_seconds([10, 4])
+
+
 def test_a_table_is_written_and_read(tmp_path):
     for table in (simple(note="é", request=0.1, catch_up=0.2), simple(draft=False, prompt_rows=None)):
         assert from_json(json.loads(json.dumps(table.to_json()))) == table

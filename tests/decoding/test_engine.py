@@ -116,6 +116,13 @@ def test_prompts_take_turns_and_short_ones_share_a_step(model):
     assert [request.result().token_ids for request in requests] == expected
 
 
+def test_short_prompts_share_a_step_as_far_as_they_are_one_piece_together(model):
+    target = Watched(target_of(model), prompt_rows=8)
+    prompts = [[5, 6, 7], [8, 9, 10], [11, 12, 13]]
+    run(engine_of(target, "fixed:0"), *(request_of(target, prompt) for prompt in prompts))
+    assert [sizes(step)[0] for step in target.steps[:2]] == [[3, 3], [3]]
+
+
 def test_where_the_pieces_of_a_prompt_end_depends_on_it_alone(model):
     target = Watched(target_of(model), prompt_rows=8)
     run(engine_of(target), *(request_of(target, prompt) for prompt in PROMPTS))
@@ -149,6 +156,24 @@ def test_times_are_those_of_the_whole_step(model, monkeypatch):
     assert [seconds for seconds, _ in second] == [3.0, 5.0, 7.0, 9.0]
     assert [(step.verify_seconds, len(step.shares), step.prompt_rows) for step in finished[2:4]] == [(2.0, 2, 0)] * 2
     assert [seconds for seconds, _ in third] == [9.0, 10.0, 11.0]
+
+
+def test_what_is_done_once_in_a_process_is_in_no_requests_time(model, monkeypatch):
+    import time
+
+    now = 0.0
+
+    def warm(tokens):
+        nonlocal now
+        now += 1000.0
+
+    target = HuggingFaceTarget(model)
+    monkeypatch.setattr(target, "warm", warm)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    request = request_of(target, PROMPTS[0])
+    run(engine_of(target), request)
+    assert now == 1000.0
+    assert {seconds for seconds, _ in request.result().trace.chunks} == {0.0}
 
 
 def test_what_is_done_between_two_steps_is_in_the_time_of_the_second(model, monkeypatch):

@@ -118,6 +118,19 @@ def test_what_raises_ends_its_own_request_only_and_with_that_error(target, fault
     assert target.open_now == []
 
 
+def test_of_two_faults_the_first_is_told(model):
+    """What comes behind the first may come of it."""
+
+    class FailsAgain(Faulty):
+        def end(self):
+            raise KeyError("what the first fault left behind")
+
+    faulty = request_of(target_of(model), PROMPTS[2], drafter=FailsAgain("propose"))
+    run(engine_of(target_of(model)), faulty)
+    with pytest.raises(ZeroDivisionError):
+        faulty.result()
+
+
 TREES = {
     "a token that the model does not have": TokenTree([0, VOCABULARY], [-1, 0]),
     "a negative token": TokenTree([0, -1], [-1, 0]),

@@ -52,6 +52,25 @@ def test_verification_counts_with_its_commit_and_drafting_with_what_is_learned_f
     assert [seconds for seconds, _ in trace.chunks] == pytest.approx([1000.0, *ends])
 
 
+def test_to_find_out_what_drafters_have_to_read_is_drafting(monkeypatch):
+    now = 0.0
+
+    class Looks(Drafter):
+        @property
+        def behind(self):
+            nonlocal now
+            now += 7.0
+            return 0
+
+        def propose(self, context, budget):
+            return TokenTree.chain(context.tokens[-1])
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    watching = Budgets(lambda *_: 4)
+    decode(HuggingFaceTarget(tiny_model()), Looks(), watching, [5, 9, 14], Sampling(max_tokens=4), eos_ids=[])
+    assert {step.draft_seconds for step in watching.finished if step.shares} == {7.0}
+
+
 def test_scouts_are_verified_but_not_drafted():
     drafter = drafters.create("lookahead", {"start": "official", "level": 4, "window": 3})
     trees = []

@@ -44,6 +44,15 @@ def test_a_prompt_in_pieces_has_the_same_states(target, monkeypatch):
     torch.testing.assert_close(parts.states, whole.states)
 
 
+def test_a_drafter_that_begins_in_the_prompt_leaves_all_of_it_to_the_probe(target):
+    states = []
+    for drafter in (None, drafters.create("lookahead", {"start": "official"})):
+        probe = Probe(LAYERS)
+        until_told(engine_of(target), request_of(target, PROMPTS[2], drafter=drafter, probe=probe), probe)
+        states.append(probe.states)
+    torch.testing.assert_close(*states)
+
+
 class Reader(Drafter):
     """Asks for hidden states of its own, and keeps how many it is given."""
 

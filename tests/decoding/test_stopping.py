@@ -140,6 +140,12 @@ def test_the_first_tokens_are_asked_about_once_and_the_output_ends_there_or_goes
             assert heard == [[1, 2, 3]]
 
 
+def test_as_soon_as_the_first_tokens_are_out_they_are_asked_about() -> None:
+    output = OutputIds(10, [99], first=(3, lambda ids: True))
+    assert (output.add([1, 2]), output.finish_reason) == ([1, 2], None)
+    assert (output.add([3]), output.finish_reason) == ([3], "length")
+
+
 def test_an_output_that_has_ended_by_then_is_not_asked_about() -> None:
     def asked(ids: list[int]) -> bool:
         raise AssertionError(ids)

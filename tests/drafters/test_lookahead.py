@@ -198,6 +198,17 @@ def test_the_output_is_remembered():
     assert paths(session.propose(1)) == [(12,)]
 
 
+def test_what_was_accepted_counts_as_the_text_that_it_has_become():
+    """What the target says counts for more than what followed in the text."""
+    session = Session([5, 6, 8, 5], level=4, guess=1, window=1)
+    session.observe(session.propose(2), [6, 8, 12], path=(0, 1, 2))
+    for token in (5, 6):
+        session.observe(TokenTree.chain(session.context.tokens[-1]), [token])
+    session.context.confidence = 0.5
+    row = 1
+    assert len(session.propose()) == 1 + row
+
+
 def test_a_small_budget_shortens_the_row_first():
     text = [1, 2, 3, 4, 1]
     full = Session(text, level=4, guess=1, window=3).propose()

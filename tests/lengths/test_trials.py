@@ -8,7 +8,7 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import Finished, Load, Share, Stats
 from ianvs_specdec.lengths.evidence import DIFFICULTIES
-from ianvs_specdec.lengths.goodput import TRIAL
+from ianvs_specdec.lengths.goodput import TOO_SHORT, TRIAL
 from ianvs_specdec.types import Step
 
 from .simulation import Chain, Machine, interpolated, mix, request, run
@@ -56,10 +56,11 @@ def learned_of_one(steps=40):
     return length, stats
 
 
-def step(length, stats):
+def step(length, stats, seconds=0.01, prompt_rows=0):
     (budget,) = length.budgets(Load([stats]))
     done = Step(budget, 0, 1, budget + 1)
-    length.learn(Finished([Share(stats, budget, 0, budget, done, False)], 0, 50, 0.001 * budget, 0.01))
+    share = Share(stats, budget, 0, budget, done, False)
+    length.learn(Finished([share], prompt_rows, 50, 0.001 * budget, seconds))
     return budget
 
 
@@ -84,6 +85,24 @@ def test_asking_again_does_not_spend_what_a_trial_is_saved_up_for():
     length._for_probes = price
     assert length._probe([stats.kept], Load([stats])) == 0
     assert (length._fund, length._for_probes) == (pytest.approx(0.5 * price), 0.0)
+
+
+@pytest.mark.parametrize(("remaining", "asked"), [(TOO_SHORT, None), (TOO_SHORT + 1, 0)])
+def test_a_request_that_is_nearly_done_is_not_asked_again_for_what_that_teaches(remaining, asked):
+    length, stats = learned_of_one()
+    stats.kept.since, stats.kept.budget, stats.remaining = 100, 0, remaining
+    length._fund = length._for_probes = 1.5 * length._price(Load([stats]), stats)
+    assert length._probe([stats.kept], Load([stats])) == asked
+
+
+def test_steps_that_read_prompts_tell_nothing_of_what_others_take():
+    length, stats = learned_of_one()
+    sizes = np.array([1.0, 41.0])
+    before = length._verify.at(sizes, 50).tolist()
+    stats.remaining = 1
+    for _ in range(20):
+        step(length, stats, seconds=0.5, prompt_rows=40)
+    assert length._verify.at(sizes, 50).tolist() == before
 
 
 def test_easy_requests_do_not_silence_a_harder_one_after_them():

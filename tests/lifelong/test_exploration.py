@@ -32,6 +32,17 @@ def test_a_group_whose_answers_have_changed_is_explored_more_until_that_is_known
     assert taught([*before, *after, *later], side=side).of("g", side) == 0.05
 
 
+def test_what_answers_were_worth_from_the_beginning_is_no_change() -> None:
+    assert taught([0.9] * FEW).of("g", 0) == 0.05
+
+
+def test_a_change_of_one_models_answers_has_the_other_explored_as_well() -> None:
+    exploration = taught([0.3] * 100 + [-0.4] * 20, side=1)
+    for _ in range(FEW):
+        exploration.observe("g", 0, 0.1)
+    assert exploration.of("g", 0) == pytest.approx(0.05 * BOOST)
+
+
 def test_right_and_wrong_at_random_are_no_change() -> None:
     answers = np.random.default_rng(1).random(2000) < 0.7
     exploration, boosted = Exploration(0.05), 0

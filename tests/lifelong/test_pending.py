@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 
+import pytest
+
+from ianvs_specdec.lifelong import lessons
 from ianvs_specdec.lifelong.feedback import Feedback
 from ianvs_specdec.lifelong.pending import PendingFeedback
 
@@ -44,3 +48,11 @@ def steps(count: int) -> int:
 
 def test_many_on_one_unknown_query_take_linear_time() -> None:
     assert steps(800) < 5 * steps(200)
+
+
+def test_an_answer_that_is_given_again_is_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lessons, "REMEMBERED", 2)
+    given: OrderedDict[str, int] = OrderedDict()
+    for number, name in enumerate("abac"):
+        lessons._remember(given, name, number)
+    assert given == {"a": 2, "c": 3}

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from ianvs_specdec.link import Path
-from ianvs_specdec.link.line import HEADERS, SEGMENT, Line
+from ianvs_specdec.link.line import HEADERS, INITIAL_WINDOW, SEGMENT, Line
 from ianvs_specdec.link.outages import Outages, Schedule
 from ianvs_specdec.link.record import Direction
 from ianvs_specdec.link.tcp import LEAST_VARIANCE, Sender
@@ -53,6 +53,13 @@ def small(path: Path, count: int, gap: float) -> list[float]:
 def test_a_message_takes_the_delay_and_its_transmission() -> None:
     (packet,) = Sending(Path(delay=0.025, up=1e6)).sender.send(1.0, SMALL)
     assert packet.arrival == pytest.approx(1.0 + (SMALL + HEADERS) * 8 / 1e6 + 0.025)
+
+
+def test_a_first_window_passes_at_once_however_short_the_queue() -> None:
+    line = Sending(Path(up=1e6, queue=0.0)).line
+    for _ in range(INITIAL_WINDOW):
+        assert line.admits(0.0, lambda: None)
+        line.take(0.0, SEGMENT, 1)
 
 
 def test_jitter_stays_in_its_bounds_and_keeps_the_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,20 @@ def test_tokens_count_where_they_came_and_the_warm_up_is_cut() -> None:
     assert found["output_tokens_per_second"] == pytest.approx((8.5 + 2.0) / 8.5)
     assert found["requests_per_second"] == pytest.approx(1 / 8.5, abs=1e-6)
     assert found["notes"] == ["no request came after the warm-up"]
+
+
+def test_an_answer_that_ended_in_the_warm_up_is_none_of_the_window() -> None:
+    found = figures([answered(0, 0.0, 0.1, 0.1, 3), answered(1, 1.0, 0.1, 0.1, 20)], warmup=2.0)
+    assert found["requests_per_second"] == 1 / 8.0
+
+
+def test_only_completed_answers_are_compared_with_plain_decoding() -> None:
+    plan = SweepPlan(rates=(1.0,), data="d", duration=10.0)
+    requests = [answered(index, 0.0, 0.1, 0.1, 3) for index in range(3)]
+    requests[1] = replace(requests[1], status="failed")
+    measured = Measured.of(Round("p", 1.0, 1000.0, 3.0, requests, []), plan)
+    outputs = {0: "text 0", 1: "text 1", 2: "another text"}
+    assert result(measured, plan, outputs, {})["lossless"] == {"compared": 2, "same": 1, "share": 0.5}
 
 
 def test_the_clients_own_time_and_lateness_are_told() -> None:

@@ -68,6 +68,19 @@ def test_a_difference_to_the_baseline_is_found_and_near_ties_are_told_apart(job:
         Journal._open.clear()
 
 
+def test_an_answer_that_ends_before_the_baseline_differs_where_it_ends(job: Path, tiny_model: Path) -> None:
+    edge(tiny_model).predict(row("x"))
+    path = job / "journal.jsonl"
+    *lines, last = path.read_text().splitlines()
+    record = json.loads(last)
+    whole = len(record["answer"]["token_ids"])
+    record["answer"]["token_ids"].append(5)
+    path.write_text("\n".join([*lines, json.dumps(record, separators=(",", ":"))]) + "\n")
+    Journal._open.clear()
+    baseline = edge(tiny_model, backend="PromptLookup").predict(row("x"))["turns"][0]["baseline"]
+    assert (baseline["identical"], baseline["difference"]) == (False, whole)
+
+
 def test_cached_within_a_run_replayed_across_runs_and_asked_again_when_fresh(
     job: Path, tiny_model: Path, new_run: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,14 @@ def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
     assert [row[1]["routing"] for row in again] == [row[1]["routing"] for row in found]
 
 
+def test_what_reaches_the_threshold_stops(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+    ((_, told, _, _),) = run(tiny_model, cascade(calibration(tmp_path, ALL)), ROWS[:1])
+    score = told["routing"]["score"]
+    assert 0.0 < score < 1.0
+    found = run(tiny_model, cascade(calibration(tmp_path, score)), ROWS[:1])
+    assert value("Early Exits", found) == 100.0
+
+
 @pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup"])
 def test_what_may_go_on_is_written_as_ever_and_read_once(
     job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], backend: str

@@ -18,7 +18,7 @@ from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.response import Response
 from ianvs_specdec.routers.base import Decision
 from ianvs_specdec.routers.cloud_only import CloudOnly
-from ianvs_specdec.routers.latency import LatencyRouter
+from ianvs_specdec.routers.latency import FIRST, LatencyRouter
 from ianvs_specdec.routers.pace import Pace
 from ianvs_specdec.routers.privacy import PrivacyRouter
 from tests.routers.simulation import Load, Server, Simulation, met, on_edge
@@ -210,6 +210,16 @@ def test_rows_bring_their_own_objective() -> None:
     assert not router({"query": "x", "slo": {"ttft": 0.7}})
     with pytest.raises(UserError, match="slo_ttft"):
         router({"query": "x"})
+
+
+def test_a_slow_side_that_somebody_else_has_asked_is_left_alone_from_then_on() -> None:
+    router = LatencyRouter("EdgeOnly", slo_latency=1.0)
+    for number in range(20):
+        respond(router, "edge", 3.0, {"query": str(number)})
+        respond(router, "cloud", 0.2, {"query": str(number)})
+    assert all(router({"query": str(number)}) for number in range(FIRST // 2))
+    respond(router, "edge", 3.0, {"query": "of a router around this one"})
+    assert [router({"query": str(number)}) for number in range(FIRST)] == [True] * (FIRST - 1) + [False]
 
 
 def test_an_answer_of_the_edge_has_cost_its_time_when_the_cloud_is_asked_as_well() -> None:

@@ -55,3 +55,11 @@ def test_the_window_knows_what_was_granted_in_it_and_what_it_cost_in_the_end() -
             spending.correct(number, 0.25)
         spending.correct(number - 10, 0.5)
         assert spending._used == pytest.approx(sum(spending._granted)), "what has left the window is in it no more"
+
+
+def test_no_more_is_saved_up_than_a_window_may_spend() -> None:
+    spending = Spending(0.01, tolerance=0.01, window=200)
+    for _ in range(4000):
+        spending.request(-1.0, 1.0)
+    granted = sum(spending.request(1.0, 1.0)[0] for _ in range(2000))
+    assert granted <= 200 * 0.02 + 2000 * 0.01

@@ -47,6 +47,12 @@ def test_right_drafts_save_steps_and_cost_their_rows_and_levels():
     assert (found["acceptance_rate"], found["tokens_per_step"]) == (1.0, 5.0)
 
 
+def test_right_drafts_end_where_the_answer_does():
+    """Of seven tokens where 50 could be put out: the first, then five, then the last, behind which drafts go on."""
+    found = result("fixed:4", workload=Workload(stated({"": 1.0}, 10, 7), max_tokens=50), rate=0.5)
+    assert found["tokens_per_step"] == 6 / 2
+
+
 def test_wrong_drafts_only_cost():
     found = result("fixed:4", workload=Workload(stated({"": 0.0}, 10, 21)), arrivals="constant", rate=0.5)
     assert (found["acceptance_rate"], found["tokens_per_step"]) == (0.0, 1.0)
@@ -115,9 +121,12 @@ def test_an_edge_that_waits_for_its_answer_has_one_request_at_a_time():
 
 
 def test_a_drafter_reads_what_it_has_missed():
-    free, dear = (result("fixed:2", simple(catch_up=seconds), rate=0.2) for seconds in (0.0, 0.001))
-    # The prompt, its first token, and what each step put out.
-    assert dear["latency"]["p50"] - free["latency"]["p50"] > 0.1
+    wrong = Workload(stated({"": 0.0}, 100, 20))
+    free, dear = (
+        result("fixed:2", simple(catch_up=seconds), wrong, arrivals="constant", rate=0.2) for seconds in (0.0, 0.001)
+    )
+    # The prompt and its first token, and then the one token that each of the 18 steps before the last put out.
+    assert dear["latency"]["p50"] - free["latency"]["p50"] == pytest.approx(0.001 * (101 + 18), rel=1e-4)
 
 
 def test_tasks_are_told_apart():

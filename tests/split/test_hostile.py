@@ -20,7 +20,7 @@ from ianvs_specdec.split.split_pb2 import (
     Up,
 )
 from ianvs_specdec.types import Sampling
-from ianvs_specdec.verifier.service import Bounds
+from ianvs_specdec.verifier.service import LONGEST_STOP, MOST_STOPS, Bounds
 from ianvs_specdec.verifier.session import Session
 from tests.split.conftest import PROMPT
 from tests.support.split_client import TOKENS, clients, opening
@@ -54,6 +54,7 @@ FIRST = {
     "a seed that is no number": (opening(seed="1e6"), INVALID),
     "a seed without an end": (opening(seed="1" * 5000), INVALID),
     "many stop strings": (opening(stop=["x"] * 1000), INVALID),
+    "a stop string too many": (opening(stop=["x"] * (MOST_STOPS + 1)), INVALID),
     "a mode of another version": (opening(mode=9), INVALID),
 }
 
@@ -62,6 +63,10 @@ FIRST = {
 def test_a_first_message_that_makes_no_session_is_refused(client, what):
     message, code = FIRST[what]
     assert client().say(message).error() == code
+
+
+def test_as_many_stop_strings_as_there_may_be_are_taken(client):
+    assert client().say(opening(stop=["x" * LONGEST_STOP] * MOST_STOPS)).hear().HasField("opened")
 
 
 LATER = {

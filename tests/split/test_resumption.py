@@ -55,6 +55,18 @@ def test_a_draft_behind_it_is_verified_without_waiting(client, begun, whole):
     assert (verdict.node, verdict.token) == (3, whole[4])
 
 
+def test_what_the_edge_knows_of_the_verifier_is_told_again(client, begun, whole):
+    """The stream that it was told on may have broken before."""
+    session, first = begun
+    stream = client().say(opening(session=session, output=first), Up(draft=Draft(position=1, tokens=whole[1:4])))
+    stream.hear()
+    verdict = stream.hear().verdict
+    assert verdict.budget > 0
+    assert verdict.tenths > 0
+    stream.say(Up(draft=Draft(position=5, tokens=whole[5:8])))
+    assert stream.hear().verdict.budget == 0, "on one stream it is told once"
+
+
 def test_a_draft_behind_what_the_edge_lacks_is_passed_over(client, begun, whole):
     session, first = begun
     held = client().say(opening(session=session), Up(draft=Draft(position=1, tokens=whole[1:2])))

@@ -138,6 +138,16 @@ def test_requests_that_were_under_way_do_not_end_a_probe() -> None:
     assert endpoints.choose(1.0, "third", B)[0] == B
 
 
+def test_requests_that_were_under_way_do_not_prolong_a_rest() -> None:
+    endpoints = Endpoints([A, B])
+    for _ in range(3 * FAILURES_TO_REST):
+        endpoints.failed(A, 0.0)
+    assert endpoints.choose(1.0, "probe", B)[0] == A
+    endpoints.failed(A, 1.0)
+    endpoints.leave(A, "probe")
+    assert endpoints.choose(3.0, "probe", B)[0] == A, "it rests for twice as long as before, and no longer"
+
+
 def test_where_no_endpoint_is_well_they_are_asked_nevertheless() -> None:
     endpoints = Endpoints([A, B])
     for endpoint in (A, B):
@@ -163,6 +173,8 @@ def test_a_busy_endpoint_is_left_alone_until_then() -> None:
     assert endpoints.other_than(B, 0.0)
     endpoints.busy(A, 20.0)
     assert endpoints.choose(0.0, None) == (None, 20.0)
+    endpoints.busy(A, 10.0)
+    assert endpoints.choose(0.0, None) == (None, 20.0), "who asks for less later does not take that back"
 
 
 def test_one_that_has_refused_is_never_asked_again() -> None:
@@ -181,6 +193,18 @@ def test_a_deadline_that_has_passed_is_not_blamed_on_a_rate_that_is_not_set() ->
                 model._open().answer(Call({}, -1.0, 5, None))
             assert "rate limit" not in str(caught.value)
             assert [kind for _, kind in caught.value.failures] == ["deadline"]
+
+
+def test_who_gives_up_before_its_turn_leaves_that_to_others() -> None:
+    with APIBasedLLM("m", api_base_url="http://127.0.0.1:9/v1", api_rate=60, api_token_rate=60) as model:
+        session = model._open()
+        rates = (session._requests, session._tokens)
+        for rate in rates:
+            rate.reserve(1000, time.perf_counter())
+        before = [rate.reserve(0, 0.0) for rate in rates]
+        with pytest.raises(AnswerError, match="leaves no turn before the deadline"):
+            session.answer(Call({}, LATE, 5, None))
+        assert [rate.reserve(0, 0.0) for rate in rates] == pytest.approx(before)
 
 
 @pytest.mark.parametrize("value", [1e300, 10**400, math.inf, math.nan, True, "9"])
