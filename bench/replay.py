@@ -96,6 +96,7 @@ def prepare(folder: Path, data: Path, limit: int | None, large: bool) -> None:
     model.mkdir()
     # Looked at to tell models apart, never loaded.
     (model / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
+    (model / "tokenizer.json").write_text("{}", encoding="utf-8")
     save_file({"wte.weight": np.zeros((1, 1), np.float32)}, model / "model.safetensors")
     settings = _configure(folder, rows, model)
 
