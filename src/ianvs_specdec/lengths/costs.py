@@ -44,7 +44,8 @@ LITTLE_SPREAD = 500_000
 """Square tokens: while context lengths have differed by less in sum, their slope is mostly noise."""
 MUCH = 4
 """Where drafters have so many times as many tokens to catch up with as a step can have left them, the time tells what
-that takes, and nothing else: what was not used for long is slow at first."""
+that takes, and nothing else: what was not used for long is slow at first. If that is thought to take nothing as it
+is, a shorter time tells of the rest."""
 SHORTEST = 1e-9
 """Seconds: what a clock that did not move is taken for."""
 

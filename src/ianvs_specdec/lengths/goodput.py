@@ -49,7 +49,7 @@ TOO_SHORT = 8
 
 
 class Goodput:
-    """Each step's rows go to the requests in which they are likeliest to be accepted, as long as that pays.
+    """Each step's rows go to the requests that they make faster by the largest share, as long as that pays.
 
     A budget's gain is the number of tokens that it lets a request expect. Once in a while a plan is made for all: steps
     from nobody drafting to everybody drafting at length are lined up by how much faster a row makes its request, and
