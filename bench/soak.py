@@ -4,6 +4,9 @@ Starts the server on the loopback interface and keeps ``--at-once`` clients aski
 greedy and sampled, answered whole and in pieces, and a fifth of the clients leave before their answer is there. Prints,
 ten times, what the clients counted and the server's resident memory.
 
+With ``--overload 1.5`` they ask without pause for the first tenth of the time only. From then on requests come at
+random moments, 1.5 times as many a second as the server has answered, whatever becomes of those before.
+
 The exit code is 1 where an answer was lost or not whole, the server counted other outcomes than its clients, a sequence
 was left in its engine, or its memory grew in the second half of the time: in the first half it warms up.
 
@@ -33,7 +36,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = ROOT / "examples/cloud-edge-speculative-decoding/testalgorithms/query-routing/cloud_settings.yaml"
 EXAMPLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
 LEAVING = 0.2
-"""The share of the clients that leave."""
+"""The share of the clients that leave, unless told otherwise."""
+REFUSED = 0.2
+"""Seconds that a client waits after it was refused where it would ask again at once."""
 LONGEST = 600.0
 """Seconds that one answer may take before it counts as lost."""
 GROWTH = 0.05
@@ -72,16 +77,21 @@ class Server:
 
 
 class Clients:
-    """Threads that ask until they are told to stop."""
+    """Threads that ask until they are told to stop, without a pause until they are told a rate."""
 
-    def __init__(self, server: Server, number: int, tokens: int) -> None:
-        self._server, self._tokens = server, tokens
+    def __init__(self, server: Server, number: int, tokens: int, leaving: float) -> None:
+        self._server, self._number, self._tokens, self._leaving = server, number, tokens, leaving
+        self._rate = 0.0
         self._mutex, self._stop = threading.Lock(), threading.Event()
         self.counts: collections.Counter[str] = collections.Counter()
         self.faults: collections.Counter[str] = collections.Counter()
         self._threads = [threading.Thread(target=self._ask_on, args=(random.Random(n),)) for n in range(number)]
         for thread in self._threads:
             thread.start()
+
+    def pace(self, rate: float) -> None:
+        """From now on, ask so many times a second at random moments (Poisson), as long as enough clients are free."""
+        self._rate = rate
 
     def end(self) -> None:
         """Wait for the last answers."""
@@ -90,7 +100,11 @@ class Clients:
             thread.join()
 
     def _ask_on(self, chance: random.Random) -> None:
+        due = 0.0
         while not self._stop.is_set():
+            if self._rate:
+                due = (due or time.monotonic()) + chance.expovariate(self._rate / self._number)
+                self._stop.wait(max(0.0, due - time.monotonic()))
             try:
                 outcome = self._ask(chance)
             except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
@@ -99,9 +113,11 @@ class Clients:
                 outcome = "lost"
             with self._mutex:
                 self.counts[outcome] += 1
+            if outcome == "queue full" and not self._rate:
+                self._stop.wait(REFUSED)
 
     def _ask(self, chance: random.Random) -> str:
-        leaves, streamed = chance.random() < LEAVING, chance.random() < 0.5
+        leaves, streamed = chance.random() < self._leaving, chance.random() < 0.5
         question = f"Question {chance.randrange(10_000)}: what is known of it? " * chance.choice((1, 1, 4, 40))
         manner = chance.choice(({}, {"temperature": 0.8, "seed": chance.randrange(1000)}, {"stop": ["the"]}))
         body = {
@@ -162,12 +178,16 @@ def main(argv: list[str] | None = None) -> int:
     memory: list[float] = []
     with serving(options.serve) as server:
         print(f"{options.at_once} clients for {options.minutes:g} minutes, resident memory {server.memory():.0f} MB")
-        clients = Clients(server, options.at_once, options.tokens)
+        clients = Clients(server, options.at_once, options.tokens, options.leaving)
         began = time.monotonic()
         for number in range(1, LINES + 1):
             time.sleep(max(0.0, began + number * 60 * options.minutes / LINES - time.monotonic()))
             memory.append(server.memory())
             print(f"{time.monotonic() - began:6.0f} s  {memory[-1]:7.1f} MB  {_line(clients.counts)}", flush=True)
+            if number == 1 and options.overload:
+                served = (clients.counts["answered"] + clients.counts["left"]) / (time.monotonic() - began)
+                clients.pace(options.overload * served)
+                print(f"from here on {options.overload * served:.1f} requests a second", flush=True)
         clients.end()
         wrong = [*_left(server), *_miscounted(server, clients)]
         wrong += [f"{number} times: {fault}" for fault, number in clients.faults.items()]
@@ -184,11 +204,15 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, metavar="M")
     parser.add_argument("--at-once", type=int, default=64, metavar="N", help="clients (64)")
+    parser.add_argument("--leaving", type=float, default=LEAVING, metavar="X", help=f"share of them ({LEAVING})")
+    parser.add_argument("--overload", type=float, default=0.0, metavar="X", help="times what the server answers")
     parser.add_argument("--tokens", type=int, default=200, metavar="N", help="of the longest answer (200)")
     parser.add_argument("serve", nargs="*", metavar="-- OPTIONS", help="of specdec serve")
     options = parser.parse_args(argv)
     if options.minutes <= 0 or options.at_once < 1 or options.tokens < 2:
         parser.error("--minutes and --at-once must be more than 0, --tokens more than 1")
+    if not 0 <= options.leaving <= 1 or options.overload < 0:
+        parser.error("--leaving must be from 0 to 1, --overload 0 or more")
     return options
 
 
