@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -56,14 +54,29 @@ def test_what_was_missed_is_shared_out_over_the_steps_that_outputs_have():
     assert outputs.missed(behind, emitted=3.0) == 0.0
 
 
-def test_a_row_goes_where_it_makes_its_request_faster_by_the_larger_share():
-    """A second token for 0.6 more makes an easy request 1.6 times as fast, a third one for 0.36 more 1.2 times: a hard
-    one whose first guess is right three times in ten gains as much by its first."""
+def test_rows_join_in_the_order_in_which_they_begin_to_pay():
+    """Where a step takes f rows' time for each request, the easy one's first guess pays from f + 2 < 1.6 (f + 1), and
+    its second from 1.6 (f + 3) < 1.96 (f + 2); the hard one's first from f + 2 < 1.3 (f + 1): f of 0.67, 2.44, 2.33."""
     options = Options(*(np.array([1.0, 2.0]) for _ in range(3)), np.ones(2), 0.0)
     gains = np.array([[0.6, 0.96], [0.3, 0.39]])
-    steps = Steps.lined_up(options, gains, np.ones(2), np.zeros(2))
+    steps = Steps.lined_up(options, gains, np.ones(2), np.zeros(2), np.ones(2))
     assert list(zip(steps.who.tolist(), steps.place.tolist(), strict=True))[:3] == [(0, 0), (1, 0), (0, 1)]
-    assert steps.tokens[1, 2] == pytest.approx(2 * math.sqrt(1.6 * 1.3))
+
+
+@pytest.mark.parametrize("paces", [(1.0, 1.0), (4.0, 1.0)])
+def test_a_step_is_of_the_mix_that_there_will_be(paces):
+    """Four requests of which two have come to emit four tokens with drafts of three. Where as many easy ones as hard
+    ones come, a server that is full soon has one easy one for four hard ones."""
+    easy, hard = paces
+    options = Options(*(np.array([3.0]) for _ in range(3)), np.ones(1), 0.0)
+    number = 4 if easy == 1 else 5
+    begun = np.array([1, 1, 0, 0] if easy == 1 else [1, 0, 0, 0, 0], dtype=float)
+    gains, pace = 3.0 * begun[:, None], np.where(begun > 0, easy, hard)
+    steps = Steps.lined_up(options, gains, np.ones(number), np.zeros(number), pace)
+    (none, one), (tokens_none, tokens) = steps.rows[0, [0, -1]] / number, steps.tokens[0, [0, -1]] / number
+    assert (none, tokens_none) == (1.0, 1.0)
+    assert one == pytest.approx(1 + 3 / 5)
+    assert tokens == pytest.approx((4 * 1 + 1 * 4) / 5)
 
 
 def test_who_began_and_stopped_of_late_is_told_from_who_rests_for_long():
@@ -80,7 +93,7 @@ def test_who_began_and_stopped_of_late_is_told_from_who_rests_for_long():
 def test_a_place_of_a_line_is_a_budget_for_each_request():
     options = Options(*(np.array([1.0, 2.0, 4.0]) for _ in range(3)), np.ones(3), 0.0)
     gains = np.array([[0.9, 1.7, 3.0], [0.2, 0.3, 0.4]])
-    steps = Steps.lined_up(options, gains, np.ones(2), np.zeros(2))
+    steps = Steps.lined_up(options, gains, np.ones(2), np.zeros(2), np.ones(2))
     assert steps.budgets((2, 0), options) == [0, 0]
     assert steps.budgets((0, 2), options) == [1, 0]
     assert steps.budgets((2, 2), options) == [2, 0]

@@ -165,6 +165,11 @@ class StepCosts:
         result: Floats = (np.interp(rows, sizes, work) + beyond) * math.exp(self._speed + self.per_token * context)
         return result
 
+    def alike(self, rows: Floats, other: float) -> NDArray[np.bool_]:
+        """Whether steps of so many rows tell the same as one of ``other`` rows."""
+        same: NDArray[np.bool_] = _classes(rows) == _classes(np.array(other))
+        return same
+
     def _believed(self, surprise: float, size: _Size) -> tuple[float, float]:
         """What of a surprise counts, and how uncertain the size's work is by it: one that is alone for its size counts
         little, late or fast, a second one on the same side all. If the step of another size before them surprised as
@@ -235,6 +240,12 @@ def _rising(values: Floats) -> Floats:
 @lru_cache(maxsize=4096)
 def _class_of(rows: int) -> int:
     return rows if rows < PER_DOUBLING else int(PER_DOUBLING * (1 + math.log2(rows / PER_DOUBLING)))
+
+
+def _classes(rows: Floats) -> Floats:
+    many = np.floor(PER_DOUBLING * (1 + np.log2(np.maximum(rows, PER_DOUBLING) / PER_DOUBLING)))
+    result: Floats = np.where(rows < PER_DOUBLING, np.floor(rows), many)
+    return result
 
 
 @dataclass(eq=False, slots=True)

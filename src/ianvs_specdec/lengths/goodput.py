@@ -1,11 +1,13 @@
 """As many draft tokens as pay: the budgets with which all requests together get done soonest.
 
 Goodput as the objective is from SmartSpec (Liu et al. 2024, arXiv 2406.14066); here nothing is profiled beforehand, and
-each request gets its own share of the rows that a step verifies. What is maximized is not the sum of the tokens of a
-step over its time, but their geometric mean over it (proportional fairness, Kelly 1997). A request with t tokens a step
-is in a number of steps that goes with 1 / t. So hard requests are most of those that run, the more so the faster easy
-ones get done: of n requests under way, what makes one of them faster by a share s makes all faster by s / n, be it easy
-or hard. The sum of tokens would hasten the easy ones, with steps that take longer for all.
+each request gets its own share of the rows that a step verifies. What is maximized are the tokens per second of the
+steps that there will be after a while. Who gets more tokens from each step is done sooner: where easy and hard requests
+come, hard ones are most of those that run, the more so the longer the drafts of the easy ones. By the requests as they
+are now, these drafts would seem to bring too much at first, and too little later on.
+
+For a single request it comes to the machine's time for each of its tokens: its share of what a step takes anyhow and
+the time for its own rows, over the tokens that a step brings it.
 """
 
 from __future__ import annotations
@@ -49,13 +51,12 @@ TOO_SHORT = 8
 
 
 class Goodput:
-    """Each step's rows go to the requests that they make faster by the largest share, as long as that pays.
+    """Each step's rows go where they save the machine time for each token, as long as they do.
 
     A budget's gain is the number of tokens that it lets a request expect. Once in a while a plan is made for all: steps
-    from nobody drafting to everybody drafting at length are lined up by how much faster a row makes its request, and
-    the point is taken at which requests are fastest. Beside what the others have of that step, the best budget of each
-    request is known for all difficulties. So at every step it takes the one for the difficulty that its latest draft
-    leads to expect.
+    from nobody drafting to everybody drafting at length are lined up, and the one with the most tokens per second is
+    taken. Beside what the others have of that step, the best budget of each request is known for all difficulties. So
+    at every step it takes the one for the difficulty that its latest draft leads to expect.
     """
 
     confidence = 0.0
@@ -172,7 +173,7 @@ class Goodput:
         step, request = share.step, share.stats.kept
         ended, width = self._shapes.add(share)
         if request.probed:
-            worth = self._lasting.worth(step.accepted)
+            worth = self._lasting.token * step.accepted
             self._pay(-min(worth, request.probed))
             if worth > request.probed:
                 # What paid may pay for others.
@@ -184,7 +185,7 @@ class Goodput:
 
     def _known(self, stats: Stats) -> Running:
         if stats.kept is None:
-            stats.kept = Running(self._evidence.request(stats.task), stats.context_tokens)
+            stats.kept = Running(self._evidence.request(stats.task), stats.context_tokens, self._evidence.now)
         request: Running = stats.kept
         return request
 
@@ -253,7 +254,7 @@ class Goodput:
         hoped[steps.tokens == steps.tokens[best]] = taken[best]
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
         self._saved_for = TRIAL * max(float(lost[steps.fastest(hoped)]), 0.0)
-        tried = steps.fastest(hoped, lost <= self._fund)
+        tried = steps.fastest(hoped, (lost <= self._fund))
         if steps.tokens[tried] == steps.tokens[best] or (self._since_trial < REST and not self._chances):
             return self._lasting
         # Whoever has begun and stopped of late sits it out: at the boundary, nobody is to change all the time.
@@ -276,7 +277,9 @@ class Goodput:
         gains[[stats.remaining < 2 for stats in load.running]] = 0.0
         emitted = (1 + gains[:, 0]).tolist()
         missed = [self._outputs.missed(stats, tokens) for stats, tokens in zip(load.running, emitted, strict=True)]
-        return Steps.lined_up(self._options, gains, found, np.array(missed))
+        now, numbers = self._evidence.now, zip(load.running, running, strict=True)
+        pace = [request.pace(stats.context_tokens, now) for stats, request in numbers]
+        return Steps.lined_up(self._options, gains, found, np.array(missed), np.array(pace))
 
     def _trial(self, running: Sequence[Running], budgets: Sequence[int]) -> DraftPlan:
         """Have the requests draft so much in the steps to come. What other plans were made of is no longer all there is
@@ -303,20 +306,19 @@ class Goodput:
         """What decides for each request where the step at ``best`` is taken: its budget is the best one beside what
         the others have of that step."""
         options, number = self._options, steps.number
-        others, share = (number - 1) / number, 1 / number
         deepest = steps.depth[best] if number > 1 else 0.0
-        rows = 1 + others * steps.rows[best] + np.append(0.0, options.nodes + options.scouts)
-        verify = self._verify.at(rows, context)
+        # Of the step without any drafts, then beside the others' with no draft and with each.
+        rows = 1 + (number - 1) / number * steps.rows[best] + np.append(0.0, options.nodes + options.scouts)
+        alone, least, *larger = self._verify.at(np.append(number, rows), context)
         step, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
-        asked, nodes, behind = (others * one[best] for one in (steps.asked, steps.nodes, steps.behind))
-        without = verify[0] + step + call * asked + level * deepest + node * nodes + late * behind
-        dearer = verify[1:] - verify[0] + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
+        token = float(alone + step + level * deepest) / number
+        dearer = np.array(larger) - least + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
         dearer = dearer + late * (1 + gains)
         choices, rest = (
-            options.best(gains, without * (faster - 1) - dearer, faster / (without + call + dearer))
-            for faster in ((1 + gains) ** share, (1 + gains / CLEAR) ** share)
+            options.best(more, token * more - dearer, (1 + more) / (token + call + dearer))
+            for more in (gains, gains / CLEAR)
         )
-        return DraftPlan(choices, rest, call, late, float(without), share)
+        return DraftPlan(choices, rest, call, late, token)
 
     def _probe(self, running: Sequence[Running], load: Load) -> int | None:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""

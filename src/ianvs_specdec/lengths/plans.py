@@ -66,11 +66,13 @@ class Options:
 @dataclass(frozen=True)
 class Steps:
     """Steps for ``number`` requests, in lines: what they have of rows, of requests asked for drafts, of nodes and
-    levels of these, of tokens to catch up with. ``tokens`` is how many may be expected of all if each had their
-    geometric mean. At each place of a line ``who`` joins, with the budget at ``place`` among the options.
+    levels of these, of tokens to catch up with, and the ``tokens`` that may be expected. At each place of a line
+    ``who`` joins, with the budget at ``place`` among the options.
 
-    A line begins with nobody drafting, and draft tokens join by how much faster they make their request. The deepest
-    draft has its time for itself: so each budget as the largest one has a line of its own.
+    All this is of the mix of requests that there will be after a while: who gets faster by drafts is done sooner, and
+    so is a smaller part of those that run. A line begins with nobody drafting, and draft tokens join in the order in
+    which they begin to pay, the more a step takes that has none. The deepest draft has its time for itself: so each
+    budget as the largest one has a line of its own.
     """
 
     number: int
@@ -84,29 +86,34 @@ class Steps:
     place: NDArray[np.int64]
 
     @classmethod
-    def lined_up(cls, options: Options, gains: Floats, found: Floats, behind: Floats) -> Steps:
-        """``gains`` are ``[requests, budgets]``; of a request, ``found`` is how likely it has a draft, and ``behind``
-        how much a step has of what its drafter has missed, beside what a step emits with each draft."""
-        more_rows = options.more_rows * found[:, None]
-        more: Floats = np.diff(gains, prepend=0.0)
-        faster: Floats = np.diff(np.log1p(gains), prepend=0.0)
-        # A larger budget is not taken before a smaller one: where gains grow faster later on, they are spread.
-        worth = np.minimum.accumulate(faster / more_rows, axis=1)
-        order = np.argsort(-worth, axis=None, kind="stable")[: np.count_nonzero(worth > 0)]
-        who, place = np.divmod(order, len(options.budgets))
+    def lined_up(cls, options: Options, gains: Floats, found: Floats, behind: Floats, pace: Floats) -> Steps:
+        """``gains`` are ``[requests, budgets]``; of a request, ``found`` is how likely it has a draft, ``behind`` how
+        much a step has of what its drafter has missed, beside what a step emits with each draft, and ``pace`` the
+        tokens of a step up to now."""
+        number, nodes = len(found), options.nodes * found[:, None]
+        who, place = _order(1 + gains, options.more_rows * found[:, None])
         within = place <= np.arange(len(options.budgets))[:, None]
-        begins = np.where(place == 0, within, False).astype(np.float64)
-        asked, nodes = _sums(begins), _sums(within * more_rows[who, place])
         depth = np.maximum.accumulate(_from_none(within * options.depths[place] * found[who]), axis=1)
-        number, gained = len(found), _sums(within * more[who, place])
+        # Requests of a kind run for as many steps as their tokens take them.
+        parts = pace[:, None] / (1 + gains)
+
+        def of(values: Floats) -> Floats:
+            return _sums(within * np.diff(parts * values, prepend=0.0)[who, place])
+
+        drafting = of(np.ones_like(gains))
+        begun: Floats = np.where(within & (place == 0), pace[who], 0.0)
+        running: Floats = drafting - _sums(begun) + pace.sum()
+        scale = number / running
+        asked = scale * drafting
+        drafted = scale * of(nodes)
         return cls(
             number,
-            number + nodes + asked * options.scouts,
+            number + drafted + asked * options.scouts,
             asked,
-            nodes,
+            drafted,
             depth,
-            _sums(begins * behind[who]) + asked + gained,
-            number * np.exp(_sums(within * faster[who, place]) / number),
+            scale * of(behind[:, None] + 1 + gains),
+            scale * pace.sum(),
             who,
             place,
         )
@@ -124,6 +131,24 @@ class Steps:
         joined = self.place[:step] <= line
         np.maximum.at(largest, self.who[:step][joined], self.place[:step][joined])
         return np.where(largest < 0, 0, options.budgets[largest]).astype(int).tolist()
+
+
+def _order(tokens: Floats, more_rows: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Requests and places among their budgets, in the order in which these begin to pay.
+
+    With ``t`` tokens from ``r`` rows, a request takes ``(f + r) / t`` of the machine's time for each token, where the
+    rest of a step takes as long as ``f`` rows for each request. The larger that is, the more rows pay.
+    """
+    rows = 1 + np.cumsum(more_rows, axis=1)
+    before = np.concatenate([np.ones((len(tokens), 1)), tokens[:, :-1]], axis=1)
+    more = tokens - before
+    pays = np.full(tokens.shape, np.inf)
+    np.divide(more_rows * before, more, out=pays, where=more > 0)
+    # A larger budget is not taken before a smaller one.
+    pays = np.maximum.accumulate(pays - (rows - more_rows), axis=1)
+    order = np.argsort(pays, axis=None, kind="stable")[: np.count_nonzero(np.isfinite(pays))]
+    who, place = np.divmod(order, tokens.shape[1])
+    return who, place
 
 
 def _from_none(values: Floats) -> Floats:
@@ -151,10 +176,5 @@ class DraftPlan:
     rest: Sequence[Choice] = NOBODY
     call: float = 0.0
     late: float = 0.0
-    without: float = 0.0
-    share: float = 1.0
+    token: float = 0.0
     trial: bool = False
-
-    def worth(self, accepted: int) -> float:
-        """The seconds that so many accepted tokens of one request save all."""
-        return self.without * ((1 + accepted) ** self.share - 1)

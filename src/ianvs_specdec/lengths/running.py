@@ -19,17 +19,22 @@ OUTPUTS = 100
 
 @dataclass(eq=False, slots=True)
 class Running:
-    """One request: what is known of it, how many tokens it held at the ``start``, its budget, the steps since it last
-    began to speculate, and what asking it again in the latest step was thought to cost. ``trial`` is its budget in a
-    trial; ``tried``: it has speculated in one only."""
+    """One request: what is known of it, how many tokens it held at the ``start`` and which step that was (``begun``),
+    its budget, the steps since it last began to speculate, and what asking it again in the latest step was thought to
+    cost. ``trial`` is its budget in a trial; ``tried``: it has speculated in one only."""
 
     subject: Subject
     start: int
+    begun: int = 0
     budget: int = 0
     since: int = REST
     probed: float = 0.0
     trial: int = 0
     tried: bool = False
+
+    def pace(self, tokens: int, now: int) -> float:
+        """Tokens of a step up to now, at step ``now``, at which it holds so many."""
+        return (tokens - self.start + 1) / (now - self.begun + 1)
 
     @property
     def resting(self) -> bool:
