@@ -9,20 +9,21 @@ import random
 import numpy as np
 import pytest
 
-from ianvs_specdec.lengths.costs import OUTLIER, DraftCosts, StepCosts
+from ianvs_specdec.lengths.costs import OUTLIER, StepCosts
+from ianvs_specdec.lengths.drafting import DraftCosts
 
 
-def costs(samples, rounds=30, context=0, learned=None, noise=0.0):
+def costs(samples, rounds=30, context=0, learned=None, noise=0.0, requests=1):
     """``samples``: rows -> seconds of their steps, which take turns."""
     learned, rng = learned or StepCosts(), random.Random(0)
     for _ in range(rounds):
         for rows, seconds in samples.items():
-            learned.add(rows, seconds * rng.lognormvariate(0, noise), context)
+            learned.add(rows, seconds * rng.lognormvariate(0, noise), context, requests)
     return learned
 
 
-def at(learned, *rows, context=0, hoped=False):
-    return learned.at(np.array(rows, dtype=float), context, hoped).tolist()
+def at(learned, *rows, context=0, hoped=False, requests=1):
+    return learned.at(np.array(rows, dtype=float), context, requests, hoped).tolist()
 
 
 def test_between_two_sizes_it_is_the_line_through_them():
@@ -38,12 +39,12 @@ def test_beyond_the_largest_size_it_grows_as_over_the_last_doubling():
 
 def test_one_late_step_counts_for_little_and_a_second_one_for_all():
     learned = costs({1: 1.0, 4: 2.0})
-    learned.add(1, 9.0, 0)
+    learned.add(1, 9.0, 0, 1)
     assert at(learned, 1, 4) == pytest.approx([1.0, 2.0], rel=0.15)
     assert not learned.changed
-    learned.add(4, 18.0, 0)
-    learned.add(1, 9.0, 0)
-    learned.add(4, 18.0, 0)
+    learned.add(4, 18.0, 0, 1)
+    learned.add(1, 9.0, 0, 1)
+    learned.add(4, 18.0, 0, 1)
     assert at(learned, 1, 4) == pytest.approx([9.0, 18.0], rel=0.2)
     assert learned.changed
 
@@ -51,8 +52,7 @@ def test_one_late_step_counts_for_little_and_a_second_one_for_all():
 def test_a_new_slowdown_by_context_leaves_what_is_known_at_that_context():
     learned = costs({8: 0.006}, rounds=3, context=3000)
     costs({64: 0.007}, context=20_000, learned=learned)
-    learned.add(8, 0.009, 20_000)
-    assert learned.per_token > 1e-5
+    costs({8: 0.0068}, rounds=3, context=20_000, learned=learned)
     assert at(learned, 64, context=20_000) == pytest.approx([0.007], rel=0.1)
 
 
@@ -60,7 +60,7 @@ def test_two_steps_of_a_rare_size_that_contradict_each_other_are_taken_as_one():
     learned = costs({8: 2.0}, rounds=4)
     costs({64: 2.1}, learned=learned)
     for seconds, disputed in ((0.5, False), (20.0, True), (0.5, True), (0.5, False)):
-        learned.add(8, seconds, 0)
+        learned.add(8, seconds, 0, 1)
         assert learned.disputed == disputed
     assert at(learned, 8) == pytest.approx([0.5], rel=0.25)
     assert at(learned, 64)[0] > 1.5
@@ -70,13 +70,13 @@ def test_late_steps_among_others_change_nothing():
     learned, rng = StepCosts(), random.Random(0)
     for _ in range(400):
         rows = rng.choice([1, 8])
-        learned.add(rows, (3.0 if rng.random() < 0.05 else 1.0) * (1.0 if rows == 1 else 2.0), 0)
+        learned.add(rows, (3.0 if rng.random() < 0.05 else 1.0) * (1.0 if rows == 1 else 2.0), 0, 1)
     assert at(learned, 1, 8) == pytest.approx([1.0, 2.0], rel=0.15)
 
 
 def test_a_new_size_is_believed_little_at_first_and_then_more():
     learned = costs({1: 1.0, 4: 2.0, 8: 3.0})
-    learned.add(6, 50.0, 0)
+    learned.add(6, 50.0, 0, 1)
     assert at(learned, 6)[0] < 3.0
     costs({1: 1.0, 6: 50.0}, rounds=12, learned=learned)
     assert at(learned, 6)[0] > 20.0
@@ -89,8 +89,8 @@ def test_more_tokens_never_cost_less():
 
 def test_a_size_that_was_seldom_seen_is_about_on_the_line_through_its_neighbours():
     learned = costs({1: 1.0, 8: 2.0})
-    learned.add(4, 2.4, 0)
-    learned.add(8, 2.0, 0)
+    learned.add(4, 2.4, 0, 1)
+    learned.add(8, 2.0, 0, 1)
     assert 1.3 < at(learned, 4)[0] < 1.8
 
 
@@ -98,15 +98,15 @@ def test_nothing_known_costs_nothing_and_samples_are_counted():
     learned = StepCosts()
     assert at(learned, 3, context=100) == [0.0]
     assert learned.samples == 0
-    learned.add(1, 1.0, 0)
-    learned.add(5, 1.0, 0)
+    learned.add(1, 1.0, 0, 1)
+    learned.add(5, 1.0, 0, 1)
     assert learned.samples == 2
 
 
 def test_what_may_be_hoped_for_is_less_where_little_is_known_or_for_long():
     learned = costs({1: 1.0, 8: 2.0, 32: 4.0}, rounds=60)
     certain = at(learned, 8)[0] / at(learned, 8, hoped=True)[0]
-    learned.add(16, 3.0, 0)
+    learned.add(16, 3.0, 0, 1)
     assert 1.0 < certain < 1.1 < at(learned, 16)[0] / at(learned, 16, hoped=True)[0]
     costs({1: 1.0, 32: 4.0}, rounds=1500, learned=learned)
     assert at(learned, 8)[0] / at(learned, 8, hoped=True)[0] > 1.3
@@ -116,10 +116,25 @@ def test_steps_slow_down_with_the_context_that_they_read():
     learned, rng = StepCosts(), random.Random(0)
     for _ in range(300):
         context = rng.randrange(2000)
-        learned.add(1, math.exp(2e-4 * context), context)
-    assert learned.per_token == pytest.approx(2e-4, rel=0.3)
-    assert at(learned, 1, context=1500) == pytest.approx([math.exp(0.3)], rel=0.1)
-    assert costs({1: 1.0}, context=500).per_token == pytest.approx(0.0, abs=1e-5)
+        learned.add(1, 1.0 + 2e-4 * context, context, 1)
+    assert [at(learned, 1, context=context)[0] for context in (0, 1500)] == pytest.approx([1.0, 1.3], rel=0.05)
+    still = costs({1: 1.0}, context=500)
+    assert at(still, 1, context=5000) == pytest.approx([1.0], rel=0.01)
+
+
+def test_a_request_takes_longer_than_a_row_of_one_that_is_there_already():
+    """A row takes 1, a request 3 beside it. The same rows were of one request each, and of few that drafted: what
+    drafts of more requests take, which was never seen, follows."""
+
+    def seconds(rows, requests):
+        return 5.0 + rows + 3.0 * requests
+
+    learned = StepCosts()
+    for _ in range(60):
+        for rows, requests in ((8, 8), (8, 2), (16, 4), (16, 16), (32, 8)):
+            learned.add(rows, seconds(rows, requests), 0, requests)
+    assert at(learned, 32, requests=16) == pytest.approx([seconds(32, 16)], rel=0.05)
+    assert at(learned, 16, 32, requests=8) == pytest.approx([seconds(16, 8), seconds(32, 8)], rel=0.05)
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
@@ -188,7 +203,7 @@ def test_no_term_of_a_draft_is_below_nothing():
 def test_first_steps_and_drafts_that_took_longer_than_those_after_are_forgotten():
     learned, drafts, terms = StepCosts(), DraftCosts(), (1, 4, 4, 0)
     for seconds in (20.0, 5.0, 1.0, 1.0, 1.0):
-        learned.add(4, seconds, 0)
+        learned.add(4, seconds, 0, 1)
         drafts.add(*terms, seconds / 2)
     assert at(learned, 4) == pytest.approx([1.0], rel=0.05)
     assert float(drafts.at(*terms)) == pytest.approx(0.5, rel=0.2)
@@ -206,7 +221,7 @@ def test_on_a_noisy_machine_what_was_not_seen_for_long_is_still_about_known():
             requests = 4 if number % 250 > 12 else rng.randint(1, 3)
             rows = requests * rng.choice((1, 2, 3, 5, 7, 11) if number < 200 else (3, 4, 5, 5, 7))
             seconds = speed * (0.25 + 0.03 * rows + 0.02 * requests) * rng.lognormvariate(0, 0.12)
-            learned.add(rows, seconds * (rng.choice((2, 3, 6)) if rng.random() < 0.03 else 1), 100 * requests)
+            learned.add(rows, seconds * (rng.choice((2, 3, 6)) if rng.random() < 0.03 else 1), 100 * requests, requests)
             if number % 500 == 499:
                 known = zip(at(learned, 4, 44, context=400), (4, 44), strict=True)
                 away.append([abs(math.log(taken / speed / (0.33 + 0.03 * rows))) for taken, rows in known])
@@ -217,7 +232,7 @@ def test_on_a_noisy_machine_what_was_not_seen_for_long_is_still_about_known():
 
 def test_a_late_first_step_of_a_size_leaves_hope():
     learned = costs({1: 1.0, 8: 2.0})
-    learned.add(32, 40.0, 0)
+    learned.add(32, 40.0, 0, 1)
     assert at(learned, 32, hoped=True)[0] < 0.7 * at(learned, 32)[0]
 
 
@@ -225,8 +240,8 @@ def test_a_second_step_on_end_tells_of_its_size_what_the_first_one_began_to_tell
     """A size that was not seen for long is tried for two steps, and the others still take as long as ever."""
     learned = costs({8: 2.0}, learned=costs({1: 1.0, 4: 1.5, 8: 2.0}))
     for seconds in (3.0, 3.0):
-        learned.add(1, seconds, 0)
-    learned.add(8, 3.2, 0)
+        learned.add(1, seconds, 0, 1)
+    learned.add(8, 3.2, 0, 1)
     assert at(learned, 1, 8)[0] > 2.0
 
 
@@ -242,8 +257,8 @@ def test_no_size_takes_more_than_steps_that_have_all_its_rows():
 def test_what_the_latest_size_takes_is_known_however_uncertain_all_sizes_are():
     learned = costs({1: 1.0, 4: 1.2, 16: 2.0, 32: 3.0})
     for seconds in (8.0, 0.4, 8.0, 0.4):
-        learned.add(16, seconds, 0)
-        learned.add(32, 10 * seconds, 0)
+        learned.add(16, seconds, 0, 1)
+        learned.add(32, 10 * seconds, 0, 1)
     costs({4: 6.0}, learned=learned)
     assert at(learned, 4) == pytest.approx([6.0], rel=0.1)
 

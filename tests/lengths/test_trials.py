@@ -81,29 +81,30 @@ def test_asking_again_does_not_spend_what_a_trial_is_saved_up_for():
     length, stats = learned_of_one()
     stats.kept.since, stats.kept.budget = 100, 0
     price = length._price(Load([stats]), stats)
-    length._fund, length._for_probes, length._saved_for = 1.5 * price, 0.0, price
+    savings = length._savings
+    savings.fund, savings.for_probes, savings.saved_for = 1.5 * price, 0.0, price
     assert length._probe([stats.kept], Load([stats])) is None
-    length._for_probes = price
+    savings.for_probes = price
     assert length._probe([stats.kept], Load([stats])) == 0
-    assert (length._fund, length._for_probes) == (pytest.approx(0.5 * price), 0.0)
+    assert (savings.fund, savings.for_probes) == (pytest.approx(0.5 * price), 0.0)
 
 
 @pytest.mark.parametrize(("remaining", "asked"), [(TOO_SHORT, None), (TOO_SHORT + 1, 0)])
 def test_a_request_that_is_nearly_done_is_not_asked_again_for_what_that_teaches(remaining, asked):
     length, stats = learned_of_one()
     stats.kept.since, stats.kept.budget, stats.remaining = 100, 0, remaining
-    length._fund = length._for_probes = 1.5 * length._price(Load([stats]), stats)
+    length._savings.fund = length._savings.for_probes = 1.5 * length._price(Load([stats]), stats)
     assert length._probe([stats.kept], Load([stats])) == asked
 
 
 def test_steps_that_read_prompts_tell_nothing_of_what_others_take():
     length, stats = learned_of_one()
     sizes = np.array([1.0, 41.0])
-    before = length._verify.at(sizes, 50).tolist()
+    before = length._verify.at(sizes, 50, 1).tolist()
     stats.remaining = 1
     for _ in range(20):
         step(length, stats, seconds=0.5, prompt_rows=40)
-    assert length._verify.at(sizes, 50).tolist() == before
+    assert length._verify.at(sizes, 50, 1).tolist() == before
 
 
 def test_easy_requests_do_not_silence_a_harder_one_after_them():

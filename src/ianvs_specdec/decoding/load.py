@@ -35,6 +35,11 @@ class Load:
     waiting: int = 0
     prompt_rows: int = 0
 
+    @property
+    def context_tokens(self) -> int:
+        """What the running requests hold together."""
+        return sum([stats.context_tokens for stats in self.running])
+
 
 @dataclass(slots=True)
 class Share:

@@ -1,21 +1,21 @@
-"""What steps and drafts cost, learned from the times of the run itself."""
+"""What steps cost, learned from the times of the run itself."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Amount = Floats | float
+from ianvs_specdec.lengths.beside import Beside
 
-WARM, COLD = 6, 12
+Floats = NDArray[np.float64]
+
+WARM = 6
 """Steps until a machine is warm: the first ones take several times as long. When one of them is clearly faster than
-those before, these were not yet what steps take. The same holds for so many first steps with drafts."""
+those before, these were not yet what steps take."""
 PER_DOUBLING = 4
 """Classes of sizes for each doubling, from that size on; smaller sizes are classes of their own."""
 NOISE = 0.1**2
@@ -35,17 +35,13 @@ NEW = 0.7
 """In log seconds: by how much the first step of a size may be above what was expected."""
 UNUSUAL = 0.17
 """In log seconds: twice in a row on the same side, it is no noise."""
-MEMORY, OFTEN = 100, 50
-"""Samples over which the slowdown by context is learned, and those of a size's own averages."""
+OFTEN = 50
+"""Steps of a size over which its averages are."""
 SOME, CALM = 4, 0.1
 """A step of a size that was seen often tells little if its log seconds, or those of the step before, are as expected
 but for so much: one in some is learned from. So it is with drafts."""
-LITTLE_SPREAD = 500_000
-"""Square tokens: while context lengths have differed by less in sum, their slope is mostly noise."""
-MUCH = 4
-"""Where drafters have so many times as many tokens to catch up with as a step can have left them, the time tells what
-that takes, and nothing else: what was not used for long is slow at first. If that is thought to take nothing as it
-is, a shorter time tells of the rest."""
+ROWS = 0.05
+"""The share of a step's work that is at least for its rows."""
 SHORTEST = 1e-9
 """Seconds: what a clock that did not move is taken for."""
 
@@ -58,8 +54,8 @@ class StepCosts:
     always so: a Kalman filter, one term at a time. What speed has done to a size that was not seen is known, then.
 
     Sizes are put into classes. Between classes the time is interpolated, beyond them it grows as over the last
-    doubling, and it never falls with size. A step that reads more context takes longer: the relative slowdown per token
-    is the common slope of log time over context length within the classes.
+    doubling, and it never falls with size. What a step takes beside its rows, for the context that it reads and for
+    each request, is learned from steps of a class that differ in these: rows of drafts may be cheaper than requests.
     """
 
     def __init__(self) -> None:
@@ -77,7 +73,7 @@ class StepCosts:
         """Whether times have changed; whoever heeds it sets it back."""
         self.disputed = False
         """Whether the latest two steps, both of a size that is seldom seen, contradict each other: one was late."""
-        self._spread = self._slope = 0.0
+        self._beside = Beside()
         self._knots: tuple[Floats, Floats, Floats] | None = None
         self.samples = 0
         """Steps so far."""
@@ -92,34 +88,30 @@ class StepCosts:
         """Seconds of the unit in which sizes are kept: all of the machine's work takes longer with it."""
         return math.exp(self._speed)
 
-    @property
-    def per_token(self) -> float:
-        """Relative slowdown per token of context."""
-        return max(self._slope / (self._spread + LITTLE_SPREAD), 0.0)
-
     def age(self, rows: int) -> int:
         """Steps since one of that size."""
         size = self._sizes.get(_class_of(rows))
         return self.samples - size.when if size else self.samples
 
-    def add(self, rows: int, seconds: float, context: int) -> bool:
-        """A step of so many ``rows`` (tokens), whose sequences held ``context`` tokens, took so many seconds. Returns
-        whether that told anything."""
-        per_token = self.per_token
-        settled = math.log(max(seconds, SHORTEST)) - per_token * context
+    def add(self, rows: int, seconds: float, context: int, requests: int) -> bool:
+        """A step of so many ``rows`` (tokens) of so many ``requests``, whose sequences held ``context`` tokens, took so
+        many seconds. Returns whether that told anything."""
+        settled = math.log(max(seconds, SHORTEST))
         self.samples += 1
         if self.samples == 1:
             self._speed = settled
         self._speed_variance += PACE
-        size, doubtful = self._size(rows, settled)
+        size, doubtful = self._size(rows, settled, context, requests)
         if size is self._latest:
             self._same += 1
         else:
             self._same, self._elsewhere, self._latest = 0, self._before, size
-        surprise = settled - self._speed - size.work
+        away = context - size.context, requests - size.requests
+        expected = size.work_at(self._beside.of(*away))
+        surprise = settled - self._speed - expected
         if self.samples <= WARM and surprise < -OUTLIER:
             self._forget()
-            return self.add(rows, seconds, context)
+            return self.add(rows, seconds, context, requests)
         if self.samples % SOME and size.count == OFTEN and min(abs(surprise), abs(self._before)) < CALM:
             self._before = size.before = surprise
             return False
@@ -132,28 +124,25 @@ class StepCosts:
         if doubtful:
             # It keeps nearly all of its doubt, so that it may be hoped for less.
             size.variance = NEW**2
-        away = size.seen(rows, context, self.samples, self._speed)
-        keep = 1 - 1 / MEMORY
-        self._spread = self._spread * keep + away * away
-        self._slope = self._slope * keep + away * (surprise + per_token * away)
-        # What is known of steps with so much context stays known.
-        self._speed -= (self.per_token - per_token) * context
+        size.seen(rows, *away, self.samples, self._speed, self._beside)
+        self._beside.learn(*away, math.exp(expected), surprise)
         self._knots = None
         return True
 
-    def _size(self, rows: int, settled: float) -> tuple[_Size, bool]:
+    def _size(self, rows: int, settled: float, context: int, requests: int) -> tuple[_Size, bool]:
         """What is known of steps of that size, and whether it is doubtful: the first step of a new size may be late, as
         any other. It is hardly twice what those around it say."""
         index = _class_of(rows)
         if index in self._sizes:
             return self._sizes[index], False
-        expected = float(np.log(self.at(np.array([float(rows)]), 0))[0]) if self._sizes else settled
-        self._sizes[index] = _Size(min(settled, expected + NEW) - self._speed, UNKNOWN)
+        expected = float(np.log(self.at(np.array([float(rows)]), context, requests))[0]) if self._sizes else settled
+        work = min(settled, expected + NEW) - self._speed
+        self._sizes[index] = _Size(work, UNKNOWN, float(rows), float(context), float(requests))
         return self._sizes[index], settled > expected + OUTLIER
 
-    def at(self, rows: Floats, context: int, hoped: bool = False) -> Floats:
-        """Seconds of steps of so many ``rows`` with ``context`` tokens before them; 0 while nothing is known. What may
-        be ``hoped`` for is less where little is known, or for long."""
+    def at(self, rows: Floats, context: int, requests: int, hoped: bool = False) -> Floats:
+        """Seconds of steps of so many ``rows`` of so many ``requests`` with ``context`` tokens before them; 0 while
+        nothing is known. What may be ``hoped`` for is less where little is known, or for long."""
         if not self._sizes:
             return np.zeros(rows.shape)
         if self._knots is None:
@@ -162,13 +151,8 @@ class StepCosts:
         half = np.interp(sizes[-1] / 2, sizes, work)
         slope = (work[-1] - half) / (sizes[-1] - max(sizes[-1] / 2, sizes[0])) if len(sizes) > 1 else 0.0
         beyond = np.maximum(rows - sizes[-1], 0.0) * slope
-        result: Floats = (np.interp(rows, sizes, work) + beyond) * math.exp(self._speed + self.per_token * context)
+        result: Floats = (np.interp(rows, sizes, work) + beyond + self._beside.of(context, requests)) * self.speed
         return result
-
-    def alike(self, rows: Floats, other: float) -> NDArray[np.bool_]:
-        """Whether steps of so many rows tell the same as one of ``other`` rows."""
-        same: NDArray[np.bool_] = _classes(rows) == _classes(np.array(other))
-        return same
 
     def _believed(self, surprise: float, size: _Size) -> tuple[float, float]:
         """What of a surprise counts, and how uncertain the size's work is by it: one that is alone for its size counts
@@ -201,14 +185,15 @@ class StepCosts:
         """Sizes and their work, smoothed where little is known: each size is about on the line through those around it.
         And the least work that may be hoped for."""
         known = sorted(self._sizes.values(), key=lambda size: size.rows)
-        rows, work = np.array([size.rows for size in known]), np.exp([size.work for size in known])
+        rows, whole = np.array([size.rows for size in known]), np.exp([size.work for size in known])
+        work = np.maximum(whole - [self._beside.of(size.context, size.requests) for size in known], ROWS * whole)
         variances = np.array([size.variance_now(self.samples, self._speed) for size in known])
         likely = np.exp(2 * np.sqrt(variances))
         least, most = work / likely, work * likely
         if len(known) > 2:
             # What steps of the latest size take is known, whatever part of it is the machine's speed.
             now = np.array([size is self._latest for size in known])
-            spreads = np.where(now, np.minimum(variances, NOISE / (self._same + 1)), variances) * work**2
+            spreads = np.where(now, np.minimum(variances, NOISE / (self._same + 1)), variances) * whole**2
             low, middle, high = rows[:-2], rows[1:-1], rows[2:]
             share, place = (middle - low) / (high - low), np.arange(len(middle))
             bends = np.zeros((len(middle), len(known)))
@@ -217,7 +202,7 @@ class StepCosts:
             # may have been late.
             often = np.array([size.count >= FEW for size in known])
             own = np.maximum((bends @ work) ** 2 - bends**2 @ spreads, 0.0) * (often[:-2] & often[1:-1] & often[2:])
-            bends /= np.sqrt((BEND * work[1:-1]) ** 2 + own)[:, None]
+            bends /= np.sqrt((BEND * whole[1:-1]) ** 2 + own)[:, None]
             smooth = np.linalg.solve(np.diag(1 / spreads) + bends.T @ bends, work / spreads)
             # Near sizes that take much longer, the line may go below nothing.
             work = np.clip(smooth, least, most)
@@ -242,12 +227,6 @@ def _class_of(rows: int) -> int:
     return rows if rows < PER_DOUBLING else int(PER_DOUBLING * (1 + math.log2(rows / PER_DOUBLING)))
 
 
-def _classes(rows: Floats) -> Floats:
-    many = np.floor(PER_DOUBLING * (1 + np.log2(np.maximum(rows, PER_DOUBLING) / PER_DOUBLING)))
-    result: Floats = np.where(rows < PER_DOUBLING, np.floor(rows), many)
-    return result
-
-
 @dataclass(eq=False, slots=True)
 class _Size:
     """Steps of about the same size: the log of their ``work`` and its variance when it was last seen, at step ``when``
@@ -255,8 +234,9 @@ class _Size:
 
     work: float
     variance: float
-    rows: float = 0.0
-    context: float = 0.0
+    rows: float
+    context: float
+    requests: float
     count: int = 0
     when: int = 0
     speed: float = 0.0
@@ -268,73 +248,17 @@ class _Size:
         aged = SHAPE * age + AGEING * max(age - FRESH, 0)
         return min(self.variance + aged + changed**2, UNKNOWN)
 
-    def seen(self, rows: int, context: int, samples: int, speed: float) -> float:
-        """Returns how far the context was from its average so far."""
+    def work_at(self, beside: float) -> float:
+        """The log of its work where that beside the rows is so much more."""
+        whole = math.exp(self.work)
+        return math.log(max(whole + beside, ROWS * whole)) if beside else self.work
+
+    def seen(self, rows: int, context: float, requests: float, samples: int, speed: float, beside: Beside) -> None:
+        """A step of so many rows, with so much context and so many requests more than the average."""
         self.when, self.speed = samples, speed
-        if self.count == 0:
-            self.context = context
         self.count = min(self.count + 1, OFTEN)
-        away = context - self.context
+        context, requests = context / self.count, requests / self.count
         self.rows += (rows - self.rows) / self.count
-        self.context += away / self.count
-        return away
-
-
-class DraftCosts:
-    """Time of drafting as a sum: so much for each step, each request that drafts, each level of the deepest draft, each
-    token drafted, and each token that a drafter had to catch up with; none of them below 0.
-
-    Times are in units of ``StepCosts.speed``, about that of a step without drafts. A filter as there, over the terms:
-    what the steps cannot tell apart is shared out by how much each term may be.
-    """
-
-    SPREADS = (0.1, 0.05, 0.3, 0.02, 0.003)
-    """What the terms are about, at first."""
-    MEMORY = 400
-    """Steps after which a term may be anything again."""
-
-    def __init__(self) -> None:
-        self._most = [spread**2 for spread in self.SPREADS]
-        self._drafts = 0
-        self._forget()
-
-    def _forget(self) -> None:
-        """What drafts so far have taken tells nothing of those to come."""
-        self.weights = [0.0] * len(self.SPREADS)
-        self._variances = self._most
-        self._before = 0.0
-
-    def add(self, asked: int, depth: int, nodes: int, behind: float, taken: float) -> None:
-        """Drafting took that long in a step in which so many requests were asked."""
-        terms = (1.0, asked, depth, nodes, behind)
-        expected = sum(map(mul, self.weights, terms))
-        self._drafts += bool(asked)
-        if self._drafts <= COLD and asked and taken < expected * math.exp(-OUTLIER):
-            self._forget()
-            expected = 0.0
-        surprise, limit = taken - expected, OUTLIER * max(expected, self.SPREADS[0])
-        if self._drafts > OFTEN and self._drafts % SOME and abs(surprise) < CALM * expected:
-            self._before = max(surprise, 0.0)
-            return
-        # One slow step is not believed, two in a row are.
-        if surprise > max(limit, self._before):
-            self._before, surprise = surprise, max(limit, self._before)
-        else:
-            self._before = max(surprise, 0.0)
-        variances = self._variances
-        if self._drafts > WARM and behind > MUCH * asked * (1 + depth) and (surprise > 0 or self.weights[-1]):
-            variances = [0.0] * (len(variances) - 1) + variances[-1:]
-        heard = list(map(mul, variances, terms))
-        doubt = sum(map(mul, heard, terms)) + NOISE * max(expected, expected + surprise) ** 2
-        gain = surprise / doubt
-        self.weights = [max(weight + gain * one, 0.0) for weight, one in zip(self.weights, heard, strict=True)]
-        self._variances = [
-            min(variance - one * one / doubt + most / self.MEMORY, most)
-            for variance, one, most in zip(self._variances, heard, self._most, strict=True)
-        ]
-
-    def at(self, asked: Amount, depth: Amount, nodes: Amount, behind: Amount, hoped: bool = False) -> Floats:
-        """The time of each of several cases. What may be ``hoped`` for is less where little is known."""
-        doubts = [math.sqrt(variance) * hoped for variance in self._variances]
-        step, each, level, node, late = (max(w - doubt, 0.0) for w, doubt in zip(self.weights, doubts, strict=True))
-        return np.asarray(step + each * asked + level * depth + node * nodes + late * behind)
+        self.work = self.work_at(beside.of(context, requests))
+        self.context += context
+        self.requests += requests

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ianvs_specdec.lengths.costs import DraftCosts, StepCosts
+from ianvs_specdec.lengths.costs import StepCosts
+from ianvs_specdec.lengths.drafting import DraftCosts
 from ianvs_specdec.lengths.evidence import Evidence, Floats
 from ianvs_specdec.lengths.plans import DraftPlan, Options, Place, Steps
 from ianvs_specdec.lengths.running import REST, Outputs, Running
+from ianvs_specdec.lengths.savings import Savings
 from ianvs_specdec.lengths.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -43,9 +45,8 @@ TRIAL, LOOK = 2, 20
 next."""
 CHANCES = 3
 """Trials that a change of times is worth; otherwise there is one in ``REST`` steps."""
-PROBE = 0.006
-"""The share of the time that may be lost on trials, and on asking drafters again that did not pay. Where a trial is to
-be saved up for, half of it is for asking: many requests could spend all of it."""
+START = 4
+"""Steps' time that may be lost on trials from the start: what these teach lasts."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -73,9 +74,10 @@ class Goodput:
         self._kept: dict[int, tuple[DraftPlan, int]] = {}
         """By number of requests: a plan, and the step up to which it holds."""
         self._outputs = Outputs()
-        self._fund = self._for_probes = self._saved_for = 0.0
+        self._savings = Savings()
         self._thought = (AHEAD - 1) * PLANNING
-        self._since_trial, self._chances, self._looked = REST, 0, 0
+        self._since_trial, self._chances = REST, 0
+        self._looked: int | None = None
         self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
 
     @classmethod
@@ -138,15 +140,16 @@ class Goodput:
     def learn(self, finished: Finished) -> None:
         rows = finished.rows
         taken = finished.seconds
-        self._fund += PROBE * taken
-        self._for_probes += PROBE / 2 * taken
+        self._savings.earn(taken)
         self._thought = min(self._thought + HURRY * SPENT * taken, AHEAD * PLANNING)
         if not rows:
             return
         # What a step with rows of prompts takes tells little of others, but of drafting as much as any.
         telling = True
         if not finished.prompt_rows or not self._verify.warm:
-            telling = self._verify.add(rows + finished.prompt_rows, taken - finished.draft_seconds, finished.context)
+            telling = self._verify.add(
+                rows + finished.prompt_rows, taken - finished.draft_seconds, finished.context, len(finished.shares)
+            )
             if self._verify.changed:
                 self._wake()
                 self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
@@ -159,7 +162,7 @@ class Goodput:
             if len(asked) == 1 and (probed := asked[0].stats.kept.probed):
                 # What a probe took is known now.
                 drafting = finished.draft_seconds - self._draft.weights[0] * self._verify.speed
-                self._pay(min(max(drafting - probed, 0.0), probed))
+                self._savings.ask(min(max(drafting - probed, 0.0), probed))
         for share in finished.shares:
             if share.over:
                 self._outputs.add(share.stats.context_tokens - self._known(share.stats).start)
@@ -174,7 +177,7 @@ class Goodput:
         ended, width = self._shapes.add(share)
         if request.probed:
             worth = self._lasting.token * step.accepted
-            self._pay(-min(worth, request.probed))
+            self._savings.ask(-min(worth, request.probed))
             if worth > request.probed:
                 # What paid may pay for others.
                 self._until_plan = self._until_probe = 0
@@ -230,15 +233,18 @@ class Goodput:
 
     def _planned_for(self, load: Load, running: Sequence[Running]) -> DraftPlan:
         by_difficulty = self._gains()
-        steps, context = self._lined_up(load, running, by_difficulty), _context(load)
+        steps, context = self._lined_up(load, running, by_difficulty), load.context_tokens
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
         drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
-        verifying = self._verify.at(steps.rows, context)
+        verifying = self._verify.at(steps.rows, context, steps.number)
         taken = drafting + verifying
+        if self._looked is None:
+            self._looked = 0
+            self._savings.grant(START * float(taken[0, 0]))
         if self._verify.changed and self._evidence.now - self._looked >= LOOK:
             # When times have changed, trials are worth more, and what a step without drafts takes is to be known.
             self._verify.changed, self._chances, self._looked = False, CHANCES, self._evidence.now
-            self._fund += float(taken[0, 0])
+            self._savings.grant(float(taken[0, 0]))
             if self._verify.age(steps.number) >= LOOK:
                 return self._trial(running, [0] * steps.number)
         best = steps.fastest(taken)
@@ -246,15 +252,15 @@ class Goodput:
         self._until_plan = self._holds
         self._lasting = self._priced(by_difficulty, steps, best, context)
         # What is done already is known: there is nothing to hope for, but that more rows take no longer.
-        less = self._verify.at(steps.rows, context, hoped=True)
+        less = self._verify.at(steps.rows, context, steps.number, hoped=True)
         hoped = np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
         # Where nobody drafts, what is known of drafts was learned long ago, or of single ones that had much to read.
         drafts = steps.asked, steps.depth, steps.nodes, steps.behind
         hoped += drafting if steps.asked[best] else self._draft.at(*drafts, hoped=True) * self._verify.speed
         hoped[steps.tokens == steps.tokens[best]] = taken[best]
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
-        self._saved_for = TRIAL * max(float(lost[steps.fastest(hoped)]), 0.0)
-        tried = steps.fastest(hoped, (lost <= self._fund))
+        self._savings.saved_for = TRIAL * max(float(lost[steps.fastest(hoped)]), 0.0)
+        tried = steps.fastest(hoped, lost <= self._savings.fund)
         if steps.tokens[tried] == steps.tokens[best] or (self._since_trial < REST and not self._chances):
             return self._lasting
         # Whoever has begun and stopped of late sits it out: at the boundary, nobody is to change all the time.
@@ -263,7 +269,7 @@ class Goodput:
         if not any(budgets):
             return self._lasting
         # What is not known for sure is worth a trial.
-        self._fund -= TRIAL * max(float(lost[tried]), 0.0)
+        self._savings.attempt(TRIAL * float(lost[tried]))
         self._chances = max(self._chances - 1, 0)
         return self._trial(running, budgets)
 
@@ -309,7 +315,7 @@ class Goodput:
         deepest = steps.depth[best] if number > 1 else 0.0
         # Of the step without any drafts, then beside the others' with no draft and with each.
         rows = 1 + (number - 1) / number * steps.rows[best] + np.append(0.0, options.nodes + options.scouts)
-        alone, least, *larger = self._verify.at(np.append(number, rows), context)
+        alone, least, *larger = self._verify.at(np.append(number, rows), context, number)
         step, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
         token = float(alone + step + level * deepest) / number
         dearer = np.array(larger) - least + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
@@ -325,25 +331,17 @@ class Goodput:
         for index, (request, stats) in enumerate(zip(running, load.running, strict=True)):
             if not request.budget and request.since > REST and stats.remaining > TOO_SHORT:
                 price = self._price(load, stats)
-                if self._fund < price + (self._saved_for if self._for_probes < price else 0.0):
+                if not self._savings.allow(price):
                     return None
-                self._pay(price)
+                self._savings.ask(price)
                 request.probed, request.since = price, 0
                 return index
         return None
-
-    def _pay(self, seconds: float) -> None:
-        self._fund -= seconds
-        self._for_probes -= seconds
 
     def _price(self, load: Load, stats: Stats) -> float:
         """Seconds that one more request with the smallest budget costs, if nothing of it is accepted."""
         options = self._options
         rows = len(load.running) + np.array([0.0, options.nodes[0] + options.scouts])
-        verify = self._verify.at(rows, _context(load))
+        verify = self._verify.at(rows, load.context_tokens, len(load.running))
         draft = self._draft.at(1.0, options.depths[0], options.nodes[0], stats.behind) - self._draft.weights[0]
         return float(verify[1] - verify[0] + draft * self._verify.speed)
-
-
-def _context(load: Load) -> int:
-    return sum([stats.context_tokens for stats in load.running])

@@ -59,7 +59,7 @@ class Oracle:
     def _best(self, load: Load, coming: Sequence[int]) -> int:
         """How many tokens to draft in all, of requests of which ``coming`` would be accepted, in order of size."""
         costs, running = self._costs, len(coming)
-        context = sum([stats.context_tokens for stats in load.running])
+        context = load.context_tokens
         behind = sum([stats.behind for stats in load.running])
         reading = load.prompt_rows, load.prompt_rows
         best, choice, total = running / costs.step_seconds(running, context, running, *reading), 0, 0

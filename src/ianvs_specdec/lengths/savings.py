@@ -1,0 +1,37 @@
+"""What may be lost on learning: a share of the time, which is spent on trials and on asking drafters again."""
+
+from __future__ import annotations
+
+PROBE = 0.006
+"""The share of the time that may be lost on trials, and on asking drafters again that did not pay. Where a trial is to
+be saved up for, half of it is for asking: many requests could spend all of it."""
+
+
+class Savings:
+    """Seconds that may be lost: the whole ``fund``, what of it is ``for_probes`` (asking again) whatever else is
+    wanted, and what the next trial takes, which the rest is ``saved_for``."""
+
+    def __init__(self) -> None:
+        self.fund = self.for_probes = self.saved_for = 0.0
+
+    def earn(self, taken: float) -> None:
+        """A step took so many seconds."""
+        self.fund += PROBE * taken
+        self.for_probes += PROBE / 2 * taken
+
+    def grant(self, seconds: float) -> None:
+        """So much may be lost on trials beside that."""
+        self.fund += seconds
+
+    def allow(self, price: float) -> bool:
+        """Whether asking again at that price may be paid."""
+        return self.fund >= price + (self.saved_for if self.for_probes < price else 0.0)
+
+    def ask(self, price: float) -> None:
+        """Asking again is paid; a negative price is what it brought."""
+        self.fund -= price
+        self.for_probes -= price
+
+    def attempt(self, price: float) -> None:
+        """A trial is paid."""
+        self.fund -= max(price, 0.0)
