@@ -4,9 +4,9 @@ from __future__ import annotations
 
 MEMORY = 100
 """Steps over which it is learned."""
-LITTLE_CONTEXT, LITTLE_REQUESTS = 200_000.0, 4.0
-"""While the contexts of steps of a size (tokens), or their requests, have differed by less in squares, over that of the
-steps' work, what they take is mostly noise."""
+LITTLE_CONTEXT, LITTLE_REQUESTS, LITTLE_ROWS = 200_000.0, 4.0, 0.01
+"""While the contexts of steps of a size (tokens), their requests or their rows have differed by less in squares, over
+that of the steps' work, what they take is mostly noise."""
 
 
 class Beside:
@@ -15,28 +15,28 @@ class Beside:
 
     def __init__(self) -> None:
         self.context = self.requests = 0.0
-        # Sums of squares and products.
-        self._both = self._of_context = self._of_requests = self._slope_context = self._slope_requests = 0.0
+        # Sums of products of rows, context, requests and what steps took.
+        self._sums = [0.0] * 9
 
     def of(self, context: float, requests: float) -> float:
         return self.context * context + self.requests * requests
 
-    def learn(self, context: float, requests: float, work: float, surprise: float) -> None:
-        """A step with so much more context, and so many more requests, than its size has on average took longer than
-        expected, by ``surprise`` in logs."""
-        keep, told = 1 - 1 / MEMORY, surprise + self.of(context, requests) / work
-        context, requests = context / work, requests / work
-        self._of_context = self._of_context * keep + context * context
-        self._of_requests = self._of_requests * keep + requests * requests
-        self._both = self._both * keep + context * requests
-        self._slope_context = self._slope_context * keep + context * told
-        self._slope_requests = self._slope_requests * keep + requests * told
-        one, other, both = self._of_context + LITTLE_CONTEXT, self._of_requests + LITTLE_REQUESTS, self._both
-        first, second = self._slope_context, self._slope_requests
-        apart = one * other - both * both
-        self.context, self.requests = (first * other - second * both) / apart, (second * one - first * both) / apart
+    def learn(self, rows: float, context: float, requests: float, work: float, surprise: float) -> None:
+        """A step with so many more rows, so much more context and so many more requests than its size has on average
+        took longer than expected, by ``surprise`` in logs."""
+        told, keep = surprise + self.of(context, requests) / work, 1 - 1 / MEMORY
+        r, c, q = rows / work, context / work, requests / work
+        products = (r * r, r * c, r * q, r * told, c * c, c * q, c * told, q * q, q * told)
+        self._sums = [keep * old + new for old, new in zip(self._sums, products, strict=True)]
+        rr, rc, rq, rt, cc, cq, ct, qq, qt = self._sums
+        # What the rows themselves explain is not beside them: where each request has one row, that is all.
+        rr += LITTLE_ROWS
+        cc, cq, ct = cc - rc * rc / rr + LITTLE_CONTEXT, cq - rc * rq / rr, ct - rc * rt / rr
+        qq, qt = qq - rq * rq / rr + LITTLE_REQUESTS, qt - rq * rt / rr
+        apart = cc * qq - cq * cq
+        self.context, self.requests = (ct * qq - qt * cq) / apart, (qt * cc - ct * cq) / apart
         # Neither makes a step faster.
         if self.context < 0:
-            self.context, self.requests = 0.0, max(second / other, 0.0)
+            self.context, self.requests = 0.0, max(qt / qq, 0.0)
         elif self.requests < 0:
-            self.context, self.requests = max(first / one, 0.0), 0.0
+            self.context, self.requests = max(ct / cc, 0.0), 0.0

@@ -124,8 +124,8 @@ class StepCosts:
         if doubtful:
             # It keeps nearly all of its doubt, so that it may be hoped for less.
             size.variance = NEW**2
+        self._beside.learn(rows - size.rows, *away, math.exp(expected), surprise)
         size.seen(rows, *away, self.samples, self._speed, self._beside)
-        self._beside.learn(*away, math.exp(expected), surprise)
         self._knots = None
         return True
 

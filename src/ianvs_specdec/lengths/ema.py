@@ -59,8 +59,6 @@ class _Slot:
         before, last = self.place, len(self.candidates) - 1
         if self.tokens == 0:
             self.place = min(1, last)
-            if self.average < 0:
-                self.average = self.tokens - 1.0
             return
         while self.place > 0 and self.average <= self._lower(self.candidates[self.place - 1]):
             self.place -= 1
