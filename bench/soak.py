@@ -185,9 +185,10 @@ def main(argv: list[str] | None = None) -> int:
             memory.append(server.memory())
             print(f"{time.monotonic() - began:6.0f} s  {memory[-1]:7.1f} MB  {_line(clients.counts)}", flush=True)
             if number == 1 and options.overload:
-                served = (clients.counts["answered"] + clients.counts["left"]) / (time.monotonic() - began)
-                clients.pace(options.overload * served)
-                print(f"from here on {options.overload * served:.1f} requests a second", flush=True)
+                # Of those who leave, most do while they wait.
+                rate = options.overload * clients.counts["answered"] / (time.monotonic() - began)
+                clients.pace(rate)
+                print(f"from here on {rate:.1f} requests a second", flush=True)
         clients.end()
         wrong = [*_left(server), *_miscounted(server, clients)]
         wrong += [f"{number} times: {fault}" for fault, number in clients.faults.items()]
