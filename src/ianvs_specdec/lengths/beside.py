@@ -1,42 +1,86 @@
-"""What a step takes beside its rows: for each token of context that it reads, and for each request."""
+"""What a step takes beside its rows: for each token of context that it reads, each request, each token of a prompt."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from ianvs_specdec.lengths.sizes import FEW, NOISE, ROWS, Contents, Known, Size
+
 MEMORY = 100
 """Steps over which it is learned."""
-LITTLE_CONTEXT, LITTLE_REQUESTS, LITTLE_ROWS = 200_000.0, 4.0, 0.01
-"""While the contexts of steps of a size (tokens), their requests or their rows have differed by less in squares, over
-that of the steps' work, what they take is mostly noise."""
+LITTLE = 0.01, 200_000.0, 4.0
+"""While steps of a size have differed by less in their rows, contexts (tokens) and requests, in squares, what they take
+is mostly noise."""
+MANY = 10
+"""Steps that are heard of until they are counted in."""
+HALF = 0.5
+"""The part of the first step with prompts that is thought to be for these, before more is known."""
+TERMS = OF_ROWS, OF_CONTEXT, OF_REQUESTS, OF_PROMPTS = range(4)
 
 
 class Beside:
-    """A least squares fit over steps that differ from others of their size, neither term below 0. Times are in units of
-    the machine's speed, and known to about the same part of themselves: so each counts by its own."""
+    """A least squares fit over steps that differ from others of their size; of its terms, only that for rows may be
+    below 0. Times are in units of the machine's speed, and known to about the same part of themselves: so each counts
+    by its own."""
 
     def __init__(self) -> None:
-        self.context = self.requests = 0.0
-        # Sums of products of rows, context, requests and what steps took.
-        self._sums = [0.0] * 9
+        self.context = self.requests = self.prompts = 0.0
+        self.doubt = 0.0
+        """The variance of what a token of a prompt takes: a few may take nothing more, others twice as much."""
+        self._first = self._unit = 0.0
+        """The first guess at what a token of a prompt takes; steps' work to the power of -2, on average."""
+        self._sums = np.zeros((len(TERMS) + 1, len(TERMS) + 1))
+        self._heard: list[tuple[float, ...]] = []
 
-    def of(self, context: float, requests: float) -> float:
-        return self.context * context + self.requests * requests
+    def begin(self, prompts: int, work: float) -> None:
+        """A step that read so many tokens of prompts took so much in all."""
+        if not self._first:
+            self.prompts = self._first = HALF * work / prompts
+            self.doubt = 2 * self._first**2
 
-    def learn(self, rows: float, context: float, requests: float, work: float, surprise: float) -> None:
-        """A step with so many more rows, so much more context and so many more requests than its size has on average
-        took longer than expected, by ``surprise`` in logs."""
-        told, keep = surprise + self.of(context, requests) / work, 1 - 1 / MEMORY
-        r, c, q = rows / work, context / work, requests / work
-        products = (r * r, r * c, r * q, r * told, c * c, c * q, c * told, q * q, q * told)
-        self._sums = [keep * old + new for old, new in zip(self._sums, products, strict=True)]
-        rr, rc, rq, rt, cc, cq, ct, qq, qt = self._sums
-        # What the rows themselves explain is not beside them: where each request has one row, that is all.
-        rr += LITTLE_ROWS
-        cc, cq, ct = cc - rc * rc / rr + LITTLE_CONTEXT, cq - rc * rq / rr, ct - rc * rt / rr
-        qq, qt = qq - rq * rq / rr + LITTLE_REQUESTS, qt - rq * rt / rr
-        apart = cc * qq - cq * cq
-        self.context, self.requests = (ct * qq - qt * cq) / apart, (qt * cc - ct * cq) / apart
-        # Neither makes a step faster.
-        if self.context < 0:
-            self.context, self.requests = 0.0, max(qt / qq, 0.0)
-        elif self.requests < 0:
-            self.context, self.requests = max(ct / cc, 0.0), 0.0
+    def of(self, context: Any, requests: Any, prompts: Any = 0.0) -> Any:
+        return self.context * context + self.requests * requests + self.prompts * prompts
+
+    def learn(self, step: Contents, size: Size, work: float, more: float, weight: float = 1.0) -> None:
+        """A step that was thought to take the ``work`` took longer than the ``size`` does on average, by ``more``."""
+        self._heard.append((step.rows - size.rows, *size.away(step), more, work, weight))
+        if len(self._heard) == MANY:
+            self.settle()
+
+    def settle(self) -> None:
+        """Work out what is known."""
+        if not self._heard:
+            return
+        *differences, work, weights = np.array(self._heard).T
+        self._heard.clear()
+        # What is heard later makes what was heard before count less.
+        kept = np.cumprod(1 - weights[::-1] / MEMORY)[::-1]
+        steps = np.array(differences) / work * np.sqrt(weights * np.append(kept[1:], 1.0))
+        self._sums = kept[0] * self._sums + steps @ steps.T
+        unit = float(np.mean(work**-2.0))
+        self._unit += (1 - kept[0]) * (unit - self._unit) if self._unit else unit
+        self._solve()
+
+    def _solve(self) -> None:
+        known, told = self._sums[:-1, :-1].copy(), self._sums[:-1, -1].copy()
+        little = NOISE / self._first**2 if self._first else 1.0
+        known[np.diag_indices_from(known)] += (*(self._unit * one for one in LITTLE), little)
+        told[OF_PROMPTS] += little * self._first
+        among, found = list(TERMS), np.linalg.solve(known, told)
+        # None of them makes a step faster.
+        while (least := int(np.argmin(found[1:])) + 1) and found[least] < 0:
+            among.remove(least)
+            found = np.zeros(len(TERMS))
+            found[among] = np.linalg.solve(known[np.ix_(among, among)], told[among])
+        self.context, self.requests, self.prompts = found[OF_CONTEXT:].tolist()
+        self.doubt = self.prompts**2 + (NOISE / float(known[OF_PROMPTS, OF_PROMPTS]) if self._first else 0.0)
+
+    def limit(self, known: Known) -> None:
+        """Leave no size less than a share of its work for its rows."""
+        often = known.counts >= FEW
+        beside, most = self.of(known.context, known.requests)[often], (1 - ROWS) * known.work[often]
+        if np.any(beside > most):
+            share = float(np.min(most / np.maximum(beside, most)))
+            self.context, self.requests = share * self.context, share * self.requests

@@ -21,7 +21,7 @@ from ianvs_specdec.lengths.costs import StepCosts
 from ianvs_specdec.lengths.drafting import DraftCosts
 from ianvs_specdec.lengths.evidence import Evidence, Floats
 from ianvs_specdec.lengths.plans import DraftPlan, Options, Place, Steps
-from ianvs_specdec.lengths.running import REST, Outputs, Running
+from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread
 from ianvs_specdec.lengths.savings import Savings
 from ianvs_specdec.lengths.shapes import Shapes
 
@@ -32,7 +32,7 @@ PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.005, 1.5
 """Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, and
 should take no more than that share of the time: for a small model, whose steps are short, plans hold longer, each by
 this factor than the one before."""
-HURRY, AHEAD = 4.0, 8
+HURRY, AHEAD = 2.0, 8
 """Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
 PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
@@ -75,6 +75,7 @@ class Goodput:
         """By number of requests: a plan, and the step up to which it holds."""
         self._outputs = Outputs()
         self._savings = Savings()
+        self._unread = Unread()
         self._thought = (AHEAD - 1) * PLANNING
         self._since_trial, self._chances = REST, 0
         self._looked: int | None = None
@@ -87,6 +88,7 @@ class Goodput:
         return cls()
 
     def budgets(self, load: Load) -> Sequence[int]:
+        self._unread.add(load)
         if self._quiet and [stats.kept for stats in load.running] == self._sleeping:
             self._quiet -= 1
             self._slept += 1
@@ -144,16 +146,12 @@ class Goodput:
         self._thought = min(self._thought + HURRY * SPENT * taken, AHEAD * PLANNING)
         if not rows:
             return
-        # What a step with rows of prompts takes tells little of others, but of drafting as much as any.
-        telling = True
-        if not finished.prompt_rows or not self._verify.warm:
-            telling = self._verify.add(
-                rows + finished.prompt_rows, taken - finished.draft_seconds, finished.context, len(finished.shares)
-            )
-            if self._verify.changed:
-                self._wake()
-                self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
-                self._kept.clear()
+        of_target = taken - finished.draft_seconds
+        telling = self._verify.add(rows, of_target, finished.context, len(finished.shares), finished.prompt_rows)
+        if self._verify.changed:
+            self._wake()
+            self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
+            self._kept.clear()
         asked = [share for share in finished.shares if share.budget]
         if telling and (asked or self._until_plan == 0):
             depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
@@ -236,7 +234,8 @@ class Goodput:
         steps, context = self._lined_up(load, running, by_difficulty), load.context_tokens
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
         drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
-        verifying = self._verify.at(steps.rows, context, steps.number)
+        contexts = context / steps.number * steps.requests
+        verifying = self._verify.at(steps.rows, contexts, steps.requests)
         taken = drafting + verifying
         if self._looked is None:
             self._looked = 0
@@ -252,7 +251,7 @@ class Goodput:
         self._until_plan = self._holds
         self._lasting = self._priced(by_difficulty, steps, best, context)
         # What is done already is known: there is nothing to hope for, but that more rows take no longer.
-        less = self._verify.at(steps.rows, context, steps.number, hoped=True)
+        less = self._verify.at(steps.rows, contexts, steps.requests, hoped=True)
         hoped = np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
         # Where nobody drafts, what is known of drafts was learned long ago, or of single ones that had much to read.
         drafts = steps.asked, steps.depth, steps.nodes, steps.behind
@@ -285,7 +284,7 @@ class Goodput:
         missed = [self._outputs.missed(stats, tokens) for stats, tokens in zip(load.running, emitted, strict=True)]
         now, numbers = self._evidence.now, zip(load.running, running, strict=True)
         pace = [request.pace(stats.context_tokens, now) for stats, request in numbers]
-        return Steps.lined_up(self._options, gains, found, np.array(missed), np.array(pace))
+        return Steps.lined_up(self._options, gains, found, np.array(missed), np.array(pace), self._unread.most)
 
     def _trial(self, running: Sequence[Running], budgets: Sequence[int]) -> DraftPlan:
         """Have the requests draft so much in the steps to come. What other plans were made of is no longer all there is
@@ -318,6 +317,10 @@ class Goodput:
         alone, least, *larger = self._verify.at(np.append(number, rows), context, number)
         step, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
         token = float(alone + step + level * deepest) / number
+        if steps.bound[best] and number > 1:
+            # There are as many steps whatever this request drafts: a token saves its own part of one.
+            fewer = np.array([number - 1.0, number])
+            token = float(np.diff(self._verify.at(fewer, context / number * fewer, fewer))[0])
         dearer = np.array(larger) - least + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
         dearer = dearer + late * (1 + gains)
         choices, rest = (
@@ -342,6 +345,6 @@ class Goodput:
         """Seconds that one more request with the smallest budget costs, if nothing of it is accepted."""
         options = self._options
         rows = len(load.running) + np.array([0.0, options.nodes[0] + options.scouts])
-        verify = self._verify.at(rows, load.context_tokens, len(load.running))
+        verify = self._verify.at(rows, load.context_tokens, len(load.running), roughly=True)
         draft = self._draft.at(1.0, options.depths[0], options.nodes[0], stats.behind) - self._draft.weights[0]
         return float(verify[1] - verify[0] + draft * self._verify.speed)

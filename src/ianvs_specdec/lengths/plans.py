@@ -65,31 +65,38 @@ class Options:
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps for ``number`` requests, in lines: what they have of rows, of requests asked for drafts, of nodes and
-    levels of these, of tokens to catch up with, and the ``tokens`` that may be expected. At each place of a line
-    ``who`` joins, with the budget at ``place`` among the options.
+    """Steps for ``number`` requests, in lines: what they have of requests, of rows, of requests asked for drafts, of
+    nodes and levels of these, of tokens to catch up with, and the ``tokens`` that may be expected. At each place of a
+    line ``who`` joins, with the budget at ``place`` among the options.
 
     All this is of the mix of requests that there will be after a while: who gets faster by drafts is done sooner, and
     so is a smaller part of those that run. A line begins with nobody drafting, and draft tokens join in the order in
     which they begin to pay, the more a step takes that has none. The deepest draft has its time for itself: so each
     budget as the largest one has a line of its own.
+
+    Who is done makes room for others. Where the step is ``bound``, their prompts would have to be read faster than they
+    are: fewer requests run, then.
     """
 
     number: int
+    requests: Floats
     rows: Floats
     asked: Floats
     nodes: Floats
     depth: Floats
     behind: Floats
     tokens: Floats
+    bound: NDArray[np.bool_]
     who: NDArray[np.int64]
     place: NDArray[np.int64]
 
     @classmethod
-    def lined_up(cls, options: Options, gains: Floats, found: Floats, behind: Floats, pace: Floats) -> Steps:
+    def lined_up(
+        cls, options: Options, gains: Floats, found: Floats, behind: Floats, pace: Floats, most: float
+    ) -> Steps:
         """``gains`` are ``[requests, budgets]``; of a request, ``found`` is how likely it has a draft, ``behind`` how
         much a step has of what its drafter has missed, beside what a step emits with each draft, and ``pace`` the
-        tokens of a step up to now."""
+        tokens of a step up to now. Steps may come to have ``most`` times as many tokens as they had."""
         number, nodes = len(found), options.nodes * found[:, None]
         who, place = _order(1 + gains, options.more_rows * found[:, None])
         within = place <= np.arange(len(options.budgets))[:, None]
@@ -103,17 +110,19 @@ class Steps:
         drafting = of(np.ones_like(gains))
         begun: Floats = np.where(within & (place == 0), pace[who], 0.0)
         running: Floats = drafting - _sums(begun) + pace.sum()
-        scale = number / running
+        scale = np.minimum(number / running, most)
         asked = scale * drafting
         drafted = scale * of(nodes)
         return cls(
             number,
-            number + drafted + asked * options.scouts,
+            scale * running,
+            scale * running + drafted + asked * options.scouts,
             asked,
             drafted,
             depth,
             scale * of(behind[:, None] + 1 + gains),
             scale * pace.sum(),
+            number / running > most,
             who,
             place,
         )

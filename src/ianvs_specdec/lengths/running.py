@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.lengths.evidence import Subject
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Stats
+    from ianvs_specdec.decoding.load import Load, Stats
 
 REST = 40
 """Steps between two moments at which a request may begin to speculate. At the boundary, noise would have it change with
 every step: so it does once in 20 steps on average. New requests have such a moment at their first step."""
+RECENT = 50
+"""Steps over which it is averaged how many leave prompts unread."""
 OUTPUTS = 100
 """Outputs over which their length is averaged."""
 
@@ -55,6 +57,23 @@ class Running:
         """The next step, of a trial, verifies so many. Its moment to begin is not lost for that."""
         self.tried = self.tried or budget > self.budget == 0
         self.since += self.resting
+
+
+class Unread:
+    """How many steps leave prompts unread. Where all do, these decide how many steps there are, and who is done sooner
+    only makes room for more of them."""
+
+    def __init__(self) -> None:
+        self._share = 0.0
+
+    def add(self, load: Load) -> None:
+        """The next step."""
+        self._share += ((load.unread > 0) - self._share) / RECENT
+
+    @property
+    def most(self) -> float:
+        """How many times as many tokens a step may come to have, until all leave prompts unread."""
+        return 1 / max(self._share, 1 / RECENT)
 
 
 class Outputs:

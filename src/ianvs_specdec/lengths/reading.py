@@ -1,0 +1,46 @@
+"""What steps take that read prompts as well."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ianvs_specdec.lengths.beside import Beside
+from ianvs_specdec.lengths.sizes import FEW, NEW, NOISE, OUTLIER, ROWS, Contents, Known, Size, class_of
+
+
+class Reading:
+    """The sizes of such steps, apart from those of others. Prompts may be most of such a step, so it tells less. Where
+    every step reads some, as on a busy server with short answers, it is all there is to know."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, Size] = {}
+
+    def add(self, step: Contents, work: float, alone: Size | None, beside: Beside, samples: int, speed: float) -> None:
+        """Step number ``samples``, at that ``speed``, took so much ``work`` in units of it. ``alone``: what is known of
+        its size without prompts."""
+        beside.begin(step.prompts, work)
+        size = self.sizes.setdefault(class_of(step.rows), Size.first(step, math.log(work)))
+        more = beside.of(*size.away(step))
+        expected = size.work_at(more)
+        whole, limit = math.exp(expected), NEW if size.count < FEW else OUTLIER
+        surprise = max(min(math.log(work) - expected, limit), -limit)
+        variance = size.variance_now(samples, speed)
+        doubt = variance + NOISE + beside.doubt * ((step.prompts - size.prompts) / whole) ** 2
+        size.work += surprise * variance / doubt
+        size.variance = variance * (1 - variance / doubt)
+        known = 0.0
+        if alone:
+            rest = math.exp(alone.work)
+            known = NOISE / (NOISE + alone.variance_now(samples, speed) * (rest / whole) ** 2)
+            beside.learn(step, alone, whole, whole * math.exp(surprise) - rest, known)
+        beside.learn(step, size, whole, surprise * whole + more, 1 - known)
+        size.seen(step, more, samples, speed)
+
+    def without(self, known: Known, beside: Beside) -> Known:
+        """What is ``known`` of the ``sizes``, less the prompts."""
+        work = np.maximum(known.work - beside.prompts * known.prompts, ROWS * known.work)
+        variances = known.variances * known.work**2 + beside.doubt * known.prompts**2
+        return replace(known, work=work, variances=variances / work**2)

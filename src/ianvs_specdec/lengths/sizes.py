@@ -1,0 +1,148 @@
+"""Steps of about the same number of rows, and what is known of what they take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+PER_DOUBLING = 4
+"""Classes of sizes for each doubling, from that size on; smaller sizes are classes of their own."""
+NOISE = 0.1**2
+"""The variance of the log time of a step, as all variances here."""
+SHAPE, FRESH, AGEING, UNKNOWN = 0.01**2, 20, 0.03**2, 1.0**2
+"""By how much a size's share of it changes from step to step; more of it when the size was not seen for so many steps;
+at most as if nothing were known."""
+FEW = 3
+"""Steps of a size until a surprise tells of the speed rather than of the size, and until a bend there is believed."""
+OUTLIER = 0.3
+"""In log seconds: what a single step may say at the most. Slow steps are a third slower and more."""
+NEW = 0.7
+"""In log seconds: by how much the first step of a size may be above what was expected."""
+OFTEN = 50
+"""Steps of a size over which its averages are."""
+ROWS = 0.05
+"""The share of a step's work that is at least for its rows."""
+
+
+@lru_cache(maxsize=4096)
+def class_of(rows: int) -> int:
+    return rows if rows < PER_DOUBLING else int(PER_DOUBLING * (1 + math.log2(rows / PER_DOUBLING)))
+
+
+class Contents(NamedTuple):
+    """What a step has: rows of trees (tokens), for so many requests, whose sequences hold the ``context`` (tokens), and
+    tokens of ``prompts``."""
+
+    rows: int
+    context: int
+    requests: int
+    prompts: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Size:
+    """Steps of about the same size: the log of their ``work`` and its variance when it was last seen, at step ``when``
+    and the ``speed`` of then, how surprising the one ``before`` was, and what they have on average."""
+
+    work: float
+    variance: float
+    rows: float
+    context: float
+    requests: float
+    prompts: float
+    count: int = 0
+    when: int = 0
+    speed: float = 0.0
+    before: float = 0.0
+
+    @classmethod
+    def first(cls, step: Contents, work: float) -> Size:
+        """The first step of a size."""
+        return cls(work, UNKNOWN, step.rows, step.context, step.requests, step.prompts)
+
+    def variance_now(self, samples: int, speed: float) -> float:
+        """What has changed the machine's speed may have changed this size's share as well."""
+        changed, age = max(abs(speed - self.speed) - OUTLIER, 0.0), samples - self.when
+        aged = SHAPE * age + AGEING * max(age - FRESH, 0)
+        return min(self.variance + aged + changed**2, UNKNOWN)
+
+    def away(self, step: Contents) -> tuple[float, float, float]:
+        """How much more context, how many more requests and tokens of prompts a step has."""
+        return step.context - self.context, step.requests - self.requests, step.prompts - self.prompts
+
+    def work_at(self, beside: float) -> float:
+        """The log of its work where that beside the rows is so much more."""
+        whole = math.exp(self.work)
+        return math.log(max(whole + beside, ROWS * whole)) if beside else self.work
+
+    def seen(self, step: Contents, beside: float, samples: int, speed: float) -> None:
+        """There was such a step. What it has more than the average takes so much ``beside`` the rows."""
+        self.when, self.speed = samples, speed
+        self.count = min(self.count + 1, OFTEN)
+        self.work = self.work_at(beside / self.count)
+        self.rows += (step.rows - self.rows) / self.count
+        context, requests, prompts = self.away(step)
+        self.context += context / self.count
+        self.requests += requests / self.count
+        self.prompts += prompts / self.count
+
+
+@dataclass(frozen=True)
+class Known:
+    """Sizes in columns, by class: what each has on average, their work and the variance of its log."""
+
+    classes: NDArray[np.int64]
+    rows: Floats
+    work: Floats
+    variances: Floats
+    context: Floats
+    requests: Floats
+    prompts: Floats
+    counts: Floats
+
+    @classmethod
+    def of(cls, sizes: Iterable[Size], samples: int, speed: float) -> Known:
+        """What is known at that step, at that speed, as ``Size.variance_now`` has it."""
+        of = attrgetter("rows", "work", "variance", "context", "requests", "prompts", "count", "when", "speed")
+        table = np.array(sorted(map(of, sizes))).reshape(-1, 9).T
+        rows, work, variances, context, requests, prompts, counts, when, speeds = table
+        classes = np.array([class_of(round(one)) for one in rows.tolist()], dtype=int)
+        changed, age = np.maximum(np.abs(speed - speeds) - OUTLIER, 0.0), samples - when
+        aged = variances + SHAPE * age + AGEING * np.maximum(age - FRESH, 0) + changed**2
+        work, variances = np.exp(work), np.minimum(aged, UNKNOWN)
+        return cls(classes, rows, work, variances, context, requests, prompts, counts)
+
+    def place(self, size: Size) -> int:
+        """Where a size is among these."""
+        return int(np.searchsorted(self.classes, class_of(round(size.rows))))
+
+    def joined(self, other: Known) -> Known:
+        """With what else is known of the same sizes and of others; neither has prompts."""
+        if not len(other.rows):
+            return self
+        mine, theirs = (1 / (known.variances * known.work**2) for known in (self, other))
+        weights = np.append(mine, theirs)
+        classes, places = np.unique(np.append(self.classes, other.classes), return_inverse=True)
+
+        def total(values: Floats) -> Floats:
+            return np.asarray(np.bincount(places, values), dtype=np.float64)
+
+        sums = total(weights)
+
+        def average(name: str) -> Floats:
+            return total(weights * np.append(getattr(self, name), getattr(other, name))) / sums
+
+        work = average("work")
+        variances = np.minimum(1 / (sums * work**2), UNKNOWN)
+        counts = total(np.append(self.counts, other.counts))
+        context, requests = average("context"), average("requests")
+        return Known(classes, average("rows"), work, variances, context, requests, np.zeros_like(work), counts)

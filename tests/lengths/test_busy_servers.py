@@ -1,0 +1,46 @@
+"""The goodput length on servers that always read prompts, because answers are short or prompts long: simulated, against
+the best fixed length in hindsight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec import lengths
+from ianvs_specdec.decoding import costs
+from ianvs_specdec.decoding.costs import CostTable, Grid
+from ianvs_specdec.simulation.users import UserPlan, simulate
+from ianvs_specdec.simulation.workload import RecordedAnswer, Workload
+
+GPU = Path("examples/cloud-edge-speculative-decoding/costs/h100-8b.json")
+CPU = CostTable(
+    step=Grid((1, 513), (0,), ((4e-4,), (0.055,))),
+    prompt=Grid((1, 257), (0,), ((1e-4,), (0.028,))),
+    draft=Grid((1, 64), (0, 10), ((7e-5, 4e-4), (3e-4, 0.01))),
+    request=8e-5,
+    prompt_rows=256,
+)
+
+
+def tokens_per_second(table, length, at_once, prompt, output, seconds):
+    """Somebody always asks, from the cold start on; drafts of half of the requests are right more often."""
+    survival = [(rate,) * 64 for rate in (0.8, 0.45)]
+    asked = [
+        RecordedAnswer(f"t{kind}", prompt * part // 2, output * part // 2, survival[kind])
+        for kind in range(2)
+        for part in (1, 2, 3)
+    ]
+    plan = UserPlan(length, at_once, seconds / 3600, rate=1e5 * at_once, arrivals="closed", at_once=at_once)
+    return simulate(plan, table, lengths.create(length), Workload(asked))["tokens_per_second"]
+
+
+@pytest.mark.parametrize(
+    ("table", "load"),
+    [("cpu", (60, 90, 30, 12)), ("cpu", (60, 400, 30, 12)), ("gpu", (64, 100, 60, 40)), ("gpu", (64, 800, 60, 40))],
+    ids=["cpu", "cpu long prompts", "gpu", "gpu long prompts"],
+)
+def test_where_nearly_every_step_reads_prompts_it_comes_near_the_best_fixed_length(table, load):
+    machine = CPU if table == "cpu" else costs.read(GPU)
+    best = max(tokens_per_second(machine, f"fixed:{tokens}", *load) for tokens in (0, 1, 2, 4))
+    assert tokens_per_second(machine, "goodput", *load) >= 0.94 * best
