@@ -9,8 +9,9 @@ import random
 import numpy as np
 import pytest
 
-from ianvs_specdec.lengths.costs import OUTLIER, StepCosts
+from ianvs_specdec.lengths.costs import StepCosts
 from ianvs_specdec.lengths.drafting import DraftCosts
+from ianvs_specdec.lengths.sizes import OUTLIER
 
 
 def costs(samples, rounds=30, context=0, learned=None, noise=0.0, requests=1):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.lengths.sizes import FEW, NOISE, ROWS, Contents, Known, Size
+from ianvs_specdec.lengths.sizes import FEW, NOISE, ROWS, Amount, Contents, Known, Size
 
 MEMORY = 100
 """Steps over which it is learned."""
@@ -40,7 +40,8 @@ class Beside:
             self.prompts = self._first = HALF * work / prompts
             self.doubt = 2 * self._first**2
 
-    def of(self, context: Any, requests: Any, prompts: Any = 0.0) -> Any:
+    def of(self, context: Amount, requests: Amount, prompts: Amount = 0.0) -> Any:
+        """What so much of each takes."""
         return self.context * context + self.requests * requests + self.prompts * prompts
 
     def learn(self, step: Contents, size: Size, work: float, more: float, weight: float = 1.0) -> None:
@@ -70,7 +71,7 @@ class Beside:
         told[OF_PROMPTS] += little * self._first
         among, found = list(TERMS), np.linalg.solve(known, told)
         # None of them makes a step faster.
-        while (least := int(np.argmin(found[1:])) + 1) and found[least] < 0:
+        while found[least := 1 + int(np.argmin(found[1:]))] < 0:
             among.remove(least)
             found = np.zeros(len(TERMS))
             found[among] = np.linalg.solve(known[np.ix_(among, among)], told[among])

@@ -5,13 +5,23 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ianvs_specdec.lengths.beside import Beside
 from ianvs_specdec.lengths.reading import Reading
-from ianvs_specdec.lengths.sizes import FEW, NEW, NOISE, OFTEN, OUTLIER, ROWS, Contents, Known, Size, class_of
-
-Floats = NDArray[np.float64]
+from ianvs_specdec.lengths.sizes import (
+    FEW,
+    NEW,
+    NOISE,
+    OFTEN,
+    OUTLIER,
+    ROWS,
+    Amount,
+    Contents,
+    Floats,
+    Known,
+    Size,
+    class_of,
+)
 
 WARM = 6
 """Steps until a machine is warm: the first ones take several times as long. When one of them is clearly faster than
@@ -152,8 +162,8 @@ class StepCosts:
     def at(
         self,
         rows: Floats,
-        context: Floats | int,
-        requests: Floats | int,
+        context: Amount,
+        requests: Amount,
         hoped: bool = False,
         roughly: bool = False,
     ) -> Floats:

@@ -7,9 +7,8 @@ from operator import mul
 
 import numpy as np
 
-from ianvs_specdec.lengths.costs import CALM, NOISE, OFTEN, OUTLIER, SOME, WARM, Floats
-
-Amount = Floats | float
+from ianvs_specdec.lengths.costs import CALM, SOME, WARM
+from ianvs_specdec.lengths.sizes import NOISE, OFTEN, OUTLIER, Amount, Floats
 
 COLD = 12
 """First steps with drafts: if one of them is clearly faster than those before, these were not yet what drafts take."""

@@ -177,9 +177,8 @@ NOBODY: Sequence[Choice] = ((0, 0.0, 1.0),) * len(DIFFICULTIES)
 @dataclass(frozen=True)
 class DraftPlan:
     """What each request is to draft, by the difficulty of its guesses: ``choices``, and those of requests that had
-    better ``rest``. Asking a drafter takes ``call`` seconds, and ``late`` for each token that it is behind. A step
-    takes so many seconds ``without`` the drafts of one of the requests, which is a ``share`` of all. A ``trial`` is for
-    the sake of what it teaches."""
+    better ``rest``. Asking a drafter takes ``call`` seconds, and ``late`` for each token that it is behind. A
+    ``token`` that is accepted saves so many. A ``trial`` is for the sake of what it teaches."""
 
     choices: Sequence[Choice] = NOBODY
     rest: Sequence[Choice] = NOBODY
