@@ -37,7 +37,7 @@ def tokens_per_second(table, length, at_once, prompt, output, seconds):
 
 @pytest.mark.parametrize(
     ("table", "load"),
-    [("cpu", (60, 90, 30, 12)), ("cpu", (60, 400, 30, 12)), ("gpu", (64, 100, 60, 40)), ("gpu", (64, 800, 60, 40))],
+    [("cpu", (60, 90, 30, 12)), ("cpu", (60, 400, 30, 12)), ("gpu", (64, 100, 60, 15)), ("gpu", (64, 800, 60, 40))],
     ids=["cpu", "cpu long prompts", "gpu", "gpu long prompts"],
 )
 def test_where_nearly_every_step_reads_prompts_it_comes_near_the_best_fixed_length(table, load):
