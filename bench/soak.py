@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -190,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
                 clients.pace(rate)
                 print(f"from here on {rate:.1f} requests a second", flush=True)
         clients.end()
-        wrong = [*_left(server), *_miscounted(server, clients)]
+        wrong = [*_left(server), *_miscounted(server.metrics(), clients.counts)]
         wrong += [f"{number} times: {fault}" for fault, number in clients.faults.items()]
         tokens = server.metrics()["completion_tokens_total"]
     middle, end = memory[LINES // 2 - 1], memory[-1]
@@ -232,16 +232,17 @@ def _left(server: Server) -> list[str]:
     return [f"the server still has {found}"]
 
 
-def _miscounted(server: Server, clients: Clients) -> list[str]:
+def _miscounted(metrics: Mapping[str, float], counts: Mapping[str, int]) -> list[str]:
+    """Whether a server's ``metrics`` tell of other outcomes than its clients counted."""
     outcomes = {
         name.removeprefix("requests_total."): value
-        for name, value in server.metrics().items()
+        for name, value in metrics.items()
         if name.startswith("requests_total.") and value
     }
-    counts = clients.counts
-    # An answer may become whole just before its client leaves.
-    gone = outcomes.get("completed", 0) + outcomes.get("disconnected", 0)
-    if outcomes.get("completed", 0) >= counts["answered"] and gone == counts["answered"] + counts["left"]:
+    completed, refused = outcomes.get("completed", 0), outcomes.get("queue_full", 0)
+    # Who leaves may have been answered or refused just before.
+    of_left = completed - counts["answered"], refused - counts["queue full"], outcomes.get("disconnected", 0)
+    if min(of_left) >= 0 and sum(of_left) == counts["left"]:
         return []
     return [f"the server counted {outcomes}"]
 

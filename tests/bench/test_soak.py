@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,19 @@ def test_whole_answers_and_a_full_queue_are_told_apart() -> None:
 def test_what_is_not_whole_is_lost(body: str, status: int, streamed: bool) -> None:
     with pytest.raises((ValueError, LookupError)):
         received(body, status, streamed)
+
+
+@pytest.mark.parametrize(
+    ("completed", "refused", "disconnected", "right"),
+    [(10, 4, 3, True), (11, 4, 2, True), (10, 6, 1, True), (9, 4, 4, False), (10, 3, 4, False), (10, 4, 2, False)],
+)
+def test_who_leaves_may_have_been_answered_or_refused_just_before(
+    completed: int, refused: int, disconnected: int, right: bool
+) -> None:
+    outcomes = {"completed": completed, "queue_full": refused, "disconnected": disconnected}
+    metrics = {f"requests_total.{name}": float(number) for name, number in outcomes.items()}
+    counts = collections.Counter({"answered": 10, "queue full": 4, "left": 3})
+    assert (soak._miscounted(metrics, counts) == []) == right
 
 
 @pytest.mark.slow
