@@ -3,8 +3,6 @@ the best fixed length in hindsight."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ianvs_specdec import lengths
@@ -12,8 +10,9 @@ from ianvs_specdec.decoding import costs
 from ianvs_specdec.decoding.costs import CostTable, Grid
 from ianvs_specdec.simulation.users import UserPlan, simulate
 from ianvs_specdec.simulation.workload import RecordedAnswer, Workload
+from tests.support.paths import EXAMPLE
 
-GPU = Path("examples/cloud-edge-speculative-decoding/costs/h100-8b.json")
+GPU = EXAMPLE / "costs" / "h100-8b.json"
 CPU = CostTable(
     step=Grid((1, 513), (0,), ((4e-4,), (0.055,))),
     prompt=Grid((1, 257), (0,), ((1e-4,), (0.028,))),
@@ -37,7 +36,7 @@ def tokens_per_second(table, length, at_once, prompt, output, seconds):
 
 @pytest.mark.parametrize(
     ("table", "load"),
-    [("cpu", (60, 90, 30, 12)), ("cpu", (60, 400, 30, 12)), ("gpu", (64, 100, 60, 15)), ("gpu", (64, 800, 60, 40))],
+    [("cpu", (60, 90, 30, 12)), ("cpu", (60, 400, 30, 12)), ("gpu", (64, 100, 60, 15)), ("gpu", (128, 800, 60, 40))],
     ids=["cpu", "cpu long prompts", "gpu", "gpu long prompts"],
 )
 def test_where_nearly_every_step_reads_prompts_it_comes_near_the_best_fixed_length(table, load):

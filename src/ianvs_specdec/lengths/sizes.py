@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -113,15 +112,14 @@ class Known:
 
     @classmethod
     def of(cls, sizes: Iterable[Size], samples: int, speed: float) -> Known:
-        """What is known at that step, at that speed, as ``Size.variance_now`` has it."""
-        of = attrgetter("rows", "work", "variance", "context", "requests", "prompts", "count", "when", "speed")
-        table = np.array(sorted(map(of, sizes))).reshape(-1, 9).T
-        rows, work, variances, context, requests, prompts, counts, when, speeds = table
+        """What is known at that step, at that speed."""
+        columns = [
+            (one.rows, one.work, one.variance_now(samples, speed), one.context, one.requests, one.prompts, one.count)
+            for one in sizes
+        ]
+        rows, work, *others = np.array(sorted(columns)).reshape(-1, 7).T
         classes = np.array([class_of(round(one)) for one in rows.tolist()], dtype=int)
-        changed, age = np.maximum(np.abs(speed - speeds) - OUTLIER, 0.0), samples - when
-        aged = variances + SHAPE * age + AGEING * np.maximum(age - FRESH, 0) + changed**2
-        work, variances = np.exp(work), np.minimum(aged, UNKNOWN)
-        return cls(classes, rows, work, variances, context, requests, prompts, counts)
+        return cls(classes, rows, np.exp(work), *others)
 
     def place(self, size: Size) -> int:
         """Where a size is among these."""
