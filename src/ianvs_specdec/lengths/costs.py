@@ -32,9 +32,6 @@ BEND = 0.02
 """How far off, as a share, a size may be from the line through those around it."""
 UNUSUAL = 0.17
 """In log seconds: twice in a row on the same side, it is no noise."""
-SOME, CALM = 4, 0.1
-"""A step of a size that was seen often tells little if its log seconds, or those of the step before, are as expected
-but for so much: one in some is learned from. So it is with drafts."""
 SHORTEST = 1e-9
 """Seconds: what a clock that did not move is taken for."""
 
@@ -92,14 +89,19 @@ class StepCosts:
         known = [sizes[class_of(rows)].when for sizes in (self._sizes, self._reading.sizes) if class_of(rows) in sizes]
         return self.samples - max(known, default=0)
 
-    def add(self, rows: int, seconds: float, context: int, requests: int, prompt_rows: int = 0) -> bool:
+    def pass_by(self) -> None:
+        """There was a step that is not learned from."""
+        self.samples += 1
+        self._speed_variance += PACE
+
+    def add(self, rows: int, seconds: float, context: int, requests: int, prompt_rows: int = 0) -> None:
         """A step of so many ``rows`` (tokens) of so many ``requests``, whose sequences held ``context`` tokens, and of
-        ``prompt_rows`` tokens of prompts took so many seconds. Returns whether that told anything."""
+        ``prompt_rows`` tokens of prompts took so many seconds."""
         settled = math.log(max(seconds, SHORTEST))
         self.samples += 1
         if prompt_rows and self.samples > WARM:
             self._read(Contents(rows, context, requests, prompt_rows), settled)
-            return True
+            return
         step = Contents(rows + prompt_rows, context, requests)
         if self.samples == 1:
             self._speed = settled
@@ -114,10 +116,8 @@ class StepCosts:
         surprise = settled - self._speed - expected
         if self.samples <= WARM and surprise < -OUTLIER:
             self._forget()
-            return self.add(rows, seconds, context, requests, prompt_rows)
-        if self.samples % SOME and size.count == OFTEN and min(abs(surprise), abs(self._before)) < CALM:
-            self._before = size.before = surprise
-            return False
+            self.add(rows, seconds, context, requests, prompt_rows)
+            return
         surprise, variance = self._believed(surprise, size)
         doubt = self._speed_variance + variance + NOISE
         self._speed += surprise * self._speed_variance / doubt
@@ -131,7 +131,6 @@ class StepCosts:
         self._beside.learn(step, size, work, surprise * work + beside)
         size.seen(step, beside, self.samples, self._speed)
         self._stale = True
-        return True
 
     def _read(self, step: Contents, settled: float) -> None:
         """A step read prompts as well. So much may be for these that it tells nothing of the machine's speed."""

@@ -7,8 +7,8 @@ from operator import mul
 
 import numpy as np
 
-from ianvs_specdec.lengths.costs import CALM, SOME, WARM
-from ianvs_specdec.lengths.sizes import NOISE, OFTEN, OUTLIER, Amount, Floats
+from ianvs_specdec.lengths.costs import WARM
+from ianvs_specdec.lengths.sizes import NOISE, OUTLIER, Amount, Floats
 
 COLD = 12
 """First steps with drafts: if one of them is clearly faster than those before, these were not yet what drafts take."""
@@ -51,9 +51,6 @@ class DraftCosts:
             self._forget()
             expected = 0.0
         surprise, limit = taken - expected, OUTLIER * max(expected, self.SPREADS[0])
-        if self._drafts > OFTEN and self._drafts % SOME and abs(surprise) < CALM * expected:
-            self._before = max(surprise, 0.0)
-            return
         # One slow step is not believed, two in a row are.
         if surprise > max(limit, self._before):
             self._before, surprise = surprise, max(limit, self._before)

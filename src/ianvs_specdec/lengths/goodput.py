@@ -22,18 +22,21 @@ from ianvs_specdec.lengths.drafting import DraftCosts
 from ianvs_specdec.lengths.evidence import Evidence, Floats
 from ianvs_specdec.lengths.plans import DraftPlan, Options, Place, Steps
 from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread
-from ianvs_specdec.lengths.savings import Savings
+from ianvs_specdec.lengths.savings import Allowance, Savings
 from ianvs_specdec.lengths.shapes import Shapes
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
-PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.005, 1.5
+PLAN, PLANNING, SPENT, LONGER = 8, 0.0015, 0.005, 1.5
 """Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, and
 should take no more than that share of the time: for a small model, whose steps are short, plans hold longer, each by
 this factor than the one before."""
-HURRY, AHEAD = 2.0, 8
-"""Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
+AHEAD = 8
+"""Plans that may be made at once where much changes."""
+HEARING, HEARD, FIRST = 5e-5, 0.004, 100
+"""To learn from what a step took takes about so many seconds, and should take no more than that share of the time: of
+short steps only some are learned from, beside the first ones and those of trials."""
 PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
 JOINED = 0.25
@@ -76,7 +79,8 @@ class Goodput:
         self._outputs = Outputs()
         self._savings = Savings()
         self._unread = Unread()
-        self._thought = (AHEAD - 1) * PLANNING
+        self._planning = Allowance(PLANNING, SPENT, AHEAD)
+        self._hearing = Allowance(HEARING, HEARD, FIRST)
         self._since_trial, self._chances = REST, 0
         self._looked: int | None = None
         self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
@@ -140,27 +144,15 @@ class Goodput:
                 request.since += slept
 
     def learn(self, finished: Finished) -> None:
-        rows = finished.rows
-        taken = finished.seconds
-        self._savings.earn(taken)
-        self._thought = min(self._thought + HURRY * SPENT * taken, AHEAD * PLANNING)
-        if not rows:
+        for allowance in (self._savings, self._planning, self._hearing):
+            allowance.earn(finished.seconds)
+        if not finished.rows:
             return
-        of_target = taken - finished.draft_seconds
-        telling = self._verify.add(rows, of_target, finished.context, len(finished.shares), finished.prompt_rows)
-        if self._verify.changed:
-            self._wake()
-            self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
-            self._kept.clear()
         asked = [share for share in finished.shares if share.budget]
-        if telling and (asked or self._until_plan == 0):
-            depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
-            behind = sum(share.behind for share in asked)
-            self._draft.add(len(asked), depth, nodes, behind, finished.draft_seconds / self._verify.speed)
-            if len(asked) == 1 and (probed := asked[0].stats.kept.probed):
-                # What a probe took is known now.
-                drafting = finished.draft_seconds - self._draft.weights[0] * self._verify.speed
-                self._savings.ask(min(max(drafting - probed, 0.0), probed))
+        if self._hears(asked):
+            self._learn_times(finished, asked)
+        else:
+            self._verify.pass_by()
         for share in finished.shares:
             if share.over:
                 self._outputs.add(share.stats.context_tokens - self._known(share.stats).start)
@@ -169,6 +161,28 @@ class Goodput:
         if asked and len(self._options.budgets) < self._shapes.budget_count:
             self._until_plan = self._until_options = 0
             self._kept.clear()
+
+    def _hears(self, asked: Sequence[Share]) -> bool:
+        """Whether to learn from what the step took: where it was made for that, in any case."""
+        told = self._plan.trial or not self._verify.warm or any([share.stats.kept.probed for share in asked])
+        return self._hearing.pay(anyway=told)
+
+    def _learn_times(self, finished: Finished, asked: Sequence[Share]) -> None:
+        requests, drafting = len(finished.shares), finished.draft_seconds
+        of_target = finished.seconds - drafting
+        self._verify.add(finished.rows, of_target, finished.context, requests, finished.prompt_rows)
+        if self._verify.changed:
+            self._wake()
+            self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
+            self._kept.clear()
+        if asked or self._until_plan == 0:
+            depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
+            behind = sum(share.behind for share in asked)
+            self._draft.add(len(asked), depth, nodes, behind, drafting / self._verify.speed)
+            if len(asked) == 1 and (probed := asked[0].stats.kept.probed):
+                # What a probe took is known now.
+                drafting -= self._draft.weights[0] * self._verify.speed
+                self._savings.ask(min(max(drafting - probed, 0.0), probed))
 
     def _learn(self, share: Share) -> None:
         step, request = share.step, share.stats.kept
@@ -207,10 +221,9 @@ class Goodput:
     def _plan_anew(self, load: Load, running: Sequence[Running]) -> None:
         """If there is time for that; if not, the plan before goes on. After a trial it is always time: the plans that
         follow pay for that."""
-        if self._thought < PLANNING and not self._plan.trial:
+        if not self._planning.pay(anyway=self._plan.trial):
             self._plan, self._until_plan = self._lasting, PLAN
             return
-        self._thought -= PLANNING
         self._planned = len(running)
         self._plan = self._planned_for(load, running)
 

@@ -1,4 +1,4 @@
-"""What may be lost on learning: a share of the time, which is spent on trials and on asking drafters again."""
+"""What may be lost on learning and on thinking: shares of the time."""
 
 from __future__ import annotations
 
@@ -35,3 +35,23 @@ class Savings:
     def attempt(self, price: float) -> None:
         """A trial is paid."""
         self.fund -= max(price, 0.0)
+
+
+class Allowance:
+    """Seconds for something that takes ``price`` seconds each time: ``share`` of the time, saved up for it to be done
+    ``most`` times at once, as it may be at the start."""
+
+    def __init__(self, price: float, share: float, most: int) -> None:
+        self._price, self._share, self._most = price, share, most * price
+        self._saved = self._most
+
+    def earn(self, taken: float) -> None:
+        """A step took so many seconds."""
+        self._saved = min(self._saved + self._share * taken, self._most)
+
+    def pay(self, anyway: bool = False) -> bool:
+        """Whether it may be done now, which is paid then; ``anyway``: it is done, and what comes later pays for it."""
+        may = anyway or self._saved >= self._price
+        if may:
+            self._saved -= self._price
+        return may
