@@ -196,7 +196,7 @@ def test_what_is_done_once_in_a_process_is_in_no_requests_time(model, monkeypatc
     assert {seconds for seconds, _ in request.result().trace.chunks} == {0.0}
 
 
-def test_what_is_done_between_two_steps_is_in_the_time_of_the_second(model, monkeypatch):
+def test_what_is_done_between_two_steps_is_in_the_time_of_the_second_but_for_what_the_length_takes(model, monkeypatch):
     """Of steps that follow at once: the first one, and the first after a pause, begin when they begin."""
     import time
 
@@ -210,16 +210,18 @@ def test_what_is_done_between_two_steps_is_in_the_time_of_the_second(model, monk
     target = HuggingFaceTarget(model)
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     engine = engine_of(target, "fixed:0")
+    join = engine._join
+    monkeypatch.setattr(engine, "_join", lambda: passing(2.0, join()))
     monkeypatch.setattr(engine._length, "budgets", lambda load: passing(1.0, [0] * len(load.running)))
     monkeypatch.setattr(engine._length, "learn", lambda finished: passing(10.0, told.append(finished)))
     for _ in range(2):
         run(engine, request_of(target, PROMPTS[0], Sampling(max_tokens=4)))
         now += 1000.0
     others = [step.other_seconds for step in told if not step.prompt_rows]
-    assert others == [11.0] * len(others)
+    assert others == [2.0] * len(others)
     assert [step.other_seconds for step in told if step.prompt_rows] == [0.0] * 2
     assert all(step.draft_seconds == step.verify_seconds == 0.0 for step in told)
-    assert told[-1].seconds == 11.0
+    assert told[-1].seconds == 2.0
 
 
 @pytest.mark.parametrize("kind", KINDS)

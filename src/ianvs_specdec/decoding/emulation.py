@@ -104,7 +104,7 @@ class Emulation(Meter):
     def verified(self) -> None:
         """Within the next step's time."""
 
-    looked = chosen = emitted = committed = observed = verified
+    looked = chosen = emitted = committed = observed = learned = verified
 
     def end(self, busy: bool) -> None:
         self._idle = not busy

@@ -61,8 +61,8 @@ class Share:
 class Finished:
     """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds``
     of computing, accepting and committing. ``other_seconds`` are all others since the step before, if this one followed
-    at once: of choosing the budgets, of learning from a step, of putting out tokens. ``context`` is the number of
-    tokens that the sequences of the ``shares`` held."""
+    at once, as of putting out tokens; but what the length takes, to choose budgets and to learn, is in no step's.
+    ``context`` is the number of tokens that the sequences of the ``shares`` held."""
 
     shares: Sequence[Share]
     prompt_rows: int

@@ -227,6 +227,7 @@ class Engine:
         self._done = _added(self._done, shares)
         seconds = meter.draft, meter.verify, meter.other
         self._length.learn(Finished(shares, prompt_rows, context, *seconds))
+        meter.learned()
 
     def _settle(self, requests: list[Request], decoding: list[Request], outputs: Sequence[Any]) -> list[Share]:
         """Put out what the step brought the ``requests``, of which some are ``decoding``: what came of it for those."""

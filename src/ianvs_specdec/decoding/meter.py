@@ -27,7 +27,8 @@ class Meter:
 
     draft = verify = other = 0.0
     _since: float | None = None
-    """The moment up to which time belongs to the steps before; None: there was nothing to do in between."""
+    """The moment up to which time belongs to the steps before, or to no step; None: there was nothing to do in
+    between."""
 
     def begin(self) -> None:
         """A step begins."""
@@ -36,12 +37,13 @@ class Meter:
             self._since = self._watch.began
 
     def looked(self) -> None:
-        """Drafters have said what they hold; budgets are chosen from here, which is neither drafting nor verifying."""
+        """Drafters have said what they hold; budgets are chosen from here. That is in no step's time: a plan for many
+        steps would fall upon one of them, and most on those that try something."""
         self.draft = self._watch.lap()
 
     def chosen(self) -> None:
         """The budgets are there."""
-        self._watch.lap()
+        self._leave_out()
 
     def drafted(self, asked: Sequence[Request]) -> None:
         """The drafts are there, those of the requests ``asked`` for any."""
@@ -67,6 +69,14 @@ class Meter:
         assert self._since is not None
         now = self._watch.began
         self.other, self._since = max(now - self._since - self.draft - self.verify, 0.0), now
+
+    def learned(self) -> None:
+        """The length was told of the step, which is in no step's time either."""
+        self._leave_out()
+
+    def _leave_out(self) -> None:
+        assert self._since is not None
+        self._since += self._watch.lap()
 
     def end(self, busy: bool) -> None:
         """The step is over; ``busy``: there is more to do, so that the next one follows at once."""

@@ -28,13 +28,13 @@ from ianvs_specdec.lengths.shapes import Shapes
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
-PLAN, PLANNING, SPENT, LONGER = 8, 0.0015, 0.005, 1.5
+PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.005, 1.5
 """Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, and
 should take no more than that share of the time: for a small model, whose steps are short, plans hold longer, each by
 this factor than the one before."""
-AHEAD = 8
-"""Plans that may be made at once where much changes."""
-HEARING, HEARD, FIRST = 5e-5, 0.004, 100
+HURRY, AHEAD = 2.0, 8
+"""Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
+HEARING, HEARD, FIRST = 5e-5, 0.01, 100
 """To learn from what a step took takes about so many seconds, and should take no more than that share of the time: of
 short steps only some are learned from, beside the first ones and those of trials."""
 PLANS = 4
@@ -79,7 +79,8 @@ class Goodput:
         self._outputs = Outputs()
         self._savings = Savings()
         self._unread = Unread()
-        self._planning = Allowance(PLANNING, SPENT, AHEAD)
+        self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
+        self._told = True
         self._hearing = Allowance(HEARING, HEARD, FIRST)
         self._since_trial, self._chances = REST, 0
         self._looked: int | None = None
@@ -163,9 +164,11 @@ class Goodput:
             self._kept.clear()
 
     def _hears(self, asked: Sequence[Share]) -> bool:
-        """Whether to learn from what the step took: where it was made for that, in any case."""
+        """Whether to learn from what the step took: where it was made for that in any case, and from the step after, with
+        which it is compared."""
         told = self._plan.trial or not self._verify.warm or any([share.stats.kept.probed for share in asked])
-        return self._hearing.pay(anyway=told)
+        before, self._told = self._told, told
+        return self._hearing.pay(anyway=told or before)
 
     def _learn_times(self, finished: Finished, asked: Sequence[Share]) -> None:
         requests, drafting = len(finished.shares), finished.draft_seconds
