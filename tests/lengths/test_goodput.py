@@ -10,7 +10,7 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.lengths.fixed import Fixed
-from ianvs_specdec.lengths.goodput import AHEAD, FIRST, HEARD, HEARING, PLANNING, SPENT, TRIAL
+from ianvs_specdec.lengths.goodput import AHEAD, HURRY, PLANNING, SPENT, TRIAL
 from tests.support.few import few
 
 from .simulation import GRID, Chain, Luck, Machine, Running, Tree, interpolated, mix, request, run, step
@@ -205,7 +205,7 @@ def test_planning_takes_little_of_a_small_models_time_however_much_changes():
     length = Counted()
     # Plans that follow trials pay back in time.
     run(length, restless, Chain(), mix(MIXES["half of two"], requests=160, seed=1), 5)
-    assert AHEAD < length.plans <= AHEAD + SPENT * length.seconds / PLANNING
+    assert AHEAD < length.plans <= AHEAD + HURRY * SPENT * length.seconds / PLANNING
 
 
 def test_it_learns_anew_when_a_task_turns_good():

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ianvs_specdec.lengths.costs import StepCosts
-from ianvs_specdec.lengths.drafting import DraftCosts
 from ianvs_specdec.lengths.evidence import Evidence, Floats
 from ianvs_specdec.lengths.plans import DraftPlan, Options, Place, Steps
 from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread
 from ianvs_specdec.lengths.savings import Allowance, Savings
 from ianvs_specdec.lengths.shapes import Shapes
+from ianvs_specdec.lengths.times import Times
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
@@ -34,9 +33,6 @@ should take no more than that share of the time: for a small model, whose steps 
 this factor than the one before."""
 HURRY, AHEAD = 2.0, 8
 """Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
-HEARING, HEARD, FIRST = 5e-5, 0.01, 100
-"""To learn from what a step took takes about so many seconds, and should take no more than that share of the time: of
-short steps only some are learned from, beside the first ones and those of trials."""
 PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
 JOINED = 0.25
@@ -66,7 +62,8 @@ class Goodput:
     confidence = 0.0
 
     def __init__(self) -> None:
-        self._verify, self._draft = StepCosts(), DraftCosts()
+        self._times = Times()
+        self._verify, self._draft = self._times.verify, self._times.draft
         self._evidence, self._shapes = Evidence(), Shapes()
         self._plan = self._lasting = DraftPlan()
         self._until_plan = self._planned = 0
@@ -80,8 +77,6 @@ class Goodput:
         self._savings = Savings()
         self._unread = Unread()
         self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
-        self._told = True
-        self._hearing = Allowance(HEARING, HEARD, FIRST)
         self._since_trial, self._chances = REST, 0
         self._looked: int | None = None
         self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
@@ -145,15 +140,13 @@ class Goodput:
                 request.since += slept
 
     def learn(self, finished: Finished) -> None:
-        for allowance in (self._savings, self._planning, self._hearing):
-            allowance.earn(finished.seconds)
+        for share_of_time in (self._savings, self._planning, self._times):
+            share_of_time.earn(finished.seconds)
         if not finished.rows:
             return
         asked = [share for share in finished.shares if share.budget]
-        if self._hears(asked):
+        if self._times.hears(self._plan.trial or any(share.stats.kept.probed for share in asked)):
             self._learn_times(finished, asked)
-        else:
-            self._verify.pass_by()
         for share in finished.shares:
             if share.over:
                 self._outputs.add(share.stats.context_tokens - self._known(share.stats).start)
@@ -163,29 +156,16 @@ class Goodput:
             self._until_plan = self._until_options = 0
             self._kept.clear()
 
-    def _hears(self, asked: Sequence[Share]) -> bool:
-        """Whether to learn from what the step took: where it was made for that in any case, and from the step after, with
-        which it is compared."""
-        told = self._plan.trial or not self._verify.warm or any([share.stats.kept.probed for share in asked])
-        before, self._told = self._told, told
-        return self._hearing.pay(anyway=told or before)
-
     def _learn_times(self, finished: Finished, asked: Sequence[Share]) -> None:
-        requests, drafting = len(finished.shares), finished.draft_seconds
-        of_target = finished.seconds - drafting
-        self._verify.add(finished.rows, of_target, finished.context, requests, finished.prompt_rows)
+        self._times.learn(finished, asked, bool(asked) or self._until_plan == 0)
         if self._verify.changed:
             self._wake()
             self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
             self._kept.clear()
-        if asked or self._until_plan == 0:
-            depth, nodes = max((share.depth for share in asked), default=0), sum(share.step.drafted for share in asked)
-            behind = sum(share.behind for share in asked)
-            self._draft.add(len(asked), depth, nodes, behind, drafting / self._verify.speed)
-            if len(asked) == 1 and (probed := asked[0].stats.kept.probed):
-                # What a probe took is known now.
-                drafting -= self._draft.weights[0] * self._verify.speed
-                self._savings.ask(min(max(drafting - probed, 0.0), probed))
+        if len(asked) == 1 and (probed := asked[0].stats.kept.probed):
+            # What a probe took is known now.
+            drafting = finished.draft_seconds - self._draft.weights[0] * self._verify.speed
+            self._savings.ask(min(max(drafting - probed, 0.0), probed))
 
     def _learn(self, share: Share) -> None:
         step, request = share.step, share.stats.kept

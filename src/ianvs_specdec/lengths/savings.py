@@ -39,11 +39,11 @@ class Savings:
 
 class Allowance:
     """Seconds for something that takes ``price`` seconds each time: ``share`` of the time, saved up for it to be done
-    ``most`` times at once, as it may be at the start."""
+    at most ``most`` times at once; at the start, once less."""
 
     def __init__(self, price: float, share: float, most: int) -> None:
         self._price, self._share, self._most = price, share, most * price
-        self._saved = self._most
+        self._saved = self._most - price
 
     def earn(self, taken: float) -> None:
         """A step took so many seconds."""

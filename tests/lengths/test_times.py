@@ -1,0 +1,75 @@
+"""From which steps it is learned what they take, and what that itself may take."""
+
+from __future__ import annotations
+
+import pytest
+
+from ianvs_specdec import lengths
+from ianvs_specdec.decoding import Finished, Share, Stats
+from ianvs_specdec.lengths.savings import Allowance
+from ianvs_specdec.lengths.times import FIRST, HEARD, HEARING, Times
+from ianvs_specdec.types import Step
+
+from .simulation import Chain, Machine, interpolated, mix, run
+
+
+def heard(times, steps, seconds, made=()):
+    """The numbers of the steps that were learned from, of which some were ``made`` for that."""
+    found = []
+    for number in range(steps):
+        share = Share(Stats(100), 0, 0, 0, Step(0, 0, 1, 1))
+        times.earn(seconds)
+        if times.hears(number in made):
+            times.learn(Finished([share], 0, 100, 0.1 * seconds, 0.9 * seconds), [], True)
+            found.append(number)
+    return found
+
+
+@pytest.mark.parametrize("seconds", [1e-4, 1e-3])
+def test_of_short_steps_some_are_learned_from_for_a_share_of_the_time(seconds):
+    times = Times()
+    found = heard(times, 5000, seconds)
+    assert found[: FIRST - 1] == [*range(FIRST - 1)]
+    assert len(found) == pytest.approx(FIRST + 5000 * HEARD * seconds / HEARING, abs=2)
+    assert times.verify.samples == 5000
+    assert times.verify.speed == pytest.approx(0.9 * seconds, rel=0.05)
+
+
+def test_all_long_steps_are_learned_from():
+    assert len(heard(Times(), 2000, HEARING / HEARD)) == 2000
+
+
+def test_a_step_that_was_made_to_learn_from_it_is_and_so_is_the_one_after_it():
+    made = (2000, 3000, 3001, 4000)
+    found = {*heard(Times(), 5000, 1e-8, made)}
+    assert found >= {2000, 2001, 3000, 3001, 3002, 4000, 4001}
+    assert not found & {1999, 2002, 2999, 3003, 3999, 4002}
+
+
+def test_what_was_done_before_it_could_be_paid_is_paid_by_what_comes():
+    allowance = Allowance(price=1.0, share=0.5, most=1)
+    assert not allowance.pay()
+    assert allowance.pay(anyway=True)
+    allowance.earn(3.0)
+    assert not allowance.pay()
+    allowance.earn(3.0)
+    assert allowance.pay()
+    allowance.earn(1000.0)
+    assert allowance.pay()
+    assert not allowance.pay()
+
+
+def test_goodput_learns_from_all_steps_of_its_trials_however_short_they_are():
+    length = lengths.create("goodput")
+    trials, told = [], length._times.hears
+
+    def hears(made):
+        trials.append((length._plan.trial, heard := told(made)))
+        return heard
+
+    length._times.hears = hears
+    short = Machine(interpolated({1: 0.4, 8: 0.5, 60: 1.6, 2000: 50.0}), call=0.02, level=0.05, noise=0.2)
+    run(length, short, Chain(), mix({"a": 0.6, "b": 0.9}, requests=100, seed=1), at_once=4)
+    assert sum(trial for trial, _ in trials) > 10
+    assert all(heard for trial, heard in trials if trial)
+    assert sum(heard for _, heard in trials) < 0.6 * len(trials)
