@@ -22,6 +22,10 @@ ENGINES = ("auto", "native", "torch", "transformers")
 """What computes a model in this process: our native step, our own forward in torch, or the model as transformers has
 it; auto = the first of these that can."""
 
+POOLING = ("last", "max")
+"""What a probe sees of a layer's hidden states: those of the prompt's last token, and the largest over all its tokens.
+What the model makes of a single word, such as one option, shows in the latter."""
+
 Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
 

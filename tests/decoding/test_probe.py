@@ -27,13 +27,14 @@ def until_told(engine, request, probe):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_states_are_those_at_the_prompts_end(kind):
+def test_the_states_are_those_of_the_last_token_and_the_largest_of_the_prompt(kind):
     model, prompt = tiny_model(), PROMPTS[2]
     expected = model(torch.tensor([prompt]), output_hidden_states=True).hidden_states
     target = target_of_kind(kind, model)
     probe = Probe(LAYERS)
     until_told(engine_of(target), request_of(target, prompt, probe=probe), probe)
-    torch.testing.assert_close(probe.states, torch.stack([expected[i][0, -1] for i in LAYERS]), atol=1e-4, rtol=1e-4)
+    pooled = torch.stack([torch.cat((expected[i][0, -1], expected[i][0].amax(0))) for i in LAYERS])
+    torch.testing.assert_close(probe.states, pooled, atol=1e-4, rtol=1e-4)
 
 
 def test_a_prompt_in_pieces_has_the_same_states(target, monkeypatch):

@@ -168,7 +168,8 @@ def array(name: str, value: Any) -> Any:
     [
         lambda folder: (folder / SETTINGS).unlink(),
         lambda folder: (folder / ARRAYS).write_bytes(b"nonsense"),
-        edited("format", 2),
+        edited("format", 1),
+        edited("format", 3),
         edited("layers", []),
         edited("layers", [-1]),
         edited("layers", "2"),

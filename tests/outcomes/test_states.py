@@ -33,7 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_query_has_its_own_states_of_its_first_turn(llm, tmp_path: Path) -> None:
     found = states.record(llm, QUERIES, LAYERS, tmp_path / "states", "m")
-    assert (found.shape, found.dtype) == ((5, 2, 32), np.float16)
+    assert (found.shape, found.dtype) == ((5, 2, 64), np.float16)
     for query, row in zip(QUERIES, found, strict=True):
         probed = llm.probe(messages_of(query, []), Sampling(max_tokens=1), LAYERS)
         np.testing.assert_array_equal(row, probed.states.numpy().astype(np.float16))

@@ -10,7 +10,7 @@ There are six kinds, told apart by their first key. Keys that this version does 
 ``{"routed": key, "run": id, "seconds": ...}``
     the time that a router took for a decision, by the router, the query and the decision.
 ``{"probed": key, "run": id, "hardware": id, "seconds": ..., "issued": ..., "prompt_tokens": ..., "states": text}``
-    a prompt that was read to look at the hidden states at its end: ``key`` is the SHA-256 of everything that determines
+    a prompt that was read to look at its hidden states, pooled: ``key`` is the SHA-256 of everything that determines
     them, ``states`` float16 numbers in base64, ``issued`` and ``seconds`` when that began and how long it took.
 ``{"config_id": id, "model": name, "value": {...}}``
     a configuration: everything that determines answers except the messages. Written once, before its first answer.
@@ -53,8 +53,8 @@ _HEAD = (_KEY, _ID, _ID, ".*", _ID)
 
 @dataclass(frozen=True)
 class Prefill:
-    """A prompt that was read to look at the hidden states at its end: ``states``, little-endian float16 [layers,
-    hidden]; when that was asked for (``issued``, Unix seconds) and how many ``seconds`` it took.
+    """A prompt that was read to look at its hidden states: ``states``, little-endian float16 [layers,
+    2 * hidden]; when that was asked for (``issued``, Unix seconds) and how many ``seconds`` it took.
     """
 
     states: bytes

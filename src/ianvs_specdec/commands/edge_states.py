@@ -40,7 +40,7 @@ def recorded(
     out: Path,
     check: Callable[[str, str], None] = lambda model, digest: None,
 ) -> RecordedStates:
-    """The hidden states of the edge model at the end of the queries' prompts, unless ``check`` raises UserError for its
+    """The edge model's pooled hidden states of the queries' prompts, unless ``check`` raises UserError for its
     name and digest; what is recorded already is not computed again. Raises UserError."""
     settings = Settings.parse(model_of(options, "edge", EdgeModel.check_hyperparameters))
     folder = options.states or out.with_name(f"{out.name}.states")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Probe:
-    """Of one request: the hidden states at the end of its prompt, of the ``layers`` asked for (indices as in
+    """Of one request: the pooled hidden states of its prompt, of the ``layers`` asked for (indices as in
     ``Target.open``). The request puts out nothing until it may go on; it keeps its sequence, so that the prompt is read
     once.
 
@@ -19,7 +19,8 @@ class Probe:
     def __init__(self, layers: Sequence[int], told: Callable[[], None] = lambda: None) -> None:
         self.layers = tuple(layers)
         self.states: Tensor | None = None
-        """Shape ``[layers, hidden]`` in float32, on the CPU; None while the prompt is not read."""
+        """Shape ``[layers, 2 * hidden]`` in float32, on the CPU, as ``types.POOLING`` says; None while the prompt is not
+        read."""
         self.prompt_tokens = 0
         """How many tokens were read."""
         self.decided = False
@@ -31,7 +32,7 @@ class Probe:
         import torch
 
         self.prompt_tokens = len(hidden[0])
-        self.states = torch.stack([rows[-1] for rows in hidden]).float().cpu()
+        self.states = torch.stack([torch.cat((rows[-1], rows.amax(0))) for rows in hidden]).float().cpu()
         self._told()
 
     def go_on(self) -> None:

@@ -48,7 +48,7 @@ class AdaptedClassifier(Classifier):
         ])  # fmt: skip
 
     def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
-        """float64 [queries], with the probe's ``states`` of them, float16 [queries, layers, hidden]."""
+        """float64 [queries], with the probe's ``states`` of them, float16 [queries, layers, 2 * hidden]."""
         assert self.probe is not None
         scores, seen = self.base.calibration(self.probe.score_states(states)), self.probe.directions(states)
         read = zip(queries, scores.tolist(), seen, strict=True)
@@ -81,7 +81,7 @@ def is_probe(folder: Path) -> bool:
 
 
 def score_read(router: TrainedRouter, query: Query, states: Halves) -> float:
-    """The score of a query whose ``states`` were read, float16 [1, layers, hidden] or these in one row, by a router
+    """The score of a query whose ``states`` were read, float16 [1, layers, 2 * hidden] or these in one row, by a router
     that looks at them."""
     classifier = router.classifier
     if isinstance(classifier, AdaptedClassifier):

@@ -1,10 +1,10 @@
 """Kind ``probe``: a small classifier on what the edge model thinks of a query before it answers.
 
-It reads the hidden states at the end of the prompt, as do ConsRoute (arXiv 2603.21237) and ProbeDirichlet (arXiv
-2602.11877): see ``readout``. Cross-validation on the training queries alone chooses which layers it reads (the best
+It reads the hidden states of the prompt, as do ConsRoute (arXiv 2603.21237) and ProbeDirichlet (arXiv 2602.11877),
+pooled as ``types.POOLING`` says: see ``readout``. Cross-validation on the training queries alone chooses which layers it reads (the best
 one, and others as long as they make the probe better), and whether a hidden layer pays.
 
-Files: ``probe.json`` with ``format`` (1), ``edge`` (``model``, a name for people, and ``digest``, of the model's
+Files: ``probe.json`` with ``format`` (2), ``edge`` (``model``, a name for people, and ``digest``, of the model's
 files) and ``layers`` (as in ``decoding.contracts.Target.open``); ``probe.npz`` with the fields of a ``Readout``:
 ``constant`` float64, the others float32, and ``inner`` and ``bias`` only where there is a hidden layer.
 """
@@ -27,14 +27,14 @@ from ianvs_specdec.learned.classifier import Classifier
 from ianvs_specdec.learned.readout import FLAT, Readout, fit_hidden, fit_linear
 from ianvs_specdec.outcomes.recorded import Floats
 from ianvs_specdec.outcomes.states import Halves, RecordedStates
-from ianvs_specdec.types import Query
+from ianvs_specdec.types import POOLING, Query
 
 Fit = Callable[[Floats, Floats], Readout]
 """A readout of states [queries, columns] for their labels [queries]."""
 
 KIND = "probe"
 SETTINGS, ARRAYS = "probe.json", "probe.npz"
-FORMAT = 1
+FORMAT = 2
 
 PARTS = 4
 """Of the cross-validation inside the training queries."""
@@ -99,7 +99,7 @@ class ProbeClassifier(Classifier):
         return self.score_states(self.recorded(queries))
 
     def score_states(self, states: Halves) -> Floats:
-        """float64 [queries], of float16 [queries, layers, hidden], or these in one row.
+        """float64 [queries], of float16 [queries, layers, 2 * hidden], or these in one row.
 
         Raises UserError for another width than that of the model that it was trained with.
         """
@@ -109,12 +109,15 @@ class ProbeClassifier(Classifier):
         return self._readout(columns)
 
     def directions(self, states: Halves) -> Floats:
-        """The same states standardised, each query's as a vector of length 1: float64 [queries, layers * hidden]."""
-        found = self._readout.standardized(_columns(states))
+        """The states of the last token standardised, each query's as a vector of length 1: float64 [queries, layers *
+        hidden]. By the largest states of all tokens, queries are alike that share words, which says less about what
+        feedback on one means for another."""
+        pooled = self._readout.standardized(_columns(states)).reshape(len(states), len(self.layers), len(POOLING), -1)
+        found = pooled[:, :, POOLING.index("last")].reshape(len(states), -1)
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), FLAT)
 
     def recorded(self, queries: Sequence[Query]) -> Halves:
-        """The states that were read, float16 [queries, layers, hidden]. Raises UserError where there are none."""
+        """The states that were read, float16 [queries, layers, 2 * hidden]. Raises UserError where there are none."""
         if self._states is None:
             raise UserError("a probe reads the edge's hidden states, not the query: give --edge FILE with its settings")
         return self._states.of(queries, self.layers)
@@ -196,7 +199,7 @@ def _chosen(known: Sequence[int], loss: Callable[[Sequence[int]], float]) -> lis
 
 
 def _columns(states: Halves) -> Floats:
-    """[queries, layers, hidden] as [queries, layers * hidden]."""
+    """[queries, layers, values] as [queries, layers * values]."""
     return states.reshape(len(states), -1).astype(np.float64)
 
 

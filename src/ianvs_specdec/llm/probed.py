@@ -42,7 +42,7 @@ class Probed:
 
     @property
     def states(self) -> Tensor:
-        """Hidden states at the prompt's end, float32 ``[layers, hidden]``; waits for them. Raises what the request
+        """Pooled hidden states of the prompt, float32 ``[layers, 2 * hidden]``; waits for them. Raises what the request
         ended with where it has none."""
         self._told.wait()
         if self._probe.states is None:
@@ -52,7 +52,7 @@ class Probed:
 
     @property
     def halves(self) -> NDArray[np.float16]:
-        """``states`` as they are kept: float16 [layers, hidden]. What is beyond its range, as single states of large
+        """``states`` as they are kept: float16 [layers, 2 * hidden]. What is beyond its range, as single states of large
         models may be, becomes the largest number of it."""
         import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a model thinks of queries before it answers: its hidden states at the end of each prompt, recorded once.
+"""What a model thinks of queries before it answers: its pooled hidden states of each prompt, recorded once.
 
 They are kept in shards, so that a run that was stopped goes on where it was.
 """
@@ -20,7 +20,7 @@ from ianvs_specdec.llm.prompts import model_folder
 from ianvs_specdec.outcomes.recorded import digests
 from ianvs_specdec.storage.purpose import keep_to
 from ianvs_specdec.storage.replacing import replacing
-from ianvs_specdec.types import Query, Sampling, messages_of
+from ianvs_specdec.types import POOLING, Query, Sampling, messages_of
 
 Halves = NDArray[np.float16]
 
@@ -31,8 +31,8 @@ _UNASKED = Sampling(max_tokens=1)
 
 @dataclass(frozen=True, eq=False)
 class RecordedStates:
-    """The hidden states of a model at the end of queries' prompts: of each of ``layers``, those of ``queries`` (digests
-    of their texts, uint64, sorted) are ``rows``, float16 [queries, layers, hidden].
+    """The hidden states of a model, pooled over the prompts of queries: of each of ``layers``, those of ``queries``
+    (digests of their texts, uint64, sorted) are ``rows``, float16 [queries, layers, 2 * hidden].
 
     ``digest`` is that of the model's files, and ``model`` the name that people know it by.
     """
@@ -44,7 +44,7 @@ class RecordedStates:
     rows: Halves
 
     def of(self, queries: Sequence[Query], layers: Sequence[int]) -> Halves:
-        """Those of ``queries``, float16 [queries, layers, hidden]. Raises UserError for one that is not recorded."""
+        """Those of ``queries``, float16 [queries, layers, 2 * hidden]. Raises UserError for one that is not recorded."""
         wanted = digests(queries)
         places = np.searchsorted(self.queries, wanted).clip(max=len(self.queries) - 1)
         if len(missing := np.flatnonzero(self.queries[places] != wanted)):
@@ -85,15 +85,15 @@ def record(
     model: str,
     on_query: Callable[[], None] = lambda: None,
 ) -> NDArray[np.float16]:
-    """The hidden states of ``layers`` (as in ``decoding.contracts.Target.open``) at the end of the prompt of each
-    query's first turn, float16 [queries, layers, hidden].
+    """The hidden states of ``layers`` (as in ``decoding.contracts.Target.open``) of each query's first turn, pooled over
+    its prompt as ``types.POOLING`` says: float16 [queries, layers, 2 * hidden].
 
     ``folder`` holds them, and is refused where it holds those of other queries, layers or another ``model``, named by
     its digest. ``on_query`` is called for each one that is read now. Raises UserError where the back end has no hidden
     states, and AnswerError for a query that it cannot read.
     """
     asked = [messages_of(query, []) for query in queries]
-    purpose = {"model": model, "layers": list(layers), "queries": digest(asked)}
+    purpose = {"model": model, "layers": list(layers), "pooling": list(POOLING), "queries": digest(asked)}
     keep_to(folder, purpose, what="hidden states of other queries, layers or models", key="states")
     shards = []
     for start in range(0, len(asked), SHARD):

@@ -49,7 +49,7 @@ class HeldAnswer:
 
     @property
     def states(self) -> NDArray[np.float16]:
-        """[layers * hidden]"""
+        """[layers * 2 * hidden]"""
         return np.frombuffer(self.kept.prefill.states, STATE).astype(np.float16)
 
     def take(self) -> Waiting | None:

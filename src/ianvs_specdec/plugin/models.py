@@ -24,7 +24,7 @@ from ianvs_specdec.plugin.routed import RoutedModel
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
 from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, circumstances
 from ianvs_specdec.run import current_repeat
-from ianvs_specdec.types import Early, Query, messages_of
+from ianvs_specdec.types import POOLING, Early, Query, messages_of
 
 
 class EdgeModel(RoutedModel):
@@ -61,7 +61,7 @@ class EdgeModel(RoutedModel):
         self, data: Any, layers: Sequence[int], check: Callable[[str, str], None], early: Early | None = None
     ) -> HeldAnswer | None:
         """Read the first turn of a query, as ``answer`` would, and hold the answer back there; the hidden states of
-        ``layers`` at the prompt's end are in the journal then. None if the edge has no answer to it.
+        ``layers``, pooled, are in the journal then. None if the edge has no answer to it.
 
         Raises UserError where the back end has no hidden states. ``check`` is called with the model's name and the
         digest of its files before it is asked, and raises UserError unless it is the right one. ``early`` is for the
@@ -76,7 +76,7 @@ class EdgeModel(RoutedModel):
         manner = self._manner(self._sampling(query, repeat), repeat)
         check(self.settings.model, str(manner.own.value["model"]))
         messages, hints = messages_of(query, []), query.hints(0)
-        key = digest([manner.own.key(messages, hints.prediction), "probe", list(layers)])
+        key = digest([manner.own.key(messages, hints.prediction), "probe", list(layers), POOLING])
         with self._journal.asking(key):
             kept = self._journal.prefill(key) if self.settings.use_cache else None
             if kept is not None:
