@@ -19,8 +19,8 @@ class Probe:
     def __init__(self, layers: Sequence[int], told: Callable[[], None] = lambda: None) -> None:
         self.layers = tuple(layers)
         self.states: Tensor | None = None
-        """Shape ``[layers, 2 * hidden]`` in float32, on the CPU, as ``types.POOLING`` says; None while the prompt is not
-        read."""
+        """Shape ``[layers, 2 * hidden]`` in float32, on the CPU, as ``types.POOLING`` says; None while the prompt is
+        not read."""
         self.prompt_tokens = 0
         """How many tokens were read."""
         self.decided = False

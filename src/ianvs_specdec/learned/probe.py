@@ -1,8 +1,8 @@
 """Kind ``probe``: a small classifier on what the edge model thinks of a query before it answers.
 
 It reads the hidden states of the prompt, as do ConsRoute (arXiv 2603.21237) and ProbeDirichlet (arXiv 2602.11877),
-pooled as ``types.POOLING`` says: see ``readout``. Cross-validation on the training queries alone chooses which layers it reads (the best
-one, and others as long as they make the probe better), and whether a hidden layer pays.
+pooled as ``types.POOLING`` says: see ``readout``. Cross-validation on the training queries alone chooses which layers
+it reads (the best one, and others as long as they make the probe better), and whether a hidden layer pays.
 
 Files: ``probe.json`` with ``format`` (2), ``edge`` (``model``, a name for people, and ``digest``, of the model's
 files) and ``layers`` (as in ``decoding.contracts.Target.open``); ``probe.npz`` with the fields of a ``Readout``:
@@ -27,7 +27,7 @@ from ianvs_specdec.learned.classifier import Classifier
 from ianvs_specdec.learned.readout import FLAT, Readout, fit_hidden, fit_linear
 from ianvs_specdec.outcomes.recorded import Floats
 from ianvs_specdec.outcomes.states import Halves, RecordedStates
-from ianvs_specdec.types import POOLING, Query
+from ianvs_specdec.types import Query
 
 Fit = Callable[[Floats, Floats], Readout]
 """A readout of states [queries, columns] for their labels [queries]."""
@@ -109,11 +109,8 @@ class ProbeClassifier(Classifier):
         return self._readout(columns)
 
     def directions(self, states: Halves) -> Floats:
-        """The states of the last token standardised, each query's as a vector of length 1: float64 [queries, layers *
-        hidden]. By the largest states of all tokens, queries are alike that share words, which says less about what
-        feedback on one means for another."""
-        pooled = self._readout.standardized(_columns(states)).reshape(len(states), len(self.layers), len(POOLING), -1)
-        found = pooled[:, :, POOLING.index("last")].reshape(len(states), -1)
+        """The same states standardised, each query's as a vector of length 1: float64 [queries, columns]."""
+        found = self._readout.standardized(_columns(states))
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), FLAT)
 
     def recorded(self, queries: Sequence[Query]) -> Halves:

@@ -82,7 +82,8 @@ class LLM(ABC):
         self, messages: list[Message], sampling: Sampling, layers: Sequence[int], hints: Hints = NO_HINTS
     ) -> Probed:
         """Read a chat, and hold its answer back until somebody has looked at the hidden states of ``layers`` (as in
-        ``decoding.contracts.Target.open``) of the prompt, pooled as ``types.POOLING`` says. Raises UserError where the back end has none."""
+        ``decoding.contracts.Target.open``) of the prompt, pooled as ``types.POOLING`` says. Raises UserError where the
+        back end has none."""
         self.check_probe()
         raise NotImplementedError
 

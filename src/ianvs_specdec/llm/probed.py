@@ -52,8 +52,8 @@ class Probed:
 
     @property
     def halves(self) -> NDArray[np.float16]:
-        """``states`` as they are kept: float16 [layers, 2 * hidden]. What is beyond its range, as single states of large
-        models may be, becomes the largest number of it."""
+        """``states`` as they are kept: float16 [layers, 2 * hidden]. What is beyond its range, as single states of
+        large models may be, becomes the largest number of it."""
         import numpy as np
 
         most = float(np.finfo(np.float16).max)

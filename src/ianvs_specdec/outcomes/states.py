@@ -44,7 +44,7 @@ class RecordedStates:
     rows: Halves
 
     def of(self, queries: Sequence[Query], layers: Sequence[int]) -> Halves:
-        """Those of ``queries``, float16 [queries, layers, 2 * hidden]. Raises UserError for one that is not recorded."""
+        """float16 [queries, layers, 2 * hidden], of these queries. Raises UserError for one that is not recorded."""
         wanted = digests(queries)
         places = np.searchsorted(self.queries, wanted).clip(max=len(self.queries) - 1)
         if len(missing := np.flatnonzero(self.queries[places] != wanted)):
@@ -85,8 +85,8 @@ def record(
     model: str,
     on_query: Callable[[], None] = lambda: None,
 ) -> NDArray[np.float16]:
-    """The hidden states of ``layers`` (as in ``decoding.contracts.Target.open``) of each query's first turn, pooled over
-    its prompt as ``types.POOLING`` says: float16 [queries, layers, 2 * hidden].
+    """The hidden states of ``layers`` (as in ``decoding.contracts.Target.open``) of each query's first turn, pooled
+    over its prompt as ``types.POOLING`` says: float16 [queries, layers, 2 * hidden].
 
     ``folder`` holds them, and is refused where it holds those of other queries, layers or another ``model``, named by
     its digest. ``on_query`` is called for each one that is read now. Raises UserError where the back end has no hidden
