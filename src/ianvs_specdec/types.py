@@ -17,11 +17,9 @@ LEAST_PENALTY, LARGEST_PENALTY = 1e-3, 1e3
 LARGEST_COUNT = (1 << 31) - 1
 SEEDS = range(-(1 << 63), 1 << 64)
 """What torch takes."""
-
 ENGINES = ("auto", "native", "torch", "transformers")
 """What computes a model in this process: our native step, our own forward in torch, or the model as transformers has
 it; auto = the first of these that can."""
-
 POOLING = ("last", "max")
 """What a probe sees of a layer's hidden states: those of the prompt's last token, and the largest over all its tokens.
 What the model makes of a single word, such as one option, shows in the latter."""

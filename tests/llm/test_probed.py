@@ -37,7 +37,8 @@ def test_the_states_are_told_and_the_answer_is_the_usual_one(llm, model: Path) -
     ids = torch.tensor([prompt if isinstance(prompt, list) else prompt["input_ids"]])
     reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     expected = reference(ids, output_hidden_states=True).hidden_states
-    torch.testing.assert_close(probed.states, torch.stack([expected[i][0, -1] for i in LAYERS]), atol=1e-4, rtol=1e-4)
+    pooled = torch.stack([torch.cat((expected[i][0, -1], expected[i][0].amax(0))) for i in LAYERS])
+    torch.testing.assert_close(probed.states, pooled, atol=1e-4, rtol=1e-4)
     assert llm.occupancy().sequences == 1
     answer, usual = probed.go_on(), llm.generate(MESSAGES, SAMPLING)
     assert (answer.text, answer.token_ids, answer.prompt_tokens) == (usual.text, usual.token_ids, usual.prompt_tokens)
@@ -46,7 +47,7 @@ def test_the_states_are_told_and_the_answer_is_the_usual_one(llm, model: Path) -
 
 def test_a_dropped_answer_holds_nothing_when_it_is_dropped(llm) -> None:
     probed = llm.probe(MESSAGES, SAMPLING, LAYERS)
-    assert probed.states.shape == (2, 32)
+    assert probed.states.shape == (2, 64)
     probed.drop()
     assert (llm.occupancy().sequences, llm.occupancy().waiting) == (0, 0)
     assert llm.generate(MESSAGES, SAMPLING).token_ids

@@ -34,7 +34,7 @@ from sedna.core.joint_inference import JointInference
 
 SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
 ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(4)]
-FIRST, WHOLE, WIDTH = 3, 8, 32
+FIRST, WHOLE, WIDTH = 3, 8, 64
 ALL, NONE = 0.0, 1.0
 """Thresholds at which every answer stops, and none."""
 

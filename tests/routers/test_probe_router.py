@@ -33,7 +33,7 @@ from tests.support.models import build_model
 SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
 ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(4)]
 LAYERS = (0, 2)
-WIDTH = 32
+WIDTH = 64
 
 
 @pytest.fixture
