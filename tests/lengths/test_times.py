@@ -59,6 +59,14 @@ def test_what_was_done_before_it_could_be_paid_is_paid_by_what_comes():
     assert not allowance.pay()
 
 
+def test_no_more_is_owed_than_could_have_been_saved():
+    allowance = Allowance(price=1.0, share=0.5, most=2)
+    for _ in range(1000):
+        allowance.pay(anyway=True)
+    allowance.earn(6.0)
+    assert allowance.pay()
+
+
 def test_goodput_learns_from_all_steps_of_its_trials_however_short_they_are():
     length = lengths.create("goodput")
     trials, told = [], length._times.hears

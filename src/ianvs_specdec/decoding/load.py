@@ -61,7 +61,7 @@ class Share:
 class Finished:
     """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds``
     of computing, accepting and committing. ``other_seconds`` are all others since the step before, if this one followed
-    at once, as of putting out tokens; but what the length takes, to choose budgets and to learn, is in no step's.
+    at once, such as putting out tokens. What the length itself takes, to choose and to learn, is in no step's time.
     ``context`` is the number of tokens that the sequences of the ``shares`` held."""
 
     shares: Sequence[Share]

@@ -38,7 +38,7 @@ class Meter:
 
     def looked(self) -> None:
         """Drafters have said what they hold; budgets are chosen from here. That is in no step's time: a plan for many
-        steps would fall upon one of them, and most on those that try something."""
+        steps would fall upon one of them, most often one that tries something."""
         self.draft = self._watch.lap()
 
     def chosen(self) -> None:

@@ -6,6 +6,10 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from ianvs_specdec.types import POOLING
+
+_POOLS: dict[str, Callable[[Tensor], Tensor]] = {"last": lambda rows: rows[-1], "max": lambda rows: rows.amax(0)}
+
 
 class Probe:
     """Of one request: the pooled hidden states of its prompt, of the ``layers`` asked for (indices as in
@@ -32,7 +36,9 @@ class Probe:
         import torch
 
         self.prompt_tokens = len(hidden[0])
-        self.states = torch.stack([torch.cat((rows[-1], rows.amax(0))) for rows in hidden]).float().cpu()
+        self.states = (
+            torch.stack([torch.cat([_POOLS[name](rows) for name in POOLING]) for rows in hidden]).float().cpu()
+        )
         self._told()
 
     def go_on(self) -> None:

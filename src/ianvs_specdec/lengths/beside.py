@@ -14,7 +14,8 @@ LITTLE = 0.01, 200_000.0, 4.0
 """While steps of a size have differed by less in their rows, contexts (tokens) and requests, in squares, what they take
 is mostly noise."""
 MANY = 40
-"""Steps that are heard of until they are counted in."""
+"""Steps that are heard of until they are counted in, unless a plan asks sooner: that takes as long as ten more of them
+heard."""
 HALF = 0.5
 """The part of the first step with prompts that is thought to be for these, before more is known."""
 TERMS = OF_ROWS, OF_CONTEXT, OF_REQUESTS, OF_PROMPTS = range(4)

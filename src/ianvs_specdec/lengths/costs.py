@@ -47,6 +47,9 @@ class StepCosts:
     doubling, and it never falls with size. What a step takes beside its rows, for the context that it reads, for each
     request and for prompts, is learned from steps of a class that differ in these: rows of drafts may be cheaper than
     requests.
+
+    Steps that are passed by count for the age of what is known, and for nothing else: "the step before" is the latest
+    one that was learned from.
     """
 
     def __init__(self) -> None:
@@ -85,7 +88,7 @@ class StepCosts:
         return math.exp(self._speed)
 
     def age(self, rows: int) -> int:
-        """Steps since one of that size."""
+        """Steps since one of that size was learned from."""
         known = [sizes[class_of(rows)].when for sizes in (self._sizes, self._reading.sizes) if class_of(rows) in sizes]
         return self.samples - max(known, default=0)
 

@@ -140,12 +140,13 @@ class Goodput:
                 request.since += slept
 
     def learn(self, finished: Finished) -> None:
-        for share_of_time in (self._savings, self._planning, self._times):
-            share_of_time.earn(finished.seconds)
+        self._savings.earn(finished.seconds)
+        self._planning.earn(finished.seconds)
+        self._times.earn(finished.seconds)
         if not finished.rows:
             return
         asked = [share for share in finished.shares if share.budget]
-        if self._times.hears(self._plan.trial or any(share.stats.kept.probed for share in asked)):
+        if self._times.hears(self._plan.trial or any(self._known(share.stats).probed for share in asked)):
             self._learn_times(finished, asked)
         for share in finished.shares:
             if share.over:

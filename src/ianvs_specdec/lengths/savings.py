@@ -50,8 +50,9 @@ class Allowance:
         self._saved = min(self._saved + self._share * taken, self._most)
 
     def pay(self, anyway: bool = False) -> bool:
-        """Whether it may be done now, which is paid then; ``anyway``: it is done, and what comes later pays for it."""
+        """Whether it may be done now, which is paid then; ``anyway``: it is done, and what comes later pays for it, as
+        far as that can be owed: no more than can be saved."""
         may = anyway or self._saved >= self._price
         if may:
-            self._saved -= self._price
+            self._saved = max(self._saved - self._price, -self._most)
         return may

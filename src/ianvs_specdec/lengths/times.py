@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Share
 
 HEARING, HEARD, FIRST = 5e-5, 0.01, 100
-"""To learn from what a step took takes about so many seconds, and should take no more than that share of the time: of
-short steps only some are learned from, beside so many at the start. With half of that share, what is seldom seen was
-sometimes taken for cheap for hundreds of steps."""
+"""Learning from what a step took takes about so many seconds, and should take no more than that share of the time: of
+short steps only some are learned from, at most so many of them in a row, as at the start. With half of that share, what
+is seldom seen was sometimes taken for cheap for hundreds of steps."""
 
 
 class Times:
@@ -24,7 +24,7 @@ class Times:
     def __init__(self) -> None:
         self.verify, self.draft = StepCosts(), DraftCosts()
         self._allowance = Allowance(HEARING, HEARD, FIRST)
-        self._made = True
+        self._made = False
 
     def earn(self, seconds: float) -> None:
         """A step took so long."""
