@@ -162,7 +162,10 @@ def read_probe(folder: Path) -> tuple[dict[str, str], list[int]]:
     edge, layers = told.get("edge"), told.get("layers")
     named = isinstance(edge, dict) and all(isinstance(edge.get(name), str) for name in ("model", "digest"))
     if edge is None or told.get("format") != FORMAT or not named or not _are_layers(layers):
-        raise ValueError(f"{SETTINGS} is not as this version writes it (format {FORMAT}, edge and layers)")
+        raise ValueError(
+            f"{SETTINGS} is not as this version writes it (format {FORMAT}, edge and layers): train the probe again "
+            "with specdec route train --kind probe"
+        )
     return edge, layers
 
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
 PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.005, 1.5
-"""Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, and
-should take no more than that share of the time: for a small model, whose steps are short, plans hold longer, each by
-this factor than the one before."""
+"""Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, or
+half as many again, and should take no more than that share of the time: for a small model, whose steps are short, plans
+hold longer, each by this factor than the one before."""
 HURRY, AHEAD = 2.0, 8
 """Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
 PLANS = 4
