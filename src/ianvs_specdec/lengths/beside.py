@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ianvs_specdec.lengths.evidence import Floats
 from ianvs_specdec.lengths.sizes import FEW, NOISE, ROWS, Amount, Contents, Known, Size
 
 MEMORY = 100
@@ -32,7 +33,7 @@ class Beside:
         """The variance of what a token of a prompt takes: a few may take nothing more, others twice as much."""
         self._first = self._unit = 0.0
         """The first guess at what a token of a prompt takes; steps' work to the power of -2, on average."""
-        self._sums = np.zeros((len(TERMS) + 1, len(TERMS) + 1))
+        self._sums = np.zeros((len(TERMS), len(TERMS) + 1))
         self._heard: list[tuple[float, ...]] = []
 
     def begin(self, prompts: int, work: float) -> None:
@@ -55,18 +56,27 @@ class Beside:
         """Work out what is known."""
         if not self._heard:
             return
-        *differences, work, weights = np.array(self._heard).T
+        heard = np.array(self._heard)
         self._heard.clear()
-        # What is heard later makes what was heard before count less.
-        kept = np.cumprod(1 - weights[::-1] / MEMORY)[::-1]
-        steps = np.array(differences) / work * np.sqrt(weights * np.append(kept[1:], 1.0))
-        self._sums = kept[0] * self._sums + steps @ steps.T
-        unit = float(np.mean(work**-2.0))
-        self._unit += (1 - kept[0]) * (unit - self._unit) if self._unit else unit
+        steps, work, weights = heard[:, :-2] / heard[:, -2:-1], heard[:, -2], heard[:, -1]
+        for step, weight in zip(steps, weights.tolist(), strict=True):
+            self._hear(step, weight)
+        unit, kept = float(np.mean(work**-2.0)), float(np.prod(1 - weights / MEMORY))
+        self._unit += (1 - kept) * (unit - self._unit) if self._unit else unit
         self._solve()
 
+    def _hear(self, step: Floats, weight: float) -> None:
+        """What is heard later makes what was heard before count less, but only of what it tells itself: steps without
+        drafts have a row for each request, and whatever their number, they do not tell the two apart. What drafts told
+        of that is kept (directional forgetting: Cao and Schwartz 2000, Automatica 36)."""
+        terms = step[:-1]
+        informed = self._sums[:, :-1] @ terms
+        if (known := float(terms @ informed)) > 0:
+            self._sums -= weight / MEMORY / known * np.outer(informed, terms @ self._sums)
+        self._sums += weight * np.outer(terms, step)
+
     def _solve(self) -> None:
-        known, told = self._sums[:-1, :-1].copy(), self._sums[:-1, -1].copy()
+        known, told = self._sums[:, :-1].copy(), self._sums[:, -1].copy()
         little = NOISE / self._first**2 if self._first else 1.0
         known[np.diag_indices_from(known)] += (*(self._unit * one for one in LITTLE), little)
         told[OF_PROMPTS] += little * self._first
