@@ -166,6 +166,33 @@ def test_requests_take_no_more_than_the_smallest_step_with_as_many():
     assert at(learned, 8, requests=8)[0] < 2.5
 
 
+def test_what_drafts_told_of_requests_is_kept_while_nobody_drafts():
+    """Steps without drafts have a row for each request: of these alone, nobody knows what a row of a draft takes."""
+
+    def seconds(rows, requests):
+        return 1.0 + 0.1 * rows + 0.3 * requests
+
+    learned, rng = StepCosts(), random.Random(0)
+    for _ in range(200):
+        requests = rng.randrange(40, 64)
+        rows = requests * rng.randrange(1, 5) + rng.randrange(20)
+        learned.add(rows, seconds(rows, requests) * rng.lognormvariate(0, 0.03), 0, requests)
+    for _ in range(1000):
+        requests = rng.randrange(40, 64)
+        learned.add(requests, seconds(requests, requests) * rng.lognormvariate(0, 0.03), 0, requests)
+    assert at(learned, 60, 120, 180, requests=60) == pytest.approx([25.0, 31.0, 37.0], rel=0.1)
+
+
+def test_where_rows_and_requests_go_together_rows_of_drafts_are_hoped_to_take_little():
+    learned, rng = StepCosts(), random.Random(0)
+    for _ in range(300):
+        requests = rng.randrange(1, 64)
+        learned.add(requests, (1.0 + 0.4 * requests) * rng.lognormvariate(0, 0.03), 0, requests)
+    (plain, drafts), hoped = at(learned, 60, 120, requests=60), at(learned, 120, requests=60, hoped=True)[0]
+    assert drafts > 1.7 * plain
+    assert hoped < plain + 0.5 * (drafts - plain)
+
+
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_when_the_machine_changes_its_speed_two_sizes_tell_the_others(factor):
     learned = costs({1: 1.0, 8: 2.0, 16: 3.0, 32: 5.0}, noise=0.03)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class Beside:
         self.context = self.requests = self.prompts = 0.0
         self.doubt = 0.0
         """The variance of what a token of a prompt takes: a few may take nothing more, others twice as much."""
+        self._doubt_of_requests = math.inf
+        """The variance of what a request takes."""
         self._first = self._unit = 0.0
         """The first guess at what a token of a prompt takes; steps' work to the power of -2, on average."""
         self._sums = np.zeros((len(TERMS), len(TERMS) + 1))
@@ -87,6 +90,7 @@ class Beside:
             found = np.zeros(len(TERMS))
             found[among] = np.linalg.solve(known[np.ix_(among, among)], told[among])
         self.context, self.requests, self.prompts = found[OF_CONTEXT:].tolist()
+        self._doubt_of_requests = NOISE * float(np.linalg.inv(known)[OF_REQUESTS, OF_REQUESTS])
         self.doubt = self.prompts**2 + (NOISE / float(known[OF_PROMPTS, OF_PROMPTS]) if self._first else 0.0)
 
     def limit(self, known: Known) -> None:
@@ -96,3 +100,12 @@ class Beside:
         if np.any(beside > most):
             share = float(np.min(most / np.maximum(beside, most)))
             self.context, self.requests = share * self.context, share * self.requests
+
+    def hoped(self, known: Known) -> float:
+        """What a request may be hoped to take: the more it is, the less is left for rows, of which drafts have more."""
+        often = known.counts >= FEW
+        if not np.any(often):
+            return self.requests
+        left = (1 - ROWS) * known.work[often] - self.context * known.context[often]
+        most = float(np.min(left / np.maximum(known.requests[often], 1.0)))
+        return max(min(self.requests + math.sqrt(self._doubt_of_requests), most), self.requests)

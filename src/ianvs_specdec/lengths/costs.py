@@ -70,8 +70,9 @@ class StepCosts:
         self._beside = Beside()
         self._reading = Reading()
         self._knots: tuple[Floats, Floats, Floats] | None = None
-        self._each = 0.0, 0.0
-        """What there is beside the knots for each token of context and each request."""
+        self._context, self._requests = 0.0, (0.0, 0.0)
+        """What there is beside the knots for each token of context and each request; of a request, then what may be
+        hoped for."""
         self._stale = False
         """Whether there were steps since the knots were worked out."""
         self.samples = 0
@@ -170,17 +171,21 @@ class StepCosts:
         roughly: bool = False,
     ) -> Floats:
         """Seconds of steps of so many ``rows`` of so many ``requests`` with ``context`` tokens before them; 0 while
-        nothing is known. What may be ``hoped`` for is less where little is known, or for long. ``roughly``: by what was
-        known when it was last worked out."""
+        nothing is known. What may be ``hoped`` for is less where little is known, or for long, or where nobody knows
+        whether it is for rows or for requests. ``roughly``: by what was known when it was last worked out."""
         if not self._sizes:
             return np.zeros(rows.shape)
         if self._knots is None or (self._stale and not roughly):
             self._knots, self._stale = self._settle(), False
-        sizes, work = self._knots[0], self._knots[1 + hoped]
-        half = np.interp(sizes[-1] / 2, sizes, work)
-        slope = (work[-1] - half) / (sizes[-1] - max(sizes[-1] / 2, sizes[0])) if len(sizes) > 1 else 0.0
+        sizes, expected, least = self._knots
+        work = least if hoped else expected
+        half = np.interp(sizes[-1] / 2, sizes, expected)
+        slope = (expected[-1] - half) / (sizes[-1] - max(sizes[-1] / 2, sizes[0])) if len(sizes) > 1 else 0.0
+        if hoped:
+            # Two steps do what one of twice the size does; and what was never seen may take less by far.
+            slope = min(slope, expected[-1] / sizes[-1]) * math.exp(-NEW)
         beyond = np.maximum(rows - sizes[-1], 0.0) * slope
-        beside = self._each[0] * context + self._each[1] * requests
+        beside = self._context * context + self._requests[hoped] * requests
         result: Floats = (np.interp(rows, sizes, work) + beyond + beside) * self.speed
         return result
 
@@ -216,7 +221,7 @@ class StepCosts:
         self._beside.settle()
         alone = Known.of(self._sizes.values(), self.samples, self._speed)
         self._beside.limit(alone)
-        self._each = self._beside.context, self._beside.requests
+        self._context, self._requests = self._beside.context, (self._beside.requests, self._beside.hoped(alone))
         reading = Known.of(self._reading.sizes.values(), self.samples, self._speed)
         return alone.joined(self._reading.without(reading, self._beside))
 
@@ -252,7 +257,9 @@ class StepCosts:
             split = one / np.ceil(rows[latest] / rows[few]), one * np.ceil(rows[many] / rows[latest])
             work[few] = np.clip(work[few], np.minimum(split[0], most[few]), one)
             work[many] = np.clip(work[many], one, np.maximum(split[1], least[many]))
-        return rows, _rising(work), _rising(work * np.exp(-np.sqrt(variances)))
+        expected, hoped = self._requests
+        left = np.maximum(work - (hoped - expected) * known.requests, ROWS * work)
+        return rows, _rising(work), _rising(left * np.exp(-np.sqrt(variances)))
 
 
 def _rising(values: Floats) -> Floats:
