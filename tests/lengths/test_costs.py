@@ -183,13 +183,13 @@ def test_what_drafts_told_of_requests_is_kept_while_nobody_drafts():
     assert at(learned, 60, 120, 180, requests=60) == pytest.approx([25.0, 31.0, 37.0], rel=0.1)
 
 
-def test_where_rows_and_requests_go_together_rows_of_drafts_are_hoped_to_take_little():
+def test_where_rows_and_requests_go_together_both_are_thought_to_take_time_and_rows_are_hoped_to_take_little():
     learned, rng = StepCosts(), random.Random(0)
     for _ in range(300):
         requests = rng.randrange(1, 64)
         learned.add(requests, (1.0 + 0.4 * requests) * rng.lognormvariate(0, 0.03), 0, requests)
     (plain, drafts), hoped = at(learned, 60, 120, requests=60), at(learned, 120, requests=60, hoped=True)[0]
-    assert drafts > 1.7 * plain
+    assert 1.4 * plain < drafts < 1.6 * plain
     assert hoped < plain + 0.5 * (drafts - plain)
 
 

@@ -15,12 +15,17 @@ MEMORY = 100
 LITTLE = 0.01, 200_000.0, 4.0
 """While steps of a size have differed by less in their rows, contexts (tokens) and requests, in squares, what they take
 is mostly noise."""
+ALIKE = 4.0
+"""While rows and requests have differed from each other by less, in squares, a part of what both take is thought to be
+for each. Whoever drafts finds out; whoever takes all for the rows would not draft."""
 MANY = 40
 """Steps that are heard of until they are counted in, unless a plan asks sooner: that takes as long as ten more of them
 heard."""
 HALF = 0.5
 """The part of the first step with prompts that is thought to be for these, before more is known."""
 TERMS = OF_ROWS, OF_CONTEXT, OF_REQUESTS, OF_PROMPTS = range(4)
+APART = np.array([1.0, 0.0, -1.0, 0.0])
+"""More rows, fewer requests."""
 
 
 class Beside:
@@ -83,6 +88,7 @@ class Beside:
         little = NOISE / self._first**2 if self._first else 1.0
         known[np.diag_indices_from(known)] += (*(self._unit * one for one in LITTLE), little)
         told[OF_PROMPTS] += little * self._first
+        known += ALIKE * self._unit * np.outer(APART, APART)
         among, found = list(TERMS), np.linalg.solve(known, told)
         # None of them makes a step faster.
         while found[least := 1 + int(np.argmin(found[1:]))] < 0:

@@ -178,16 +178,16 @@ class StepCosts:
         if self._knots is None or (self._stale and not roughly):
             self._knots, self._stale = self._settle(), False
         sizes, expected, least = self._knots
-        work = least if hoped else expected
         half = np.interp(sizes[-1] / 2, sizes, expected)
         slope = (expected[-1] - half) / (sizes[-1] - max(sizes[-1] / 2, sizes[0])) if len(sizes) > 1 else 0.0
+        beyond = np.maximum(rows - sizes[-1], 0.0)
+        each, hoped_each = (one * requests for one in self._requests)
+        result: Floats = np.interp(rows, sizes, expected) + slope * beyond + each
         if hoped:
             # Two steps do what one of twice the size does; and what was never seen may take less by far.
             slope = min(slope, expected[-1] / sizes[-1]) * math.exp(-NEW)
-        beyond = np.maximum(rows - sizes[-1], 0.0) * slope
-        beside = self._context * context + self._requests[hoped] * requests
-        result: Floats = (np.interp(rows, sizes, work) + beyond + beside) * self.speed
-        return result
+            result = np.minimum(result, np.interp(rows, sizes, least) + slope * beyond + hoped_each)
+        return (result + self._context * context) * self.speed
 
     def _believed(self, surprise: float, size: Size) -> tuple[float, float]:
         """What of a surprise counts, and how uncertain the size's work is by it: one that is alone for its size counts
@@ -258,8 +258,9 @@ class StepCosts:
             work[few] = np.clip(work[few], np.minimum(split[0], most[few]), one)
             work[many] = np.clip(work[many], one, np.maximum(split[1], least[many]))
         expected, hoped = self._requests
-        left = np.maximum(work - (hoped - expected) * known.requests, ROWS * work)
-        return rows, _rising(work), _rising(left * np.exp(-np.sqrt(variances)))
+        hope = work * np.exp(-np.sqrt(variances))
+        left = np.maximum(hope - (hoped - expected) * known.requests, ROWS * hope)
+        return rows, _rising(work), _rising(left)
 
 
 def _rising(values: Floats) -> Floats:
