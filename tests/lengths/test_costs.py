@@ -166,7 +166,8 @@ def test_requests_take_no_more_than_the_smallest_step_with_as_many():
     assert at(learned, 8, requests=8)[0] < 2.5
 
 
-def test_what_drafts_told_of_requests_is_kept_while_nobody_drafts():
+@pytest.mark.parametrize("alone", [range(40, 64), range(60, 61)])
+def test_what_drafts_told_of_requests_is_kept_while_nobody_drafts(alone):
     """Steps without drafts have a row for each request: of these alone, nobody knows what a row of a draft takes."""
 
     def seconds(rows, requests):
@@ -177,10 +178,28 @@ def test_what_drafts_told_of_requests_is_kept_while_nobody_drafts():
         requests = rng.randrange(40, 64)
         rows = requests * rng.randrange(1, 5) + rng.randrange(20)
         learned.add(rows, seconds(rows, requests) * rng.lognormvariate(0, 0.03), 0, requests)
+    assert at(learned, 180, requests=10, hoped=True)[0] > 0.85 * at(learned, 180, requests=10)[0]
     for _ in range(1000):
-        requests = rng.randrange(40, 64)
+        requests = rng.choice(alone)
         learned.add(requests, seconds(requests, requests) * rng.lognormvariate(0, 0.03), 0, requests)
     assert at(learned, 60, 120, 180, requests=60) == pytest.approx([25.0, 31.0, 37.0], rel=0.1)
+    assert at(learned, 120, requests=30) == pytest.approx([22.0], rel=0.15)
+
+
+def test_nothing_hoped_for_is_above_what_is_expected():
+    learned, rng = StepCosts(), random.Random(0)
+    for _ in range(100):
+        requests = rng.randrange(1, 30)
+        learned.add(requests, (1.0 + 0.02 * requests**2) * rng.lognormvariate(0, 0.1), 80 * requests, requests)
+        rows = np.arange(1.0, 300.0)
+        for requests in (1, 30, 200):
+            expected, hoped = (learned.at(rows, 100, requests, hoped) for hoped in (False, True))
+            assert np.all((hoped > 0) & (hoped <= expected))
+
+
+def test_beyond_the_largest_size_half_of_the_time_is_hoped_for_that_two_steps_take():
+    largest, beyond = at(costs({1: 1.0, 8: 2.0, 16: 6.0}), 16, 24, hoped=True)
+    assert beyond - largest == pytest.approx(0.5 * 8 * 6.0 / 16, rel=0.05)
 
 
 def test_where_rows_and_requests_go_together_both_are_thought_to_take_time_and_rows_are_hoped_to_take_little():

@@ -11,16 +11,16 @@ from ianvs_specdec.lengths.evidence import Floats
 from ianvs_specdec.lengths.sizes import FEW, NOISE, ROWS, Amount, Contents, Known, Size
 
 MEMORY = 100
-"""Steps over which it is learned."""
+"""Steps that tell of the same over which it is learned; what no step tells of is kept."""
 LITTLE = 0.01, 200_000.0, 4.0
 """While steps of a size have differed by less in their rows, contexts (tokens) and requests, in squares, what they take
 is mostly noise."""
 ALIKE = 4.0
-"""While rows and requests have differed from each other by less, in squares, a part of what both take is thought to be
-for each. Whoever drafts finds out; whoever takes all for the rows would not draft."""
+"""While rows and requests have differed from each other by less, in squares, what one of each takes together is shared
+between them: with ``LITTLE``, 0.6 for the row. Whoever drafts finds out; whoever takes all for the row would not draft."""
 MANY = 40
-"""Steps that are heard of until they are counted in, unless a plan asks sooner: that takes as long as ten more of them
-heard."""
+"""Steps that are heard of until they are counted in, unless a plan asks sooner: one by one, that would take several
+times as long."""
 HALF = 0.5
 """The part of the first step with prompts that is thought to be for these, before more is known."""
 TERMS = OF_ROWS, OF_CONTEXT, OF_REQUESTS, OF_PROMPTS = range(4)
@@ -38,7 +38,7 @@ class Beside:
         self.doubt = 0.0
         """The variance of what a token of a prompt takes: a few may take nothing more, others twice as much."""
         self._doubt_of_requests = math.inf
-        """The variance of what a request takes."""
+        """The variance of what a request takes, whatever the other terms are."""
         self._first = self._unit = 0.0
         """The first guess at what a token of a prompt takes; steps' work to the power of -2, on average."""
         self._sums = np.zeros((len(TERMS), len(TERMS) + 1))
@@ -67,27 +67,33 @@ class Beside:
         heard = np.array(self._heard)
         self._heard.clear()
         steps, work, weights = heard[:, :-2] / heard[:, -2:-1], heard[:, -2], heard[:, -1]
-        for step, weight in zip(steps, weights.tolist(), strict=True):
-            self._hear(step, weight)
         unit, kept = float(np.mean(work**-2.0)), float(np.prod(1 - weights / MEMORY))
         self._unit += (1 - kept) * (unit - self._unit) if self._unit else unit
+        told = (steps[:, :-1] ** 2 / self._little()).sum(1)
+        forgotten = weights / MEMORY * told / (1 + told)
+        for step, weight, share in zip(steps, weights.tolist(), forgotten.tolist(), strict=True):
+            self._hear(step, weight, share)
         self._solve()
 
-    def _hear(self, step: Floats, weight: float) -> None:
-        """What is heard later makes what was heard before count less, but only of what it tells itself: steps without
-        drafts have a row for each request, and whatever their number, they do not tell the two apart. What drafts told
-        of that is kept (directional forgetting: Cao and Schwartz 2000, Automatica 36)."""
+    def _hear(self, step: Floats, weight: float, forgotten: float) -> None:
+        """A step makes what was heard before count less, but only in the direction in which it differs from its size.
+        Steps without drafts have a row for each request, so they do not tell the two apart: what drafts told of that is
+        kept (directional forgetting: Cao and Schwartz 2000, Automatica 36)."""
         terms = step[:-1]
         informed = self._sums[:, :-1] @ terms
         if (known := float(terms @ informed)) > 0:
-            self._sums -= weight / MEMORY / known * np.outer(informed, terms @ self._sums)
+            self._sums -= forgotten / known * np.outer(informed, terms @ self._sums)
         self._sums += weight * np.outer(terms, step)
+
+    def _little(self) -> Floats:
+        """For each term, up to which sum of squares steps tell little of it."""
+        return np.array([*(self._unit * one for one in LITTLE), NOISE / self._first**2 if self._first else 1.0])
 
     def _solve(self) -> None:
         known, told = self._sums[:, :-1].copy(), self._sums[:, -1].copy()
-        little = NOISE / self._first**2 if self._first else 1.0
-        known[np.diag_indices_from(known)] += (*(self._unit * one for one in LITTLE), little)
-        told[OF_PROMPTS] += little * self._first
+        little = self._little()
+        known[np.diag_indices_from(known)] += little
+        told[OF_PROMPTS] += little[OF_PROMPTS] * self._first
         known += ALIKE * self._unit * np.outer(APART, APART)
         among, found = list(TERMS), np.linalg.solve(known, told)
         # None of them makes a step faster.

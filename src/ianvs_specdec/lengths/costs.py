@@ -184,9 +184,9 @@ class StepCosts:
         each, hoped_each = (one * requests for one in self._requests)
         result: Floats = np.interp(rows, sizes, expected) + slope * beyond + each
         if hoped:
-            # Two steps do what one of twice the size does; and what was never seen may take less by far.
-            slope = min(slope, expected[-1] / sizes[-1]) * math.exp(-NEW)
-            result = np.minimum(result, np.interp(rows, sizes, least) + slope * beyond + hoped_each)
+            # At most what two steps take that do the same together, and less, since nobody has seen it.
+            least_slope = min(slope, expected[-1] / sizes[-1]) * math.exp(-NEW)
+            result = np.minimum(result, np.interp(rows, sizes, least) + least_slope * beyond + hoped_each)
         return (result + self._context * context) * self.speed
 
     def _believed(self, surprise: float, size: Size) -> tuple[float, float]:
