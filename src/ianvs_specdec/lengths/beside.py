@@ -17,7 +17,7 @@ LITTLE = 0.01, 200_000.0, 4.0
 is mostly noise."""
 ALIKE = 4.0
 """While rows and requests have differed from each other by less, in squares, what one of each takes together is shared
-between them, about half and half. Whoever drafts finds out; whoever takes all for the row would not draft."""
+between them, 0.6 for the row with ``LITTLE``. Whoever drafts finds out; whoever takes all for it would not draft."""
 MANY = 40
 """Steps that are heard of until they are counted in, unless a plan asks sooner: one by one, that would take several
 times as long."""
