@@ -301,7 +301,7 @@ class Goodput:
         elif self._misses is self._evidence.misses:
             return self._by_difficulty
         self._misses = self._evidence.misses
-        self._by_difficulty = self._options.gains(self._misses)
+        self._by_difficulty = self._options.gains(self._misses, self._outputs.ends)
         return self._by_difficulty
 
     def _priced(self, gains: Floats, steps: Steps, best: Place, context: int) -> DraftPlan:

@@ -87,6 +87,10 @@ class Outputs:
         self._ended += 1
         self._average += (tokens - self._average) / min(self._ended, OUTPUTS)
 
+    @property
+    def ends(self) -> float:
+        return 1 / max(self._average, 1.0) if self._ended else 0.0
+
     def missed(self, stats: Stats, emitted: float) -> float:
         """Tokens that a step with a draft has of what the request's drafter has missed, where each step emits so many.
         What was missed is read once, for all steps to come; what a step emits is read with every draft."""

@@ -12,7 +12,7 @@ from ianvs_specdec.lengths.savings import Allowance
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Share
 
-HEARING, HEARD, FIRST = 5e-5, 0.01, 100
+HEARING, HEARD, FIRST = 5e-5, 0.005, 100
 """Learning from what a step took takes about so many seconds, and should take no more than that share of the time: of
 short steps only some are learned from, at most so many of them in a row, as at the start. With half of that share, what
 is seldom seen was sometimes taken for cheap for hundreds of steps."""
