@@ -45,8 +45,9 @@ class Options:
         return np.maximum(np.diff(self.nodes, prepend=0.0), LITTLE)
 
     def gains(self, misses: Floats, ends: float = 0.0) -> Floats:
-        """Tokens that may be expected to be accepted of each budget if there is a draft, ``[difficulties, budgets]``,
-        for guesses that miss so often by difficulty and level."""
+        """Tokens that each budget may be expected to bring if there is a draft, ``[difficulties, budgets]``, for
+        guesses that miss so often by difficulty and level. A token that is as likely the last one of the output as
+        ``ends`` says leaves nothing for those after it, right or wrong."""
         deepest = max(int(np.ceil(self.depths.max())), 1)
         miss = misses[:, np.minimum(np.arange(deepest), misses.shape[1] - 1)][:, None]
         right = (1 - miss) * self.widths[:, None]

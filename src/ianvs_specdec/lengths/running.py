@@ -87,9 +87,11 @@ class Outputs:
         self._ended += 1
         self._average += (tokens - self._average) / min(self._ended, OUTPUTS)
 
-    @property
-    def ends(self) -> float:
-        return 1 / max(self._average, 1.0) if self._ended else 0.0
+    def ends(self, running: int) -> float:
+        """How likely a token is the last one of its output, where those that run have so many tokens up to now. Short
+        outputs end first: by these alone, all would seem short at the start."""
+        ended = min(self._ended, OUTPUTS)
+        return ended / max(ended * self._average + running, ended, 1.0)
 
     def missed(self, stats: Stats, emitted: float) -> float:
         """Tokens that a step with a draft has of what the request's drafter has missed, where each step emits so many.
