@@ -45,28 +45,6 @@ def test_outputs_are_expected_to_end_as_those_before_them_did():
     assert outputs.left(Stats(50, "a", 7)) == 7
 
 
-def test_a_token_ends_an_output_as_often_as_they_have_ended_also_where_only_short_ones_have_yet():
-    outputs = Outputs()
-    assert outputs.ends(running=500) == 0.0
-    outputs.add(4)
-    assert outputs.ends(running=96) == 1 / 100
-    for _ in range(1000):
-        outputs.add(25)
-    assert outputs.ends(running=0) == pytest.approx(1 / 25, rel=1e-3)
-    silent = Outputs()
-    silent.add(0)
-    assert silent.ends(running=0) == 1.0
-
-
-def test_what_is_accepted_beyond_an_end_is_no_gain():
-    options = Options(*(np.array([1.0, 4.0]) for _ in range(3)), np.ones(2), 0.0)
-    never_wrong = np.zeros((1, 4))
-    assert options.gains(never_wrong)[0].tolist() == [1.0, 4.0]
-    # Each of the tokens is of use where none before it was the last.
-    expected = [0.9, 0.9 + 0.9**2 + 0.9**3 + 0.9**4]
-    assert options.gains(never_wrong, ends=0.1)[0] == pytest.approx(expected)
-
-
 def test_what_was_missed_is_shared_out_over_the_steps_that_outputs_have():
     outputs, behind = Outputs(), Stats(50, "a", 1000)
     outputs.add(30)

@@ -227,7 +227,7 @@ class Goodput:
         return True
 
     def _planned_for(self, load: Load, running: Sequence[Running]) -> DraftPlan:
-        by_difficulty = self._gains(load, running)
+        by_difficulty = self._gains()
         steps, context = self._lined_up(load, running, by_difficulty), load.context_tokens
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
         drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
@@ -292,7 +292,7 @@ class Goodput:
             request.trial = budget
         return DraftPlan(trial=True)
 
-    def _gains(self, load: Load, running: Sequence[Running]) -> Floats:
+    def _gains(self) -> Floats:
         """Those of ``Options.gains``, for what is known by now."""
         self._evidence.settle()
         self._until_options -= 1
@@ -301,8 +301,7 @@ class Goodput:
         elif self._misses is self._evidence.misses:
             return self._by_difficulty
         self._misses = self._evidence.misses
-        up_to_now = sum(stats.context_tokens - one.start for stats, one in zip(load.running, running, strict=True))
-        self._by_difficulty = self._options.gains(self._misses, self._outputs.ends(up_to_now))
+        self._by_difficulty = self._options.gains(self._misses)
         return self._by_difficulty
 
     def _priced(self, gains: Floats, steps: Steps, best: Place, context: int) -> DraftPlan:

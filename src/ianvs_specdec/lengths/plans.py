@@ -44,14 +44,13 @@ class Options:
         """What each has more rows than the one before."""
         return np.maximum(np.diff(self.nodes, prepend=0.0), LITTLE)
 
-    def gains(self, misses: Floats, ends: float = 0.0) -> Floats:
-        """Tokens that each budget may be expected to bring if there is a draft, ``[difficulties, budgets]``, for
-        guesses that miss so often by difficulty and level. A token that is as likely the last one of the output as
-        ``ends`` says leaves nothing for those after it, right or wrong."""
+    def gains(self, misses: Floats) -> Floats:
+        """Tokens that may be expected to be accepted of each budget if there is a draft, ``[difficulties, budgets]``,
+        for guesses that miss so often by difficulty and level."""
         deepest = max(int(np.ceil(self.depths.max())), 1)
         miss = misses[:, np.minimum(np.arange(deepest), misses.shape[1] - 1)][:, None]
         right = (1 - miss) * self.widths[:, None]
-        reach = np.cumprod((1 - ends) * right / (right + miss), axis=2)
+        reach = np.cumprod(right / (right + miss), axis=2)
         counted = np.clip(self.depths[:, None] - np.arange(deepest), 0.0, 1.0)
         result: Floats = (reach * counted).sum(2)
         return result

@@ -87,12 +87,6 @@ class Outputs:
         self._ended += 1
         self._average += (tokens - self._average) / min(self._ended, OUTPUTS)
 
-    def ends(self, running: int) -> float:
-        """How likely a token is the last one of its output, where those that run have so many tokens up to now. Short
-        outputs end first: by these alone, all would seem short at the start."""
-        ended = min(self._ended, OUTPUTS)
-        return ended / max(ended * self._average + running, ended, 1.0)
-
     def missed(self, stats: Stats, emitted: float) -> float:
         """Tokens that a step with a draft has of what the request's drafter has missed, where each step emits so many.
         What was missed is read once, for all steps to come; what a step emits is read with every draft."""
