@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 HEARING, HEARD, FIRST = 5e-5, 0.005, 100
 """Learning from what a step took takes about so many seconds, and should take no more than that share of the time: of
-short steps only some are learned from, at most so many of them in a row, as at the start. What is learned between two
-steps also slows the next one down, by about half as much again."""
+short steps only some are learned from, at most so many of them in a row, as at the start. The lower
+the share, the longer what is seldom seen may be taken for cheap; the higher, the less is left for steps."""
 
 
 class Times:
