@@ -144,9 +144,12 @@ class Goodput:
         self._planning.earn(finished.seconds)
         self._times.earn(finished.seconds)
         if not finished.rows:
+            self._times.read()
             return
         asked = [share for share in finished.shares if share.budget]
-        if self._times.hears(self._plan.trial or any(self._known(share.stats).probed for share in asked)):
+        if self._times.hears(
+            finished, self._plan.trial or any(self._known(share.stats).probed for share in asked)
+        ):
             self._learn_times(finished, asked)
         for share in finished.shares:
             if share.over:

@@ -49,6 +49,10 @@ class Allowance:
         """A step took so many seconds."""
         self._saved = min(self._saved + self._share * taken, self._most)
 
+    def affords(self, times: int) -> bool:
+        """Whether enough is saved for so many times."""
+        return self._saved >= times * self._price
+
     def pay(self, anyway: bool = False) -> bool:
         """Whether it may be done now, which is paid then; ``anyway``: it is done, and what comes later pays for it, as
         far as that can be owed: no more than can be saved."""

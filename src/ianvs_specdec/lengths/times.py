@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.lengths.costs import StepCosts
 from ianvs_specdec.lengths.drafting import DraftCosts
 from ianvs_specdec.lengths.savings import Allowance
+from ianvs_specdec.lengths.sizes import class_of
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Share
@@ -16,6 +17,13 @@ HEARING, HEARD, FIRST = 5e-5, 0.005, 100
 """Learning from what a step took takes about so many seconds, and should take no more than that share of the time: of
 short steps only some are learned from, at most so many of them in a row, as at the start. The lower
 the share, the longer what is seldom seen may be taken for cheap; the higher, the less is left for steps."""
+PAIR = 2
+"""A machine's speed wanders, so a step tells most of its size beside the step before it, of another size: both are
+learned from. That is what is saved for; a step by itself is learned from where more is saved."""
+COLD = 40
+"""After a step with prompts, caches hold what these needed: the next step takes a tenth longer and is not learned from,
+unless nothing was for so many steps. Requests begin after their prompts, mostly with short drafts, which would seem to
+be dear."""
 
 
 class Times:
@@ -24,20 +32,57 @@ class Times:
     def __init__(self) -> None:
         self.verify, self.draft = StepCosts(), DraftCosts()
         self._allowance = Allowance(HEARING, HEARD, FIRST)
-        self._made = False
+        self._made = self._cold = False
+        self._passed = 0
+        """Steps since the latest that was learned from."""
+        self._before: Finished | None = None
+        """The step before, if it was not learned from and may be yet."""
+        self._class = 0
+        """Of the size of the step before; 0: it is not to be compared with."""
 
     def earn(self, seconds: float) -> None:
         """A step took so long."""
         self._allowance.earn(seconds)
 
-    def hears(self, made: bool) -> bool:
-        """Whether the step is to be learned from. One that was ``made`` for that is in any case, and so is the one
-        after it, with which it is compared."""
-        before, self._made = self._made, made
-        heard = self._allowance.pay(anyway=made or before or not self.verify.warm)
-        if not heard:
-            self.verify.pass_by()
+    def read(self) -> None:
+        """A step only read prompts."""
+        self._pass_by()
+        self._cold, self._class = True, 0
+
+    def hears(self, finished: Finished, made: bool) -> bool:
+        """Whether the step is to be learned from; of the step before it, that is done here. One that was ``made`` for
+        that is in any case, and so is the one after it, with which it is compared."""
+        anyway = self._made or made or not self.verify.warm
+        cold, self._made, self._cold = self._cold and not finished.prompt_rows, made, finished.prompt_rows > 0
+        size, before = class_of(finished.rows), self._class
+        if cold and not anyway and self._passed < COLD:
+            self._pass_by()
+            self._before, self._class = finished, 0
+            self._pass_by()
+            return False
+        self._class = size
+        if self._before and before not in (0, size) and self._allowance.affords(PAIR) and not anyway:
+            self._allowance.pay()
+            self._learn_before(self._before)
+        self._pass_by()
+        lone = self._passed > 0 or before in (0, size)
+        heard = (anyway or not lone or self._allowance.affords(PAIR + 1)) and self._allowance.pay(anyway)
+        if heard:
+            self._passed = 0
+        else:
+            self._before = finished
         return heard
+
+    def _pass_by(self) -> None:
+        """The step before is not learned from."""
+        if self._before:
+            self.verify.pass_by()
+            self._before, self._passed = None, self._passed + 1
+
+    def _learn_before(self, step: Finished) -> None:
+        asked = [share for share in step.shares if share.budget]
+        self.learn(step, asked, bool(asked))
+        self._before, self._passed = None, 0
 
     def learn(self, finished: Finished, asked: Sequence[Share], of_drafts: bool) -> None:
         """From a step in which the shares ``asked`` were to draft; ``of_drafts``: what drafting took as well."""
