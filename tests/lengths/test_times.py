@@ -7,20 +7,38 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import Finished, Share, Stats
 from ianvs_specdec.lengths.savings import Allowance
-from ianvs_specdec.lengths.times import FIRST, HEARD, HEARING, Times
+from ianvs_specdec.lengths.times import FIRST, HEARD, HEARING, PAIR, Times
 from ianvs_specdec.types import Step
 
 from .simulation import Chain, Machine, interpolated, mix, run
 
 
-def heard(times, steps, seconds, made=()):
+def finished(seconds, rows=1, prompts=0):
+    shares = [Share(Stats(100), 0, 0, 0, Step(rows - 1, 0, 1, rows))] if rows else []
+    return Finished(shares, prompts, 100, 0.1 * seconds, 0.9 * seconds)
+
+
+def heard(times, steps, seconds, made=(), size=lambda number: 1, prompts=lambda number: 0):
     """The numbers of the steps that were learned from, of which some were ``made`` for that."""
-    found = []
+    found, rows = [], []
+    add = times.verify.add
+
+    def told(*step):
+        rows.append(step[0])
+        add(*step)
+
+    times.verify.add = told
     for number in range(steps):
-        share = Share(Stats(100), 0, 0, 0, Step(0, 0, 1, 1))
+        step = finished(seconds, size(number), prompts(number))
         times.earn(seconds)
-        if times.hears(number in made):
-            times.learn(Finished([share], 0, 100, 0.1 * seconds, 0.9 * seconds), [], True)
+        if not step.rows:
+            times.read()
+            continue
+        before = len(rows)
+        learned = times.hears(step, number in made)
+        found += [number - 1] * (len(rows) - before)
+        if learned:
+            times.learn(step, [], True)
             found.append(number)
     return found
 
@@ -29,9 +47,11 @@ def heard(times, steps, seconds, made=()):
 def test_of_short_steps_some_are_learned_from_for_a_share_of_the_time(seconds):
     times = Times()
     found = heard(times, 5000, seconds)
-    assert found[: FIRST - 1] == [*range(FIRST - 1)]
-    assert len(found) == pytest.approx(FIRST + 5000 * HEARD * seconds / HEARING, abs=2)
-    assert times.verify.samples == 5000
+    # What is saved for two of different sizes stays saved.
+    assert found[: FIRST - 1 - PAIR] == [*range(FIRST - 1 - PAIR)]
+    assert len(found) == pytest.approx(FIRST - PAIR + 5000 * HEARD * seconds / HEARING, abs=2)
+    # The latest one may be learned from yet.
+    assert times.verify.samples in (4999, 5000)
     assert times.verify.speed == pytest.approx(0.9 * seconds, rel=0.05)
 
 
@@ -44,6 +64,27 @@ def test_a_step_that_was_made_to_learn_from_it_is_and_so_is_the_one_after_it():
     found = {*heard(Times(), 5000, 1e-8, made)}
     assert found >= {2000, 2001, 3000, 3001, 3002, 4000, 4001}
     assert not found & {1999, 2002, 2999, 3003, 3999, 4002}
+
+
+def test_short_steps_are_learned_from_beside_one_of_another_size():
+    """Sizes change every ten steps: what is learned from later on are the two steps at such a change."""
+    found = heard(Times(), 5000, 1e-3, size=lambda number: 1 + 4 * (number // 10 % 2))
+    later = [number for number in found if number > 1000]
+    assert len(later) > 200
+    assert sum(number % 10 in (9, 0) for number in later) > 0.9 * len(later)
+
+
+def test_a_step_after_prompts_is_not_learned_from_while_there_are_others():
+    def prompts(number):
+        return 20 if number % 10 == 5 else 0
+
+    alone = heard(Times(), 2000, 0.02, size=lambda number: number % 10 > 0)
+    assert {number % 10 for number in alone if number > 10} == {*range(2, 10)}
+    mixed = heard(Times(), 2000, 0.02, prompts=prompts)
+    assert {number % 10 for number in mixed if number > 10} == {*range(10)} - {6}
+    # Where each of them follows prompts, one in a while is.
+    followed = heard(Times(), 2000, 0.02, size=lambda number: number % 2)
+    assert 10 < len(followed) < 100
 
 
 def test_what_was_done_before_it_could_be_paid_is_paid_by_what_comes():
@@ -71,8 +112,8 @@ def test_goodput_learns_from_all_steps_of_its_trials_however_short_they_are():
     length = lengths.create("goodput")
     trials, told = [], length._times.hears
 
-    def hears(made):
-        trials.append((length._plan.trial, heard := told(made)))
+    def hears(finished, made):
+        trials.append((length._plan.trial, heard := told(finished, made)))
         return heard
 
     length._times.hears = hears

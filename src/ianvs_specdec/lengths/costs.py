@@ -59,6 +59,8 @@ class StepCosts:
         """What the steps so far have taken tells nothing of those to come."""
         self._sizes: dict[int, Size] = {}
         self._speed, self._speed_variance = 0.0, 0.0
+        self._moved = 0.0
+        """By how much sizes have changed, in log seconds: others may have changed with them, unseen."""
         self._before = 0.0
         self._latest: Size | None = None
         self._same, self._elsewhere = 0, 0.0
@@ -87,6 +89,11 @@ class StepCosts:
     def speed(self) -> float:
         """Seconds of the unit in which sizes are kept: all of the machine's work takes longer with it."""
         return math.exp(self._speed)
+
+    @property
+    def _state(self) -> float:
+        """What has changed since a size was seen may have changed it as well."""
+        return self._speed + self._moved
 
     def age(self, rows: int) -> int:
         """Steps since one of that size was learned from."""
@@ -125,7 +132,10 @@ class StepCosts:
         surprise, variance = self._believed(surprise, size)
         doubt = self._speed_variance + variance + NOISE
         self._speed += surprise * self._speed_variance / doubt
-        size.work += surprise * variance / doubt
+        moved = surprise * variance / doubt
+        size.work += moved
+        if abs(surprise) > OUTLIER and size.count >= FEW:
+            self._moved += moved
         self._speed_variance *= 1 - self._speed_variance / doubt
         size.variance = min(size.variance, variance * (1 - variance / doubt)) if variance else size.variance
         if doubtful:
@@ -133,7 +143,7 @@ class StepCosts:
             size.variance = NEW**2
         work = math.exp(expected)
         self._beside.learn(step, size, work, surprise * work + beside)
-        size.seen(step, beside, self.samples, self._speed)
+        size.seen(step, beside, self.samples, self._state)
         self._stale = True
 
     def _read(self, step: Contents, settled: float) -> None:
@@ -143,7 +153,7 @@ class StepCosts:
         if self._beside.prompts and class_of(step.rows) not in self._reading.sizes:
             thought = self._thought(step) / self.speed + self._beside.of(0, 0, step.prompts)
             work = min(work, math.exp(NEW) * thought)
-        self._reading.add(step, work, alone, self._beside, self.samples, self._speed)
+        self._reading.add(step, work, alone, self._beside, self.samples, self._state)
         self._latest, self._same, self._before = None, 0, 0.0
         self._stale = True
 
@@ -194,7 +204,7 @@ class StepCosts:
         little, late or fast, a second one on the same side all. If the step of another size before them surprised as
         well, the speed has changed, else the size has. Late and fast steps are treated alike: if only one of them moved
         the speed, it would drift away from the sizes."""
-        side, variance = math.copysign(1.0, surprise), size.variance_now(self.samples, self._speed)
+        side, variance = math.copysign(1.0, surprise), size.variance_now(self.samples, self._state)
         sure = side * size.before
         believed = side * min(abs(surprise), max(OUTLIER, sure))
         # Of a size that is seldom seen, two steps that contradict each other are no more than one.
@@ -219,10 +229,10 @@ class StepCosts:
     def _known(self) -> Known:
         """What is known by now, of steps of both kinds."""
         self._beside.settle()
-        alone = Known.of(self._sizes.values(), self.samples, self._speed)
+        alone = Known.of(self._sizes.values(), self.samples, self._state)
         self._beside.limit(alone)
         self._context, self._requests = self._beside.context, (self._beside.requests, self._beside.hoped(alone))
-        reading = Known.of(self._reading.sizes.values(), self.samples, self._speed)
+        reading = Known.of(self._reading.sizes.values(), self.samples, self._state)
         return alone.joined(self._reading.without(reading, self._beside))
 
     def _settle(self) -> tuple[Floats, Floats, Floats]:

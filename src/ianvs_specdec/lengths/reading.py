@@ -18,26 +18,26 @@ class Reading:
     def __init__(self) -> None:
         self.sizes: dict[int, Size] = {}
 
-    def add(self, step: Contents, work: float, alone: Size | None, beside: Beside, samples: int, speed: float) -> None:
-        """Step number ``samples``, at that ``speed``, took so much ``work`` in units of it. ``alone``: what is known of
-        its size without prompts."""
+    def add(self, step: Contents, work: float, alone: Size | None, beside: Beside, samples: int, state: float) -> None:
+        """Step number ``samples``, in that ``state`` of the machine, took so much ``work`` in units of its speed.
+        ``alone``: what is known of its size without prompts."""
         beside.begin(step.prompts, work)
         size = self.sizes.setdefault(class_of(step.rows), Size.first(step, math.log(work)))
         more = beside.of(*size.away(step))
         expected = size.work_at(more)
         whole, limit = math.exp(expected), NEW if size.count < FEW else OUTLIER
         surprise = max(min(math.log(work) - expected, limit), -limit)
-        variance = size.variance_now(samples, speed)
+        variance = size.variance_now(samples, state)
         doubt = variance + NOISE + beside.doubt * ((step.prompts - size.prompts) / whole) ** 2
         size.work += surprise * variance / doubt
         size.variance = variance * (1 - variance / doubt)
         known = 0.0
         if alone:
             rest = math.exp(alone.work)
-            known = NOISE / (NOISE + alone.variance_now(samples, speed) * (rest / whole) ** 2)
+            known = NOISE / (NOISE + alone.variance_now(samples, state) * (rest / whole) ** 2)
             beside.learn(step, alone, whole, whole * math.exp(surprise) - rest, known)
         beside.learn(step, size, whole, surprise * whole + more, 1 - known)
-        size.seen(step, more, samples, speed)
+        size.seen(step, more, samples, state)
 
     def without(self, known: Known, beside: Beside) -> Known:
         """What is ``known`` of the ``sizes``, less the prompts."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ianvs_specdec.decoding.load import Share
 
-BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+BUDGETS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Numbers of draft tokens among which a length chooses."""
 RECENT = 20
 """Drafts over which their size is averaged."""

@@ -19,7 +19,7 @@ PER_DOUBLING = 4
 """Classes of sizes for each doubling, from that size on; smaller sizes are classes of their own."""
 NOISE = 0.1**2
 """The variance of the log time of a step, as all variances here."""
-SHAPE, FRESH, AGEING, UNKNOWN = 0.01**2, 20, 0.03**2, 1.0**2
+SHAPE, FRESH, AGEING, UNKNOWN = 0.01**2, 20, 0.01**2, 1.0**2
 """By how much a size's share of it changes from step to step; more of it when the size was not seen for so many steps;
 at most as if nothing were known."""
 FEW = 3
@@ -52,7 +52,7 @@ class Contents(NamedTuple):
 @dataclass(eq=False, slots=True)
 class Size:
     """Steps of about the same size: the log of their ``work`` and its variance when it was last seen, at step ``when``
-    and the ``speed`` of then, how surprising the one ``before`` was, and what they have on average."""
+    and in the ``state`` of then, how surprising the one ``before`` was, and what they have on average."""
 
     work: float
     variance: float
@@ -62,7 +62,7 @@ class Size:
     prompts: float
     count: int = 0
     when: int = 0
-    speed: float = 0.0
+    state: float = 0.0
     before: float = 0.0
 
     @classmethod
@@ -70,9 +70,10 @@ class Size:
         """The first step of a size."""
         return cls(work, UNKNOWN, step.rows, step.context, step.requests, step.prompts)
 
-    def variance_now(self, samples: int, speed: float) -> float:
-        """What has changed the machine's speed may have changed this size's share as well."""
-        changed, age = max(abs(speed - self.speed) - OUTLIER, 0.0), samples - self.when
+    def variance_now(self, samples: int, state: float) -> float:
+        """What has changed the machine, its speed or another size, may have changed this size's share as well.
+        ``state``: both, in log seconds."""
+        changed, age = max(abs(state - self.state) - OUTLIER, 0.0), samples - self.when
         aged = SHAPE * age + AGEING * max(age - FRESH, 0)
         return min(self.variance + aged + changed**2, UNKNOWN)
 
@@ -85,9 +86,9 @@ class Size:
         whole = math.exp(self.work)
         return math.log(max(whole + beside, ROWS * whole)) if beside else self.work
 
-    def seen(self, step: Contents, beside: float, samples: int, speed: float) -> None:
+    def seen(self, step: Contents, beside: float, samples: int, state: float) -> None:
         """There was such a step. What it has more than the average takes so much ``beside`` the rows."""
-        self.when, self.speed = samples, speed
+        self.when, self.state = samples, state
         self.count = min(self.count + 1, OFTEN)
         self.work = self.work_at(beside / self.count)
         self.rows += (step.rows - self.rows) / self.count
@@ -111,10 +112,10 @@ class Known:
     counts: Floats
 
     @classmethod
-    def of(cls, sizes: Iterable[Size], samples: int, speed: float) -> Known:
-        """What is known at that step, at that speed."""
+    def of(cls, sizes: Iterable[Size], samples: int, state: float) -> Known:
+        """What is known at that step, in that state of the machine."""
         columns = [
-            (one.rows, one.work, one.variance_now(samples, speed), one.context, one.requests, one.prompts, one.count)
+            (one.rows, one.work, one.variance_now(samples, state), one.context, one.requests, one.prompts, one.count)
             for one in sizes
         ]
         rows, work, *others = np.array(sorted(columns)).reshape(-1, 7).T

@@ -53,20 +53,21 @@ class Times:
         """Whether the step is to be learned from; of the step before it, that is done here. One that was ``made`` for
         that is in any case, and so is the one after it, with which it is compared."""
         anyway = self._made or made or not self.verify.warm
-        cold, self._made, self._cold = self._cold and not finished.prompt_rows, made, finished.prompt_rows > 0
-        size, before = class_of(finished.rows), self._class
+        cold, self._cold = self._cold and not finished.prompt_rows, finished.prompt_rows > 0
+        self._made, size, before = made, class_of(finished.rows), self._class
         if cold and not anyway and self._passed < COLD:
             self._pass_by()
             self._before, self._class = finished, 0
-            self._pass_by()
             return False
-        self._class = size
-        if self._before and before not in (0, size) and self._allowance.affords(PAIR) and not anyway:
+        self._class, differs = size, before not in (0, size)
+        if self._before and differs and not anyway and self._allowance.affords(PAIR):
             self._allowance.pay()
-            self._learn_before(self._before)
+            asked = [share for share in self._before.shares if share.budget]
+            self.learn(self._before, asked, bool(asked))
+            self._before, self._passed = None, 0
         self._pass_by()
-        lone = self._passed > 0 or before in (0, size)
-        heard = (anyway or not lone or self._allowance.affords(PAIR + 1)) and self._allowance.pay(anyway)
+        paired = differs and not self._passed
+        heard = (anyway or paired or self._allowance.affords(PAIR + 1)) and self._allowance.pay(anyway)
         if heard:
             self._passed = 0
         else:
@@ -78,11 +79,6 @@ class Times:
         if self._before:
             self.verify.pass_by()
             self._before, self._passed = None, self._passed + 1
-
-    def _learn_before(self, step: Finished) -> None:
-        asked = [share for share in step.shares if share.budget]
-        self.learn(step, asked, bool(asked))
-        self._before, self._passed = None, 0
 
     def learn(self, finished: Finished, asked: Sequence[Share], of_drafts: bool) -> None:
         """From a step in which the shares ``asked`` were to draft; ``of_drafts``: what drafting took as well."""
