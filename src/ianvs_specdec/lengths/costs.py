@@ -134,6 +134,7 @@ class StepCosts:
         self._speed += surprise * self._speed_variance / doubt
         moved = surprise * variance / doubt
         size.work += moved
+        # No single surprise counts for more than an outlier, so this one has lasted.
         if abs(surprise) > OUTLIER and size.count >= FEW:
             self._moved += moved
         self._speed_variance *= 1 - self._speed_variance / doubt
