@@ -7,7 +7,7 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import Finished, Share, Stats
 from ianvs_specdec.lengths.savings import Allowance
-from ianvs_specdec.lengths.times import FIRST, HEARD, HEARING, PAIR, Times
+from ianvs_specdec.lengths.times import FIRST, HEARD, HEARING, Times
 from ianvs_specdec.types import Step
 
 from .simulation import Chain, Machine, interpolated, mix, run
@@ -47,11 +47,11 @@ def heard(times, steps, seconds, made=(), size=lambda number: 1, prompts=lambda 
 def test_of_short_steps_some_are_learned_from_for_a_share_of_the_time(seconds):
     times = Times()
     found = heard(times, 5000, seconds)
-    # What is saved for two of different sizes stays saved.
-    assert found[: FIRST - 1 - PAIR] == [*range(FIRST - 1 - PAIR)]
-    assert len(found) == pytest.approx(FIRST - PAIR + 5000 * HEARD * seconds / HEARING, abs=2)
-    # The latest one may be learned from yet.
-    assert times.verify.samples in (4999, 5000)
+    assert found[: FIRST - 1] == [*range(FIRST - 1)]
+    assert len(found) == pytest.approx(FIRST + 5000 * HEARD * seconds / HEARING, abs=2)
+    # The last one might have been learned from yet.
+    times.read()
+    assert times.verify.samples == 5000
     assert times.verify.speed == pytest.approx(0.9 * seconds, rel=0.05)
 
 
@@ -67,11 +67,12 @@ def test_a_step_that_was_made_to_learn_from_it_is_and_so_is_the_one_after_it():
 
 
 def test_short_steps_are_learned_from_beside_one_of_another_size():
-    """Sizes change every ten steps: what is learned from later on are the two steps at such a change."""
-    found = heard(Times(), 5000, 1e-3, size=lambda number: 1 + 4 * (number // 10 % 2))
+    """Sizes change every seven steps: what is learned from later on are the two steps at such a change."""
+    found = {*heard(Times(), 5000, 1e-3, size=lambda number: 1 + 4 * (number // 7 % 2))}
     later = [number for number in found if number > 1000]
-    assert len(later) > 200
-    assert sum(number % 10 in (9, 0) for number in later) > 0.9 * len(later)
+    pairs = [number for number in later if number % 7 == 0 and number - 1 in found]
+    assert len(later) == pytest.approx(4000 * HEARD * 1e-3 / HEARING, abs=2)
+    assert 2 * len(pairs) > 0.9 * len(later)
 
 
 def test_a_step_after_prompts_is_not_learned_from_while_there_are_others():

@@ -19,9 +19,9 @@ PER_DOUBLING = 4
 """Classes of sizes for each doubling, from that size on; smaller sizes are classes of their own."""
 NOISE = 0.1**2
 """The variance of the log time of a step, as all variances here."""
-SHAPE, FRESH, AGEING, UNKNOWN = 0.01**2, 20, 0.01**2, 1.0**2
-"""By how much a size's share of it changes from step to step; more of it when the size was not seen for so many steps;
-at most as if nothing were known."""
+SHAPE, UNKNOWN = 0.013**2, 1.0**2
+"""By how much the share that a size has of the machine's time changes from step to step, seen or not: after a hundred
+steps it is known to an eighth. At most it is as if nothing were known."""
 FEW = 3
 """Steps of a size until a surprise tells of the speed rather than of the size, and until a bend there is believed."""
 OUTLIER = 0.3
@@ -74,8 +74,7 @@ class Size:
         """What has changed the machine, its speed or another size, may have changed this size's share as well.
         ``state``: both, in log seconds."""
         changed, age = max(abs(state - self.state) - OUTLIER, 0.0), samples - self.when
-        aged = SHAPE * age + AGEING * max(age - FRESH, 0)
-        return min(self.variance + aged + changed**2, UNKNOWN)
+        return min(self.variance + SHAPE * age + changed**2, UNKNOWN)
 
     def away(self, step: Contents) -> tuple[float, float, float]:
         """How much more context, how many more requests and tokens of prompts a step has."""

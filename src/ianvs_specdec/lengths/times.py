@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 HEARING, HEARD, FIRST = 5e-5, 0.005, 100
 """Learning from what a step took takes about so many seconds, and should take no more than that share of the time: of
-short steps only some are learned from, at most so many of them in a row, as at the start. The lower
-the share, the longer what is seldom seen may be taken for cheap; the higher, the less is left for steps."""
+short steps only some are learned from, at most so many of them in a row, as at the start. The lower the share, the
+longer what is seldom seen may be taken for cheap; the higher, the less is left for steps."""
 PAIR = 2
 """A machine's speed wanders, so a step tells most of its size beside the step before it, of another size: both are
-learned from. That is what is saved for; a step by itself is learned from where more is saved."""
+learned from. So much stays saved for that; a step by itself is learned from where there is more."""
 COLD = 40
-"""After a step with prompts, caches hold what these needed: the next step takes a tenth longer and is not learned from,
-unless nothing was for so many steps. Requests begin after their prompts, mostly with short drafts, which would seem to
-be dear."""
+"""After a step with prompts, caches hold what these needed: the next step takes longer and is not learned from.
+Requests begin there, mostly with short drafts, which would seem to be dear. Where nothing was learned from for so many
+steps, it is: a server may have hardly any others, and a change of its speed should not go unseen for longer."""
 
 
 class Times:
@@ -31,7 +31,7 @@ class Times:
 
     def __init__(self) -> None:
         self.verify, self.draft = StepCosts(), DraftCosts()
-        self._allowance = Allowance(HEARING, HEARD, FIRST)
+        self._allowance = Allowance(HEARING, HEARD, FIRST + PAIR)
         self._made = self._cold = False
         self._passed = 0
         """Steps since the latest that was learned from."""
@@ -50,8 +50,9 @@ class Times:
         self._cold, self._class = True, 0
 
     def hears(self, finished: Finished, made: bool) -> bool:
-        """Whether the step is to be learned from; of the step before it, that is done here. One that was ``made`` for
-        that is in any case, and so is the one after it, with which it is compared."""
+        """Whether the step is to be learned from; if so, and the step before it is the other of a pair, that one was
+        learned from here. One that was ``made`` for that is in any case, and so is the one after it, with which it is
+        compared."""
         anyway = self._made or made or not self.verify.warm
         cold, self._cold = self._cold and not finished.prompt_rows, finished.prompt_rows > 0
         self._made, size, before = made, class_of(finished.rows), self._class
