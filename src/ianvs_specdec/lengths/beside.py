@@ -24,8 +24,8 @@ times as long."""
 HALF = 0.5
 """The part of the first step with prompts that is thought to be for these, before more is known."""
 TERMS = OF_ROWS, OF_CONTEXT, OF_REQUESTS, OF_PROMPTS = range(4)
-APART = np.array([1.0, 0.0, -1.0, 0.0])
-"""More rows, fewer requests."""
+APART = np.outer((1.0, 0.0, -1.0, 0.0), (1.0, 0.0, -1.0, 0.0))
+"""The square of more rows and fewer requests."""
 
 
 class Beside:
@@ -67,42 +67,43 @@ class Beside:
         heard = np.array(self._heard)
         self._heard.clear()
         steps, work, weights = heard[:, :-2] / heard[:, -2:-1], heard[:, -2], heard[:, -1]
-        unit, kept = float(np.mean(work**-2.0)), float(np.prod(1 - weights / MEMORY))
+        unit, kept = float((work**-2.0).mean()), float((1 - weights / MEMORY).prod())
         self._unit += (1 - kept) * (unit - self._unit) if self._unit else unit
         told = (steps[:, :-1] ** 2 / self._little()).sum(1)
         forgotten = weights / MEMORY * told / (1 + told)
-        for step, weight, share in zip(steps, weights.tolist(), forgotten.tolist(), strict=True):
-            self._hear(step, weight, share)
+        news = (weights[:, None] * steps[:, :-1])[:, :, None] * steps[:, None, :]
+        for terms, share, new in zip(steps[:, :-1], forgotten.tolist(), news, strict=True):
+            self._hear(terms, share, new)
         self._solve()
 
-    def _hear(self, step: Floats, weight: float, forgotten: float) -> None:
+    def _hear(self, terms: Floats, forgotten: float, news: Floats) -> None:
         """A step makes what was heard before count less, but only in the direction in which it differs from its size.
         Steps without drafts have a row for each request, so they do not tell the two apart: what drafts told of that is
-        kept (directional forgetting: Cao and Schwartz 2000, Automatica 36)."""
-        terms = step[:-1]
-        informed = self._sums[:, :-1] @ terms
-        if (known := float(terms @ informed)) > 0:
-            self._sums -= forgotten / known * np.outer(informed, terms @ self._sums)
-        self._sums += weight * np.outer(terms, step)
+        kept (directional forgetting: Cao and Schwartz 2000, Automatica 36). ``news``: what it adds to the sums."""
+        informed = terms @ self._sums
+        along = informed[:-1]
+        if (known := along @ terms) > 0:
+            self._sums -= along[:, None] * (forgotten / known * informed)
+        self._sums += news
 
     def _little(self) -> Floats:
         """For each term, up to which sum of squares steps tell little of it."""
         return np.array([*(self._unit * one for one in LITTLE), NOISE / self._first**2 if self._first else 1.0])
 
     def _solve(self) -> None:
-        known, told = self._sums[:, :-1].copy(), self._sums[:, -1].copy()
-        little = self._little()
-        known[np.diag_indices_from(known)] += little
+        little, told = self._little(), self._sums[:, -1].copy()
         told[OF_PROMPTS] += little[OF_PROMPTS] * self._first
-        known += ALIKE * self._unit * np.outer(APART, APART)
-        among, found = list(TERMS), np.linalg.solve(known, told)
+        known = self._sums[:, :-1] + np.diag(little) + ALIKE * self._unit * APART
+        variances = np.linalg.inv(known)
+        self._doubt_of_requests = NOISE * float(variances[OF_REQUESTS, OF_REQUESTS])
+        found = variances @ told
         # None of them makes a step faster.
-        while found[least := 1 + int(np.argmin(found[1:]))] < 0:
-            among.remove(least)
-            found = np.zeros(len(TERMS))
-            found[among] = np.linalg.solve(known[np.ix_(among, among)], told[among])
+        while found[least := 1 + int(found[1:].argmin())] < 0:
+            shares = variances[least] / variances[least, least]
+            found = found - found[least] * shares
+            variances = variances - variances[least][:, None] * shares
+            found[least], variances[least], variances[:, least], variances[least, least] = 0.0, 0.0, 0.0, 1.0
         self.context, self.requests, self.prompts = found[OF_CONTEXT:].tolist()
-        self._doubt_of_requests = NOISE * float(np.linalg.inv(known)[OF_REQUESTS, OF_REQUESTS])
         self.doubt = self.prompts**2 + (NOISE / float(known[OF_PROMPTS, OF_PROMPTS]) if self._first else 0.0)
 
     def limit(self, known: Known) -> None:

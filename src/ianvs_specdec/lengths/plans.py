@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,20 +41,26 @@ class Options:
         widths = np.array([shapes.width(size) for size in nodes])
         return cls(budgets, np.maximum.accumulate(nodes), depths, widths, shapes.scouts)
 
-    @property
+    @cached_property
     def more_rows(self) -> Floats:
         """What each has more rows than the one before."""
-        return np.maximum(np.diff(self.nodes, prepend=0.0), LITTLE)
+        return np.maximum(_changes(self.nodes), LITTLE)
+
+    @cached_property
+    def _levels(self) -> Floats:
+        """``[budgets, levels]``: how much of each level a draft has."""
+        return np.clip(self.depths[:, None] - np.arange(max(math.ceil(self.depths.max()), 1)), 0.0, 1.0)
 
     def gains(self, misses: Floats) -> Floats:
         """Tokens that may be expected to be accepted of each budget if there is a draft, ``[difficulties, budgets]``,
         for guesses that miss so often by difficulty and level."""
-        deepest = max(int(np.ceil(self.depths.max())), 1)
-        miss = misses[:, np.minimum(np.arange(deepest), misses.shape[1] - 1)][:, None]
-        right = (1 - miss) * self.widths[:, None]
-        reach = np.cumprod(right / (right + miss), axis=2)
-        counted = np.clip(self.depths[:, None] - np.arange(deepest), 0.0, 1.0)
-        result: Floats = (reach * counted).sum(2)
+        levels = np.minimum(np.arange(self._levels.shape[1]), misses.shape[1] - 1)
+        # Of chains, all budgets have the same width.
+        same = self.widths[0] == self.widths[-1]
+        miss, widths = misses[:, None, levels], self.widths[:1] if same else self.widths
+        right = (1 - miss) * widths[:, None]
+        reach = (right / (right + miss)).cumprod(axis=2)
+        result: Floats = reach[:, 0] @ self._levels.T if same else (reach * self._levels).sum(2)
         return result
 
     def best(self, gains: Floats, saved: Floats, rates: Floats) -> list[Choice]:
@@ -97,22 +105,19 @@ class Steps:
         """``gains`` are ``[requests, budgets]``; of a request, ``found`` is how likely it has a draft, ``behind`` how
         much a step has of what its drafter has missed, beside what a step emits with each draft, and ``pace`` the
         tokens of a step up to now. Steps may come to have ``most`` times as many tokens as they had."""
-        number, nodes = len(found), options.nodes * found[:, None]
+        number = len(found)
         who, place = _order(1 + gains, options.more_rows * found[:, None])
         within = place <= np.arange(len(options.budgets))[:, None]
         depth = np.maximum.accumulate(_from_none(within * options.depths[place] * found[who]), axis=1)
         # Requests of a kind run for as many steps as their tokens take them.
         parts = pace[:, None] / (1 + gains)
-
-        def of(values: Floats) -> Floats:
-            return _sums(within * np.diff(parts * values, prepend=0.0)[who, place])
-
-        drafting = of(np.ones_like(gains))
-        begun: Floats = np.where(within & (place == 0), pace[who], 0.0)
-        running: Floats = drafting - _sums(begun) + pace.sum()
+        of_each = np.stack((parts, parts * options.nodes * found[:, None], parts * (behind[:, None] + 1 + gains)))
+        joining = _changes(of_each)[:, who, place]
+        begun = np.where(place == 0, pace[who], 0.0)
+        drafting, nodes, missed, idle = _sums(within * np.concatenate((joining, begun[None]))[:, None])
+        running = drafting - idle + pace.sum()
         scale = np.minimum(number / running, most)
-        asked = scale * drafting
-        drafted = scale * of(nodes)
+        asked, drafted = scale * drafting, scale * nodes
         return cls(
             number,
             scale * running,
@@ -120,7 +125,7 @@ class Steps:
             asked,
             drafted,
             depth,
-            scale * of(behind[:, None] + 1 + gains),
+            scale * missed,
             scale * pace.sum(),
             number / running > most,
             who,
@@ -161,13 +166,22 @@ def _order(tokens: Floats, more_rows: Floats) -> tuple[NDArray[np.int64], NDArra
 
 
 def _from_none(values: Floats) -> Floats:
-    """``[lines, values]``, each line with a 0 before it."""
-    return np.concatenate([np.zeros((len(values), 1)), values], axis=1)
+    """``[..., values]``, with a 0 before them."""
+    result = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
+    result[..., 1:] = values
+    return result
+
+
+def _changes(values: Floats) -> Floats:
+    """``[..., values]``: what each is more than the one before it, the first more than 0."""
+    result = values.copy()
+    result[..., 1:] -= values[..., :-1]
+    return result
 
 
 def _sums(values: Floats) -> Floats:
-    """For each line, the sums of the first none, one, two, ... values."""
-    return _from_none(np.cumsum(values, axis=1))
+    """``[..., values]``: the sums of the first none, one, two, ... of them."""
+    return _from_none(values.cumsum(axis=-1))
 
 
 NOBODY: Sequence[Choice] = ((0, 0.0, 1.0),) * len(DIFFICULTIES)

@@ -129,20 +129,17 @@ class Known:
         """With what else is known of the same sizes and of others; neither has prompts."""
         if not len(other.rows):
             return self
-        mine, theirs = (1 / (known.variances * known.work**2) for known in (self, other))
-        weights = np.append(mine, theirs)
-        classes, places = np.unique(np.append(self.classes, other.classes), return_inverse=True)
-
-        def total(values: Floats) -> Floats:
-            return np.asarray(np.bincount(places, values), dtype=np.float64)
-
-        sums = total(weights)
-
-        def average(name: str) -> Floats:
-            return total(weights * np.append(getattr(self, name), getattr(other, name))) / sums
-
-        work = average("work")
+        each = np.concatenate((self.classes, other.classes))
+        classes = np.unique(each)
+        of_class = (classes[:, None] == each).astype(float)
+        columns = np.concatenate((self._columns, other._columns), axis=1)
+        weights = 1 / (columns[1] * columns[0] ** 2)
+        sums = of_class @ weights
+        work, _, rows, context, requests = (of_class @ (weights * columns).T / sums[:, None]).T
         variances = np.minimum(1 / (sums * work**2), UNKNOWN)
-        counts = total(np.append(self.counts, other.counts))
-        context, requests = average("context"), average("requests")
-        return Known(classes, average("rows"), work, variances, context, requests, np.zeros_like(work), counts)
+        counts = of_class @ np.concatenate((self.counts, other.counts))
+        return Known(classes, rows, work, variances, context, requests, np.zeros_like(work), counts)
+
+    @property
+    def _columns(self) -> Floats:
+        return np.array((self.work, self.variances, self.rows, self.context, self.requests))
