@@ -153,6 +153,20 @@ def test_what_the_engine_does_between_its_steps_is_within_the_next_and_idling_is
     assert (clock.time, emulation.overruns) == (pytest.approx(5.03), 0)
 
 
+def test_after_a_step_that_failed_the_next_one_lasts_as_long_as_any():
+    clock = Counted()
+    emulation = Emulation(simple(), 1.0, clock)
+    emulation.begin()
+    emulation.drafted(())
+    clock.time = 5.0
+    emulation.failed()
+    emulation.end(busy=True)
+    emulation.begin()
+    emulation.drafted(())
+    emulation.computed(1, 0, 1, 0, 0)
+    assert (clock.time, emulation.overruns) == (pytest.approx(5.01), 0)
+
+
 def test_the_scale_makes_this_machine_faster_at_all_points():
     theirs = simple()
     slower = simple(request=0.05)

@@ -224,6 +224,30 @@ def test_what_is_done_between_two_steps_is_in_the_time_of_the_second_but_for_wha
     assert told[-1].seconds == 2.0
 
 
+def test_what_a_step_took_that_failed_is_in_no_other_steps_time(model, monkeypatch):
+    import time
+
+    now, told = 0.0, []
+
+    def step(parts, compute=HuggingFaceTarget.step):
+        nonlocal now
+        now += 5.0
+        if now == 10.0:
+            raise RuntimeError("the device is gone")
+        return compute(target, parts)
+
+    target = HuggingFaceTarget(model)
+    monkeypatch.setattr(target, "step", step)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    engine = engine_of(target, "fixed:0", at_once=1)
+    monkeypatch.setattr(engine._length, "learn", told.append)
+    failing, following = (request_of(target, PROMPTS[0], Sampling(max_tokens=3)) for _ in range(2))
+    run(engine, failing, following)
+    assert isinstance(failing.error, RuntimeError)
+    assert len(following.result().token_ids) == 3
+    assert [step.seconds for step in told] == [5.0] * len(told)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("features", [(), (-1,)])
 def test_rows_whose_logits_nobody_wants_stand_anywhere_in_a_step(kind, features, model):

@@ -101,6 +101,9 @@ class Emulation(Meter):
         self.steps += 1
         self.overruns += self._overran
 
+    def failed(self) -> None:
+        self._at = self._clock.now()
+
     def verified(self) -> None:
         """Within the next step's time."""
 

@@ -218,6 +218,7 @@ class Engine:
         except Exception as error:
             for request in requests:
                 request.error = error
+            meter.failed()
             return
         context = sum([request.stats.context_tokens for request in decoding])
         prompts = sum([request.stats.context_tokens for request in reading])

@@ -53,6 +53,10 @@ class Meter:
         """The target has computed ``rows`` tokens of trees of so many ``requests``, whose sequences hold ``context``
         tokens, and ``prompt_rows`` of prompts of ``prompt_context`` tokens."""
 
+    def failed(self) -> None:
+        """The target could not compute the step: what that took is in no step's time."""
+        self._since = None
+
     def verified(self) -> None:
         """What of the drafts is right is known, and whose prompt is read has its first token."""
         self.verify = self._watch.lap()
