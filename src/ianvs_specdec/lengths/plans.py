@@ -56,7 +56,7 @@ class Options:
         for guesses that miss so often by difficulty and level."""
         levels = np.minimum(np.arange(self._levels.shape[1]), misses.shape[1] - 1)
         # Of chains, all budgets have the same width.
-        same = self.widths[0] == self.widths[-1]
+        same = bool((self.widths == self.widths[0]).all())
         miss, widths = misses[:, None, levels], self.widths[:1] if same else self.widths
         right = (1 - miss) * widths[:, None]
         reach = (right / (right + miss)).cumprod(axis=2)
