@@ -102,6 +102,7 @@ class Beside:
             shares = variances[least] / variances[least, least]
             found = found - found[least] * shares
             variances = variances - variances[least][:, None] * shares
+            # Rounding would leave a little of the term, perhaps below 0 again.
             found[least], variances[least], variances[:, least], variances[least, least] = 0.0, 0.0, 0.0, 1.0
         self.context, self.requests, self.prompts = found[OF_CONTEXT:].tolist()
         self.doubt = self.prompts**2 + (NOISE / float(known[OF_PROMPTS, OF_PROMPTS]) if self._first else 0.0)

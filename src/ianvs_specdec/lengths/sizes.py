@@ -142,4 +142,5 @@ class Known:
 
     @property
     def _columns(self) -> Floats:
+        """What two sources of the same size are averaged by, work and variances first, and what else is averaged."""
         return np.array((self.work, self.variances, self.rows, self.context, self.requests))
