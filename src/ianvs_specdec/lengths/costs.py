@@ -30,6 +30,9 @@ PACE = 0.04**2
 """By how much the speed of a machine changes from step to step."""
 BEND = 0.02
 """How far off, as a share, a size may be from the line through those around it."""
+LITTLE, SETTLED = 0.01, 32
+"""In log seconds: while no step has changed what a size takes by more, what is known of all of them holds for so many
+steps. To work it out takes half of the time of a plan."""
 UNUSUAL = 0.17
 """In log seconds: twice in a row on the same side, it is no noise."""
 SHORTEST = 1e-9
@@ -75,8 +78,9 @@ class StepCosts:
         self._context, self._requests = 0.0, (0.0, 0.0)
         """What there is beside the knots for each token of context and each request; of a request, then what may be
         hoped for."""
-        self._stale = False
-        """Whether there were steps since the knots were worked out."""
+        self._stale, self._due = False, 0
+        """Whether a step since the knots were worked out has told of much, and the step at which they are at the latest
+        worked out anew."""
         self.samples = 0
         """Steps so far."""
 
@@ -145,7 +149,7 @@ class StepCosts:
         work = math.exp(expected)
         self._beside.learn(step, size, work, surprise * work + beside)
         size.seen(step, beside, self.samples, self._state)
-        self._stale = True
+        self._stale = self._stale or size.count <= FEW or abs(moved) > LITTLE
 
     def _read(self, step: Contents, settled: float) -> None:
         """A step read prompts as well. So much may be for these that it tells nothing of the machine's speed."""
@@ -154,9 +158,9 @@ class StepCosts:
         if self._beside.prompts and class_of(step.rows) not in self._reading.sizes:
             thought = self._thought(step) / self.speed + self._beside.of(0, 0, step.prompts)
             work = min(work, math.exp(NEW) * thought)
-        self._reading.add(step, work, alone, self._beside, self.samples, self._state)
+        moved = self._reading.add(step, work, alone, self._beside, self.samples, self._state)
         self._latest, self._same, self._before = None, 0, 0.0
-        self._stale = True
+        self._stale = self._stale or abs(moved) > LITTLE
 
     def _thought(self, step: Contents) -> float:
         """Seconds that a step is thought to take, but for its prompts."""
@@ -186,8 +190,8 @@ class StepCosts:
         whether it is for rows or for requests. ``roughly``: by what was known when it was last worked out."""
         if not self._sizes:
             return np.zeros(rows.shape)
-        if self._knots is None or (self._stale and not roughly):
-            self._knots, self._stale = self._settle(), False
+        if self._knots is None or not (roughly or (self.samples < self._due and not self._stale)):
+            self._knots, self._stale, self._due = self._settle(), False, self.samples + SETTLED
         sizes, expected, least = self._knots
         half = np.interp(sizes[-1] / 2, sizes, expected)
         slope = (expected[-1] - half) / (sizes[-1] - max(sizes[-1] / 2, sizes[0])) if len(sizes) > 1 else 0.0

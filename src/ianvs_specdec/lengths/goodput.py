@@ -43,7 +43,10 @@ TRIAL, LOOK = 2, 20
 """Steps of a trial: a single one would not be believed. Steps at least from one look at times that have changed to the
 next."""
 CHANCES = 3
-"""Trials that a change of times is worth; otherwise there is one in ``REST`` steps."""
+"""Trials that a change of times is worth at once."""
+STEADY, SELDOM = 0.1, 4 * REST
+"""Steps from one trial to the next: ``REST`` at least, this share of those since times last changed, and so many at the
+most. What has been so for long will be for long."""
 START = 4
 """Steps' time that may be lost on trials from the start: what these teach lasts."""
 TOO_SHORT = 8
@@ -78,6 +81,8 @@ class Goodput:
         self._unread = Unread()
         self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
         self._since_trial, self._chances = REST, 0
+        self._changed = 0
+        """The step at which times last changed."""
         self._looked: int | None = None
         self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
 
@@ -162,6 +167,7 @@ class Goodput:
         self._times.learn(finished, asked, bool(asked) or self._until_plan == 0)
         if self._verify.changed:
             self._wake()
+            self._changed = self._evidence.now
             self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
             self._kept.clear()
         if len(asked) == 1 and (probed := asked[0].stats.kept.probed):
@@ -258,7 +264,7 @@ class Goodput:
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
         self._savings.saved_for = TRIAL * max(float(lost[steps.fastest(hoped)]), 0.0)
         tried = steps.fastest(hoped, lost <= self._savings.fund)
-        if steps.tokens[tried] == steps.tokens[best] or (self._since_trial < REST and not self._chances):
+        if steps.tokens[tried] == steps.tokens[best] or self._since_trial < self._patience:
             return self._lasting
         # Whoever has begun and stopped of late sits it out: at the boundary, nobody is to change all the time.
         budgets = steps.budgets(tried, self._options)
@@ -269,6 +275,11 @@ class Goodput:
         self._savings.attempt(TRIAL * float(lost[tried]))
         self._chances = max(self._chances - 1, 0)
         return self._trial(running, budgets)
+
+    @property
+    def _patience(self) -> float:
+        """Steps from the latest trial to the next."""
+        return 0 if self._chances else max(REST, min(STEADY * (self._evidence.now - self._changed), SELDOM))
 
     def _lined_up(self, load: Load, running: Sequence[Running], by_difficulty: Floats) -> Steps:
         """The steps that there may be for these requests."""

@@ -18,9 +18,9 @@ class Reading:
     def __init__(self) -> None:
         self.sizes: dict[int, Size] = {}
 
-    def add(self, step: Contents, work: float, alone: Size | None, beside: Beside, samples: int, state: float) -> None:
+    def add(self, step: Contents, work: float, alone: Size | None, beside: Beside, samples: int, state: float) -> float:
         """Step number ``samples``, in that ``state`` of the machine, took so much ``work`` in units of its speed.
-        ``alone``: what is known of its size without prompts."""
+        ``alone``: what is known of its size without prompts. Returns by how much its work has changed."""
         beside.begin(step.prompts, work)
         size = self.sizes.setdefault(class_of(step.rows), Size.first(step, math.log(work)))
         more = beside.of(*size.away(step))
@@ -29,7 +29,8 @@ class Reading:
         surprise = max(min(math.log(work) - expected, limit), -limit)
         variance = size.variance_now(samples, state)
         doubt = variance + NOISE + beside.doubt * ((step.prompts - size.prompts) / whole) ** 2
-        size.work += surprise * variance / doubt
+        moved = surprise * variance / doubt
+        size.work += moved
         size.variance = variance * (1 - variance / doubt)
         known = 0.0
         if alone:
@@ -38,6 +39,7 @@ class Reading:
             beside.learn(step, alone, whole, whole * math.exp(surprise) - rest, known)
         beside.learn(step, size, whole, surprise * whole + more, 1 - known)
         size.seen(step, more, samples, state)
+        return moved
 
     def without(self, known: Known, beside: Beside) -> Known:
         """What is ``known`` of the ``sizes``, less the prompts."""
