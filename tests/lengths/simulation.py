@@ -214,8 +214,9 @@ def step(length, machine: Machine, drafter, running: list[Running], rng: Luck) -
         done = Step(size, accepted, emitted, size + 1)
         shares.append(Share(one.stats, budget, 0, depth, done, one.done >= one.asked.tokens))
     draft += machine.level * deepest
-    verify = machine.verify(sum(share.step.verified for share in shares)) * (1 + machine.drift * context)
+    rows = sum(share.step.verified for share in shares)
+    verify = machine.verify(rows) * (1 + machine.drift * context)
     verify *= rng.lognormvariate(0, machine.noise)
     late = rng.factor(machine)
-    length.learn(Finished(shares, 0, context, late * draft / 1000, late * verify / 1000))
+    length.learn(Finished(shares, rows, 0, context, late * draft / 1000, late * verify / 1000))
     return draft + verify, budgets, sum(share.step.emitted for share in shares)

@@ -85,10 +85,11 @@ def milliseconds(length, asked, at_once, seed):
             deepest = max(share.budget for share in drafting)
             draft += ASKED + EACH * len(drafting) + LEVEL * deepest + NODE * nodes + BEHIND * behind
             draft *= PAUSE if pause > 20 else 1
-        verify = VERIFY(prompts + sum(share.step.verified for share in shares))
+        rows = sum(share.step.verified for share in shares)
+        verify = VERIFY(prompts + rows)
         spent += draft + verify
         draft_seen = seen(draft, drafts if drafting else len(COLD))
-        length.learn(Finished(shares, prompts, context, draft_seen, seen(verify, steps)))
+        length.learn(Finished(shares, rows, prompts, context, draft_seen, seen(verify, steps)))
         steps, drafts, pause = steps + 1, drafts + bool(drafting), 0 if drafting else pause + 1
         running = [answer for answer, share in zip(running, shares, strict=True) if not share.over] + new
     return spent

@@ -15,7 +15,7 @@ from .simulation import Chain, Machine, interpolated, mix, run
 
 def finished(seconds, rows=1, prompts=0):
     shares = [Share(Stats(100), 0, 0, 0, Step(rows - 1, 0, 1, rows))] if rows else []
-    return Finished(shares, prompts, 100, 0.1 * seconds, 0.9 * seconds)
+    return Finished(shares, rows, prompts, 100, 0.1 * seconds, 0.9 * seconds)
 
 
 def heard(times, steps, seconds, made=(), size=lambda number: 1, prompts=lambda number: 0):

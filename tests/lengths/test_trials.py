@@ -61,7 +61,7 @@ def step(length, stats, seconds=0.01, prompt_rows=0):
     (budget,) = length.budgets(Load([stats]))
     done = Step(budget, 0, 1, budget + 1)
     share = Share(stats, budget, 0, budget, done, False)
-    length.learn(Finished([share], prompt_rows, 50, 0.001 * budget, seconds))
+    length.learn(Finished([share], budget + 1, prompt_rows, 50, 0.001 * budget, seconds))
     return budget
 
 
@@ -122,5 +122,5 @@ def test_what_drafts_take_is_learned_in_steps_that_read_prompts_as_well():
     for number in range(200):
         budget = length.budgets(Load([stats]))[0]
         share = Share(stats, budget, 0, budget, Step(budget, budget, budget + 1, budget + 1), False)
-        length.learn(Finished([share], 40 * (number > 6), 50, 0.001 + 0.05 * budget, 0.01))
+        length.learn(Finished([share], budget + 1, 40 * (number > 6), 50, 0.001 + 0.05 * budget, 0.01))
     assert budget == 0

@@ -19,5 +19,5 @@ def stepped(length, load, accepted, seconds=1.0, prompt_rows=0):
         right = min(accepted, budget)
         shares.append(Share(stats, budget, 0, budget, Step(budget, right, right + 1, budget + 1)))
     taken = seconds(budgets[0]) if callable(seconds) else seconds
-    length.learn(Finished(shares, prompt_rows, 100, 0.0, taken))
+    length.learn(Finished(shares, sum(budgets) + len(shares), prompt_rows, 100, 0.0, taken))
     return list(budgets)

@@ -62,9 +62,11 @@ class Finished:
     """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds``
     of computing, accepting and committing. ``other_seconds`` are all others since the step before, if this one followed
     at once, such as putting out tokens. What the length itself takes, to choose and to learn, is in no step's time.
-    ``context`` is the number of tokens that the sequences of the ``shares`` held."""
+    ``rows`` are the tokens of trees that the step computed, ``context`` is the number of tokens that the sequences of
+    the ``shares`` held."""
 
     shares: Sequence[Share]
+    rows: int
     prompt_rows: int
     context: int
     draft_seconds: float
@@ -75,12 +77,6 @@ class Finished:
     def seconds(self) -> float:
         """What the step took in all."""
         return self.draft_seconds + self.verify_seconds + self.other_seconds
-
-    @property
-    def rows(self) -> int:
-        """Tokens of trees that the step computed."""
-        return sum(share.step.verified for share in self.shares)
-
 
 class Length(Protocol):
     """How far to speculate. One instance serves all requests of an engine."""

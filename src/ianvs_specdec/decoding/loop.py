@@ -227,7 +227,7 @@ class Engine:
         shares = self._settle(requests, decoding, outputs)
         self._done = _added(self._done, shares)
         seconds = meter.draft, meter.verify, meter.other
-        self._length.learn(Finished(shares, prompt_rows, context, *seconds))
+        self._length.learn(Finished(shares, rows, prompt_rows, context, *seconds))
         meter.learned()
 
     def _settle(self, requests: list[Request], decoding: list[Request], outputs: Sequence[Any]) -> list[Share]:

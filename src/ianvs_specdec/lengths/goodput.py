@@ -145,14 +145,15 @@ class Goodput:
                 request.since += slept
 
     def learn(self, finished: Finished) -> None:
-        self._savings.earn(finished.seconds)
-        self._planning.earn(finished.seconds)
-        self._times.earn(finished.seconds)
+        seconds = finished.seconds
+        self._savings.earn(seconds)
+        self._planning.earn(seconds)
+        self._times.earn(seconds)
         if not finished.rows:
             self._times.read()
             return
         asked = [share for share in finished.shares if share.budget]
-        if self._times.hears(finished, self._plan.trial or any(self._known(share.stats).probed for share in asked)):
+        if self._times.hears(finished, self._plan.trial or any([share.stats.kept.probed for share in asked])):
             self._learn_times(finished, asked)
         for share in finished.shares:
             if share.over:
@@ -185,7 +186,7 @@ class Goodput:
                 # What paid may pay for others.
                 self._until_plan = self._until_probe = 0
                 self._kept.clear()
-        request.probed = 0.0
+            request.probed = 0.0
         failed = step.accepted < share.depth or ended
         self._evidence.learn(request.subject, step.drafted > 0, step.accepted, failed, width)
 

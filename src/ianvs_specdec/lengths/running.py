@@ -90,7 +90,8 @@ class Outputs:
     def missed(self, stats: Stats, emitted: float) -> float:
         """Tokens that a step with a draft has of what the request's drafter has missed, where each step emits so many.
         What was missed is read once, for all steps to come; what a step emits is read with every draft."""
-        return max(stats.behind - emitted, 0.0) / max(self.left(stats) / emitted, 1.0)
+        missed = stats.behind - emitted
+        return missed / max(self.left(stats) / emitted, 1.0) if missed > 0 else 0.0
 
     def left(self, stats: Stats) -> float:
         """About how many tokens a request will still emit: where outputs end after so many on average, and not all at

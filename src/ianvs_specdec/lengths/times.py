@@ -88,7 +88,7 @@ class Times:
         self.verify.add(finished.rows, of_target, finished.context, requests, finished.prompt_rows)
         if not of_drafts:
             return
-        deepest = max((share.depth for share in asked), default=0)
-        nodes = sum(share.step.drafted for share in asked)
-        behind = sum(share.behind for share in asked)
+        deepest = max([share.depth for share in asked], default=0)
+        nodes = sum([share.step.drafted for share in asked])
+        behind = sum([share.behind for share in asked])
         self.draft.add(len(asked), deepest, nodes, behind, drafting / self.verify.speed)
