@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from ianvs_specdec.lengths.costs import StepCosts
+from ianvs_specdec.lengths.costs import SETTLED, StepCosts
 from ianvs_specdec.lengths.drafting import DraftCosts
 
 
@@ -297,3 +297,18 @@ def test_steps_since_a_size_was_seen():
     learned = costs({1: 1.0, 8: 2.0})
     costs({8: 2.0}, rounds=5, learned=learned)
     assert (learned.age(8), learned.age(1), learned.age(64)) == (0, 6, learned.samples)
+
+
+def test_what_is_known_is_worked_out_anew_when_a_step_told_of_something_or_after_a_while(monkeypatch):
+    worked, settle = [], StepCosts._settle
+    monkeypatch.setattr(StepCosts, "_settle", lambda self: worked.append(self.samples) or settle(self))
+    learned = costs({2: 1.0, 4: 2.0})
+    worked.clear()
+    for _ in range(2 * SETTLED):
+        costs({2: 1.0, 4: 2.0}, rounds=1, learned=learned)
+        at(learned, 2, 4)
+    assert len(worked) <= 4 + 1
+    worked.clear()
+    costs({2: 1.0, 4: 3.0}, rounds=2, learned=learned)
+    at(learned, 2, 4)
+    assert worked

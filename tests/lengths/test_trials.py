@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,15 @@ from ianvs_specdec import lengths
 from ianvs_specdec.decoding import Finished, Load, Share, Stats
 from ianvs_specdec.lengths.evidence import DIFFICULTIES
 from ianvs_specdec.lengths.goodput import TOO_SHORT, TRIAL
+from ianvs_specdec.lengths.running import REST, SELDOM
 from ianvs_specdec.types import Step
 
-from .simulation import Chain, Machine, interpolated, mix, request, run
+from .simulation import Chain, Luck, Machine, Running, interpolated, mix, request, run
+from .simulation import step as simulated
 
 DEAR = Machine(interpolated({1: 1.0, 8: 1.5, 60: 8.0, 2000: 250.0}), call=0.4, level=1.0)
 """A machine on which no draft pays, however often it is right."""
+MACHINE = Machine(interpolated({1: 8.0, 16: 8.4, 60: 12.0, 2000: 300.0}), call=0.1, level=0.3)
 SHORT = Machine(interpolated({1: 0.4, 8: 0.5, 60: 1.6, 2000: 50.0}), call=0.02, level=0.05, noise=0.2)
 """Steps so short that there is hardly time for plans."""
 
@@ -47,6 +52,22 @@ def test_after_every_trial_there_is_a_plan_however_short_the_time_for_plans():
     length = Watched()
     run(length, SHORT, Chain(), mix({"a": 0.6, "b": 0.9}, requests=40, seed=1), at_once=4)
     assert len(length.trials) > 3
+
+
+def test_what_has_been_steady_for_long_is_tried_more_seldom_until_times_change():
+    """Trials of every thousand steps; then all takes three times as long."""
+    length, trials = lengths.create("goodput"), []
+    tried = length._trial
+    length._trial = lambda *args: trials.append(length._evidence.now) or tried(*args)
+    running = [Running(request("a", 0.7, 50, 20_000, seed, True, 1.0)) for seed in range(4)]
+    steady = replace(MACHINE, noise=0.0, outliers=0.0)
+    rng = Luck(1)
+    for machine, steps in ((steady, 4000), (replace(steady, verify=lambda rows: 3 * MACHINE.verify(rows)), 200)):
+        for _ in range(steps):
+            simulated(length, machine, Chain(), running, rng)
+    first, *_, last = (sum(start <= step < start + 1000 for step in trials) for start in range(0, 4000, 1000))
+    assert last <= 1000 / SELDOM + 1 < first
+    assert sum(step >= 4000 for step in trials) > 200 / REST - 2
 
 
 def learned_of_one(steps=40):

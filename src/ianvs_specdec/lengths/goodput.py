@@ -19,7 +19,7 @@ import numpy as np
 
 from ianvs_specdec.lengths.evidence import Evidence, Floats
 from ianvs_specdec.lengths.plans import DraftPlan, Options, Place, Steps
-from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread
+from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread, patience
 from ianvs_specdec.lengths.savings import Allowance, Savings
 from ianvs_specdec.lengths.shapes import Shapes
 from ianvs_specdec.lengths.times import Times
@@ -44,9 +44,6 @@ TRIAL, LOOK = 2, 20
 next."""
 CHANCES = 3
 """Trials that a change of times is worth at once."""
-STEADY, SELDOM = 0.1, 4 * REST
-"""Steps from one trial to the next: ``REST`` at least, this share of those since times last changed, and so many at the
-most. What has been so for long will be for long."""
 START = 4
 """Steps' time that may be lost on trials from the start: what these teach lasts."""
 TOO_SHORT = 8
@@ -80,9 +77,7 @@ class Goodput:
         self._savings = Savings()
         self._unread = Unread()
         self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
-        self._since_trial, self._chances = REST, 0
-        self._changed = 0
-        """The step at which times last changed."""
+        self._since_trial, self._chances, self._changed = REST, 0, 0
         self._looked: int | None = None
         self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
 
@@ -145,10 +140,8 @@ class Goodput:
                 request.since += slept
 
     def learn(self, finished: Finished) -> None:
-        seconds = finished.seconds
-        self._savings.earn(seconds)
-        self._planning.earn(seconds)
-        self._times.earn(seconds)
+        for earning in (self._savings, self._planning, self._times):
+            earning.earn(finished.seconds)
         if not finished.rows:
             self._times.read()
             return
@@ -265,7 +258,8 @@ class Goodput:
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
         self._savings.saved_for = TRIAL * max(float(lost[steps.fastest(hoped)]), 0.0)
         tried = steps.fastest(hoped, lost <= self._savings.fund)
-        if steps.tokens[tried] == steps.tokens[best] or self._since_trial < self._patience:
+        wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
+        if steps.tokens[tried] == steps.tokens[best] or self._since_trial < wait:
             return self._lasting
         # Whoever has begun and stopped of late sits it out: at the boundary, nobody is to change all the time.
         budgets = steps.budgets(tried, self._options)
@@ -276,11 +270,6 @@ class Goodput:
         self._savings.attempt(TRIAL * float(lost[tried]))
         self._chances = max(self._chances - 1, 0)
         return self._trial(running, budgets)
-
-    @property
-    def _patience(self) -> float:
-        """Steps from the latest trial to the next."""
-        return 0 if self._chances else max(REST, min(STEADY * (self._evidence.now - self._changed), SELDOM))
 
     def _lined_up(self, load: Load, running: Sequence[Running], by_difficulty: Floats) -> Steps:
         """The steps that there may be for these requests."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 REST = 40
 """Steps between two moments at which a request may begin to speculate. At the boundary, noise would have it change with
 every step: so it does once in 20 steps on average. New requests have such a moment at their first step."""
+STEADY, SELDOM = 0.1, 4 * REST
+"""The share of the steps since times last changed for which nothing new is tried, and the most of them."""
 RECENT = 50
 """Steps over which it is averaged how many leave prompts unread."""
 OUTPUTS = 100
@@ -57,6 +59,12 @@ class Running:
         """The next step, of a trial, verifies so many. Its moment to begin is not lost for that."""
         self.tried = self.tried or budget > self.budget == 0
         self.since += self.resting
+
+
+def patience(steady: int) -> float:
+    """Steps from one trial to the next, where times have been as they are for so many: what has been so for long will
+    be so for long."""
+    return max(REST, min(STEADY * steady, SELDOM))
 
 
 class Unread:
