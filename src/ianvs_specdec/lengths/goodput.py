@@ -146,7 +146,7 @@ class Goodput:
             self._times.read()
             return
         asked = [share for share in finished.shares if share.budget]
-        if self._times.hears(finished, self._plan.trial or any([share.stats.kept.probed for share in asked])):
+        if self._times.hears(finished, self._plan.trial or any(share.stats.kept.probed for share in asked)):
             self._learn_times(finished, asked)
         for share in finished.shares:
             if share.over:
