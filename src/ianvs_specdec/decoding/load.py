@@ -78,6 +78,7 @@ class Finished:
         """What the step took in all."""
         return self.draft_seconds + self.verify_seconds + self.other_seconds
 
+
 class Length(Protocol):
     """How far to speculate. One instance serves all requests of an engine."""
 
