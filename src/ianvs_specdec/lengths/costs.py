@@ -30,9 +30,9 @@ PACE = 0.04**2
 """By how much the speed of a machine changes from step to step."""
 BEND = 0.02
 """How far off, as a share, a size may be from the line through those around it."""
-LITTLE, SETTLED = 0.01, 32
-"""In log seconds: while no step has changed what a size takes by more, what is known of all of them holds for so many
-steps. To work it out takes half of the time of a plan."""
+SETTLED = 32
+"""Steps for which what is known of all sizes holds while none of them told of much: to work it out anew takes half of
+the time of a plan."""
 UNUSUAL = 0.17
 """In log seconds: twice in a row on the same side, it is no noise."""
 SHORTEST = 1e-9
@@ -149,7 +149,7 @@ class StepCosts:
         work = math.exp(expected)
         self._beside.learn(step, size, work, surprise * work + beside)
         size.seen(step, beside, self.samples, self._state)
-        self._stale = self._stale or size.count <= FEW or abs(moved) > LITTLE
+        self._stale = self._stale or size.told(moved)
 
     def _read(self, step: Contents, settled: float) -> None:
         """A step read prompts as well. So much may be for these that it tells nothing of the machine's speed."""
@@ -158,9 +158,9 @@ class StepCosts:
         if self._beside.prompts and class_of(step.rows) not in self._reading.sizes:
             thought = self._thought(step) / self.speed + self._beside.of(0, 0, step.prompts)
             work = min(work, math.exp(NEW) * thought)
-        moved = self._reading.add(step, work, alone, self._beside, self.samples, self._state)
+        told = self._reading.add(step, work, alone, self._beside, self.samples, self._state)
         self._latest, self._same, self._before = None, 0, 0.0
-        self._stale = self._stale or abs(moved) > LITTLE
+        self._stale = self._stale or told
 
     def _thought(self, step: Contents) -> float:
         """Seconds that a step is thought to take, but for its prompts."""
@@ -190,7 +190,7 @@ class StepCosts:
         whether it is for rows or for requests. ``roughly``: by what was known when it was last worked out."""
         if not self._sizes:
             return np.zeros(rows.shape)
-        if self._knots is None or not (roughly or (self.samples < self._due and not self._stale)):
+        if self._knots is None or (not roughly and (self._stale or self.samples >= self._due)):
             self._knots, self._stale, self._due = self._settle(), False, self.samples + SETTLED
         sizes, expected, least = self._knots
         half = np.interp(sizes[-1] / 2, sizes, expected)

@@ -18,9 +18,9 @@ class Reading:
     def __init__(self) -> None:
         self.sizes: dict[int, Size] = {}
 
-    def add(self, step: Contents, work: float, alone: Size | None, beside: Beside, samples: int, state: float) -> float:
+    def add(self, step: Contents, work: float, alone: Size | None, beside: Beside, samples: int, state: float) -> bool:
         """Step number ``samples``, in that ``state`` of the machine, took so much ``work`` in units of its speed.
-        ``alone``: what is known of its size without prompts. Returns by how much its work has changed."""
+        ``alone``: what is known of its size without prompts. Returns whether the step told of much."""
         beside.begin(step.prompts, work)
         size = self.sizes.setdefault(class_of(step.rows), Size.first(step, math.log(work)))
         more = beside.of(*size.away(step))
@@ -39,7 +39,7 @@ class Reading:
             beside.learn(step, alone, whole, whole * math.exp(surprise) - rest, known)
         beside.learn(step, size, whole, surprise * whole + more, 1 - known)
         size.seen(step, more, samples, state)
-        return moved
+        return size.told(moved)
 
     def without(self, known: Known, beside: Beside) -> Known:
         """What is ``known`` of the ``sizes``, less the prompts."""

@@ -28,6 +28,8 @@ OUTLIER = 0.3
 """In log seconds: what a single step may say at the most. Slow steps are a third slower and more."""
 NEW = 0.7
 """In log seconds: by how much the first step of a size may be above what was expected."""
+MUCH = 0.01
+"""In log seconds: a step that changes what its size takes by less tells of little."""
 OFTEN = 50
 """Steps of a size over which its averages are."""
 ROWS = 0.05
@@ -84,6 +86,10 @@ class Size:
         """The log of its work where that beside the rows is so much more."""
         whole = math.exp(self.work)
         return math.log(max(whole + beside, ROWS * whole)) if beside else self.work
+
+    def told(self, moved: float) -> bool:
+        """Whether the latest step, which changed the work by so much, told of much: a new size is all news."""
+        return self.count <= FEW or abs(moved) > MUCH
 
     def seen(self, step: Contents, beside: float, samples: int, state: float) -> None:
         """There was such a step. What it has more than the average takes so much ``beside`` the rows."""
