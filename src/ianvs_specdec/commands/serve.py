@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from ianvs_specdec import heap
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm import BACKENDS, backend
@@ -83,6 +84,7 @@ def run(options: argparse.Namespace) -> int:
         reason = f"{most} connections at a time, since the system permits this process few open files (ulimit -n)"
         print(f"specdec serve: {reason}", file=sys.stderr)
     llm.load()
+    heap.keep()
     name = options.name or served_name(settings.model)
     metrics = Metrics(name, settings.backend)
     engine = Engine(llm, options.queue, concurrency, metrics)

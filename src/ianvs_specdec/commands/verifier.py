@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ianvs_specdec import lengths
+from ianvs_specdec import heap, lengths
 from ianvs_specdec.commands import owned
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.errors import UserError
@@ -124,6 +124,7 @@ async def _serve(options: argparse.Namespace, llm: EngineLLM, tokens: list[str] 
     from ianvs_specdec.verifier.service import Bounds, Service, digest
 
     served = served_by(llm, options.length, options.sessions)
+    heap.keep()
     try:
         metrics = Metrics(served.name, llm.occupancy)
         bounds = Bounds(options.sessions, options.most_draft, idle=options.idle, keep=options.keep)

@@ -13,8 +13,10 @@ import logging
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError
 from ianvs_specdec.llm.base import LLM
@@ -57,6 +59,29 @@ class _Over(Exception):
     """Raised inside a back end to stop decoding what nobody waits for."""
 
 
+class _Mail:
+    """What decoding threads have to tell the event loop. One wake-up serves for all that is told until the loop looks:
+    with one for each piece, the thread that decodes would have to wait for the interpreter's lock at each."""
+
+    def __init__(self) -> None:
+        self._letters: deque[Callable[[], None]] = deque()
+        self._announced = False
+
+    def send(self, letter: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        """Have the ``loop`` call the ``letter``, behind those before it; from any thread. Raises RuntimeError where the
+        loop is closed."""
+        self._letters.append(letter)
+        if not self._announced:
+            self._announced = True
+            loop.call_soon_threadsafe(self._open)
+
+    def _open(self) -> None:
+        # First, so that what comes from now on is announced again.
+        self._announced = False
+        while self._letters:
+            self._letters.popleft()()
+
+
 class Engine:
     """``queue``: requests that may wait; ``concurrency``: those that may be worked on at the same time, 1 where the
     back end takes no more. The model must be loaded; all methods are called on the event loop.
@@ -67,6 +92,7 @@ class Engine:
         self._pool = ThreadPoolExecutor(self._slots, thread_name_prefix="decode")
         self._waiting: deque[Job] = deque()
         self._working: set[Job] = set()
+        self._mail = _Mail()
         self._seconds = 0.0
         self.draining = False
         metrics.watch(lambda: len(self._waiting), lambda: len(self._working), llm.memory(), llm.occupancy)
@@ -134,7 +160,7 @@ class Engine:
         def on_chunk(piece: str, tokens: int) -> None:
             if job.over:
                 raise _Over
-            loop.call_soon_threadsafe(self._chunk, job, piece, tokens)
+            self._mail.send(partial(self._chunk, job, piece, tokens), loop)
 
         job.waited = time.perf_counter() - job.arrived
         result: Completion | Exception
@@ -146,7 +172,7 @@ class Engine:
             result = error
         # The loop is closed when the server was told to stop at once.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(self._decoded, job, result)
+            self._mail.send(partial(self._decoded, job, result), loop)
 
     def _chunk(self, job: Job, piece: str, tokens: int) -> None:
         if not job.over:
