@@ -69,6 +69,7 @@ def load(options: argparse.Namespace) -> tuple[Any, Any]:
     import torch
     from transformers import AutoTokenizer
 
+    from ianvs_specdec import heap
     from ianvs_specdec.checkpoints import loading
 
     if options.threads:
@@ -84,6 +85,7 @@ def load(options: argparse.Namespace) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(options.model, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError):
         tokenizer = None
+    heap.keep()
     return model, tokenizer
 
 

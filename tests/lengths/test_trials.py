@@ -10,7 +10,7 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import Finished, Load, Share, Stats
 from ianvs_specdec.lengths.evidence import DIFFICULTIES
-from ianvs_specdec.lengths.goodput import TOO_SHORT, TRIAL
+from ianvs_specdec.lengths.goodput import PLAN, START, TOO_SHORT, TRIAL
 from ianvs_specdec.lengths.running import REST, SELDOM
 from ianvs_specdec.types import Step
 
@@ -108,6 +108,21 @@ def test_asking_again_does_not_spend_what_a_trial_is_saved_up_for():
     savings.for_probes = price
     assert length._probe([stats.kept], Load([stats])) == 0
     assert (savings.fund, savings.for_probes) == (pytest.approx(0.5 * price), 0.0)
+
+
+def test_many_more_requests_than_ever_are_worth_trials_of_their_own():
+    """What a server may lose on trials in its first, short steps is nothing beside one of many requests."""
+    length, _ = learned_of_one()
+    granted, numbers = [], []
+    length._savings.grant = lambda seconds: granted.append(seconds) or numbers.append(length._planned)
+    for number in (40, 50, 40, 80):
+        running = [Stats(50, "a", 1000) for _ in range(number)]
+        for _ in range(2 * PLAN):
+            budgets = length.budgets(Load(running))
+            shares = [Share(one, x, 0, x, Step(x, 0, 1, x + 1), False) for one, x in zip(running, budgets, strict=True)]
+            length.learn(Finished(shares, number + sum(budgets), 0, 50 * number, 0.0, 0.002 * number))
+    assert numbers == [40, 80]
+    assert granted[1] == pytest.approx(START * 0.16, rel=0.5)
 
 
 @pytest.mark.parametrize(("remaining", "asked"), [(TOO_SHORT, None), (TOO_SHORT + 1, 0)])

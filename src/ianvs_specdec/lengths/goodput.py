@@ -44,8 +44,9 @@ TRIAL, LOOK = 2, 20
 next."""
 CHANCES = 3
 """Trials that a change of times is worth at once."""
-START = 4
-"""Steps' time that may be lost on trials from the start: what these teach lasts."""
+START, MORE = 4, 2
+"""Steps' time that may be lost on trials from the start, and again where there are so many times as many requests as
+ever before: what these teach lasts, but few requests teach little of many."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -78,7 +79,8 @@ class Goodput:
         self._unread = Unread()
         self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
         self._since_trial, self._chances, self._changed = REST, 0, 0
-        self._looked: int | None = None
+        self._looked = self._most = 0
+        """The step of the latest look at times that had changed; the most requests for which trials were granted."""
         self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
 
     @classmethod
@@ -150,7 +152,8 @@ class Goodput:
             self._learn_times(finished, asked)
         for share in finished.shares:
             if share.over:
-                self._outputs.add(share.stats.context_tokens - self._known(share.stats).start)
+                tokens = share.stats.context_tokens - self._known(share.stats).start
+                self._outputs.add(tokens, share.stats.remaining > 0)
             elif share.budget:
                 self._learn(share)
         if asked and len(self._options.budgets) < self._shapes.budget_count:
@@ -235,8 +238,8 @@ class Goodput:
         contexts = context / steps.number * steps.requests
         verifying = self._verify.at(steps.rows, contexts, steps.requests)
         taken = drafting + verifying
-        if self._looked is None:
-            self._looked = 0
+        if steps.number >= MORE * self._most:
+            self._most = steps.number
             self._savings.grant(START * float(taken[0, 0]))
         if self._verify.changed and self._evidence.now - self._looked >= LOOK:
             # When times have changed, trials are worth more, and what a step without drafts takes is to be known.
@@ -303,7 +306,7 @@ class Goodput:
         elif self._misses is self._evidence.misses:
             return self._by_difficulty
         self._misses = self._evidence.misses
-        self._by_difficulty = self._options.gains(self._misses)
+        self._by_difficulty = self._options.gains(self._misses, self._outputs.going_on)
         return self._by_difficulty
 
     def _priced(self, gains: Floats, steps: Steps, best: Place, context: int) -> DraftPlan:

@@ -51,15 +51,17 @@ class Options:
         """``[budgets, levels]``: how much of each level a draft has."""
         return np.clip(self.depths[:, None] - np.arange(max(math.ceil(self.depths.max()), 1)), 0.0, 1.0)
 
-    def gains(self, misses: Floats) -> Floats:
+    def gains(self, misses: Floats, going_on: float = 1.0) -> Floats:
         """Tokens that may be expected to be accepted of each budget if there is a draft, ``[difficulties, budgets]``,
-        for guesses that miss so often by difficulty and level."""
+        for guesses that miss so often by difficulty and level, and outputs of which each token has, with the
+        probability ``going_on``, another one behind it."""
         levels = np.minimum(np.arange(self._levels.shape[1]), misses.shape[1] - 1)
         # Of chains, all budgets have the same width.
         same = bool((self.widths == self.widths[0]).all())
         miss, widths = misses[:, None, levels], self.widths[:1] if same else self.widths
         right = (1 - miss) * widths[:, None]
-        reach = (right / (right + miss)).cumprod(axis=2)
+        # What is right behind the output's end is of no use.
+        reach = (right / (right + miss)).cumprod(axis=2) * going_on ** np.arange(len(levels))
         result: Floats = reach[:, 0] @ self._levels.T if same else (reach * self._levels).sum(2)
         return result
 

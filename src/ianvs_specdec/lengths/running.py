@@ -88,12 +88,19 @@ class Outputs:
     """How long outputs are."""
 
     def __init__(self) -> None:
-        self._ended, self._average = 0, 0.0
+        self._ended, self._average, self._early = 0, 0.0, 0.0
 
-    def add(self, tokens: int) -> None:
-        """One ended with so many."""
+    def add(self, tokens: int, early: bool) -> None:
+        """One ended with so many, ``early`` if more would have been permitted."""
         self._ended += 1
-        self._average += (tokens - self._average) / min(self._ended, OUTPUTS)
+        share = 1 / min(self._ended, OUTPUTS)
+        self._average += share * (tokens - self._average)
+        self._early += share * (early - self._early)
+
+    @property
+    def going_on(self) -> float:
+        """How likely another token is behind one, where that is not known: as ``left`` has it, at any time the same."""
+        return 1 - self._early / max(self._average, 1.0)
 
     def missed(self, stats: Stats, emitted: float) -> float:
         """Tokens that a step with a draft has of what the request's drafter has missed, where each step emits so many.
