@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.command import EXAMPLE
 from bench.prompts import Request, read_requests
+from ianvs_specdec import heap
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.llm.quantization import OWN
 from ianvs_specdec.types import ENGINES
@@ -69,7 +70,6 @@ def load(options: argparse.Namespace) -> tuple[Any, Any]:
     import torch
     from transformers import AutoTokenizer
 
-    from ianvs_specdec import heap
     from ianvs_specdec.checkpoints import loading
 
     if options.threads:
