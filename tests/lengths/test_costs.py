@@ -226,7 +226,7 @@ def test_when_one_size_alone_changes_the_others_stay():
 
 
 def test_first_steps_and_drafts_that_took_longer_than_those_after_are_forgotten():
-    learned, drafts, terms = StepCosts(), DraftCosts(), (1, 4, 4, 0)
+    learned, drafts, terms = StepCosts(), DraftCosts(), (1, 1, 4, 4, 0)
     for seconds in (20.0, 5.0, 1.0, 1.0, 1.0):
         learned.add(4, seconds, 0, 1)
         drafts.add(*terms, seconds / 2)

@@ -19,14 +19,15 @@ is, a shorter time tells of the rest."""
 
 
 class DraftCosts:
-    """Time of drafting as a sum: so much for each step, each request that drafts, each level of the deepest draft, each
-    token drafted, and each token that a drafter had to catch up with; none of them below 0.
+    """Time of drafting as a sum: so much for each step, each request, whether it drafts or not, each that drafts, each
+    level of the deepest draft, each token drafted, and each token that a drafter had to catch up with; none of them
+    below 0. Where one of many drafts, what the others take would seem to be for that draft.
 
     Times are in units of ``StepCosts.speed``, about that of a step without drafts. A filter as there, over the terms:
     what the steps cannot tell apart is shared out by how much each term may be.
     """
 
-    SPREADS = (0.1, 0.05, 0.3, 0.02, 0.003)
+    SPREADS = (0.1, 0.01, 0.05, 0.3, 0.02, 0.003)
     """What the terms are about, at first."""
     MEMORY = 400
     """Steps after which a term may be anything again."""
@@ -42,9 +43,9 @@ class DraftCosts:
         self._variances = self._most
         self._before = 0.0
 
-    def add(self, asked: int, depth: int, nodes: int, behind: float, taken: float) -> None:
-        """Drafting took that long in a step in which so many requests were asked."""
-        terms = (1.0, asked, depth, nodes, behind)
+    def add(self, requests: int, asked: int, depth: int, nodes: int, behind: float, taken: float) -> None:
+        """Drafting took that long in a step of so many ``requests``, of which so many were ``asked``."""
+        terms = (1.0, requests, asked, depth, nodes, behind)
         expected = sum(map(mul, self.weights, terms))
         self._drafts += bool(asked)
         if self._drafts <= COLD and asked and taken < expected * math.exp(-OUTLIER):
@@ -68,8 +69,16 @@ class DraftCosts:
             for variance, one, most in zip(self._variances, heard, self._most, strict=True)
         ]
 
-    def at(self, asked: Amount, depth: Amount, nodes: Amount, behind: Amount, hoped: bool = False) -> Floats:
+    def at(
+        self, requests: Amount, asked: Amount, depth: Amount, nodes: Amount, behind: Amount, hoped: bool = False
+    ) -> Floats:
         """The time of each of several cases. What may be ``hoped`` for is less where little is known."""
         doubts = [math.sqrt(variance) * hoped for variance in self._variances]
-        step, each, level, node, late = (max(w - doubt, 0.0) for w, doubt in zip(self.weights, doubts, strict=True))
-        return np.asarray(step + each * asked + level * depth + node * nodes + late * behind)
+        weights = (max(weight - doubt, 0.0) for weight, doubt in zip(self.weights, doubts, strict=True))
+        step, each, call, level, node, late = weights
+        drafts = call * asked + level * depth + node * nodes + late * behind
+        return np.asarray(step + each * requests + drafts)
+
+    def without(self, requests: int) -> float:
+        """The time where so many requests draft nothing."""
+        return self.weights[0] + self.weights[1] * requests

@@ -169,7 +169,7 @@ class Goodput:
             self._kept.clear()
         if len(asked) == 1 and (probed := asked[0].stats.kept.probed):
             # What a probe took is known now.
-            drafting = finished.draft_seconds - self._draft.weights[0] * self._verify.speed
+            drafting = finished.draft_seconds - self._draft.without(len(finished.shares)) * self._verify.speed
             self._savings.ask(min(max(drafting - probed, 0.0), probed))
 
     def _learn(self, share: Share) -> None:
@@ -234,7 +234,8 @@ class Goodput:
         by_difficulty = self._gains()
         steps, context = self._lined_up(load, running, by_difficulty), load.context_tokens
         # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
-        drafting = self._draft.at(steps.asked, steps.depth, steps.nodes, steps.behind) * self._verify.speed
+        drafts = steps.requests, steps.asked, steps.depth, steps.nodes, steps.behind
+        drafting = self._draft.at(*drafts) * self._verify.speed
         contexts = context / steps.number * steps.requests
         verifying = self._verify.at(steps.rows, contexts, steps.requests)
         taken = drafting + verifying
@@ -255,7 +256,6 @@ class Goodput:
         less = self._verify.at(steps.rows, contexts, steps.requests, hoped=True)
         hoped = np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
         # Where nobody drafts, what is known of drafts was learned long ago, or of single ones that had much to read.
-        drafts = steps.asked, steps.depth, steps.nodes, steps.behind
         hoped += drafting if steps.asked[best] else self._draft.at(*drafts, hoped=True) * self._verify.speed
         hoped[steps.tokens == steps.tokens[best]] = taken[best]
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
@@ -317,12 +317,12 @@ class Goodput:
         # Of the step without any drafts, then beside the others' with no draft and with each.
         rows = 1 + (number - 1) / number * steps.rows[best] + np.append(0.0, options.nodes + options.scouts)
         alone, least, *larger = self._verify.at(np.append(number, rows), context, number)
-        step, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
-        token = float(alone + step + level * deepest) / number
+        step, each, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
+        token = each + float(alone + step + level * deepest) / number
         if steps.bound[best] and number > 1:
             # There are as many steps whatever this request drafts: a token saves its own part of one.
             fewer = np.array([number - 1.0, number])
-            token = float(np.diff(self._verify.at(fewer, context / number * fewer, fewer))[0])
+            token = each + float(np.diff(self._verify.at(fewer, context / number * fewer, fewer))[0])
         dearer = np.array(larger) - least + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
         dearer = dearer + late * (1 + gains)
         choices, rest = (
@@ -348,5 +348,5 @@ class Goodput:
         options = self._options
         rows = len(load.running) + np.array([0.0, options.nodes[0] + options.scouts])
         verify = self._verify.at(rows, load.context_tokens, len(load.running), roughly=True)
-        draft = self._draft.at(1.0, options.depths[0], options.nodes[0], stats.behind) - self._draft.weights[0]
+        draft = self._draft.at(0.0, 1.0, options.depths[0], options.nodes[0], stats.behind) - self._draft.without(0)
         return float(verify[1] - verify[0] + draft * self._verify.speed)

@@ -91,4 +91,4 @@ class Times:
         deepest = max([share.depth for share in asked], default=0)
         nodes = sum([share.step.drafted for share in asked])
         behind = sum([share.behind for share in asked])
-        self.draft.add(len(asked), deepest, nodes, behind, drafting / self.verify.speed)
+        self.draft.add(requests, len(asked), deepest, nodes, behind, drafting / self.verify.speed)
