@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ianvs_specdec.lengths.evidence import Evidence, Floats
-from ianvs_specdec.lengths.plans import DraftPlan, Options, Place, Steps
+from ianvs_specdec.lengths.plans import JOINED, DraftPlan, KeptPlans, Options, Place, Steps
 from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread, patience
 from ianvs_specdec.lengths.savings import Allowance, Savings
 from ianvs_specdec.lengths.shapes import Shapes
@@ -35,8 +35,6 @@ HURRY, AHEAD = 2.0, 8
 """Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
 PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
-JOINED = 0.25
-"""A plan no longer holds when the number of requests has changed by more than that share."""
 CLEAR = 1.5
 """A request that rests begins to speculate if drafts are thought to bring so many times what they must."""
 TRIAL, LOOK = 2, 20
@@ -72,8 +70,7 @@ class Goodput:
         self._options, self._until_options = Options.of(self._shapes), 0
         self._misses = self._evidence.misses
         self._by_difficulty = self._options.gains(self._misses)
-        self._kept: dict[int, tuple[DraftPlan, int]] = {}
-        """By number of requests: a plan, and the step up to which it holds."""
+        self._kept = KeptPlans()
         self._outputs = Outputs()
         self._savings = Savings()
         self._unread = Unread()
@@ -220,24 +217,18 @@ class Goodput:
         the time, their number comes back."""
         now = self._evidence.now
         if not self._plan.trial:
-            self._kept[self._planned] = self._plan, now + self._until_plan
-        self._kept = {one: kept for one, kept in self._kept.items() if kept[1] > now}
-        near = [one for one in self._kept if abs(number - one) <= JOINED * one]
-        if not near:
+            self._kept.add(self._planned, self._plan, now + self._until_plan)
+        kept = self._kept.near(number, now)
+        if kept is None:
             return False
-        self._planned = min(near, key=lambda one: abs(number - one))
-        self._plan, until = self._kept[self._planned]
-        self._lasting, self._until_plan = self._plan, until - now
+        self._planned, self._lasting, until = kept
+        self._plan, self._until_plan = self._lasting, until - now
         return True
 
     def _planned_for(self, load: Load, running: Sequence[Running]) -> DraftPlan:
         by_difficulty = self._gains()
-        steps, context = self._lined_up(load, running, by_difficulty), load.context_tokens
-        # Prompts are read once, however many steps there are: the time that they take is no part of a step's price.
-        drafts = steps.requests, steps.asked, steps.depth, steps.nodes, steps.behind
-        drafting = self._draft.at(*drafts) * self._verify.speed
-        contexts = context / steps.number * steps.requests
-        verifying = self._verify.at(steps.rows, contexts, steps.requests)
+        steps = self._lined_up(load, running, by_difficulty, CLEAR)
+        drafting, verifying = self._seconds(load, steps)
         taken = drafting + verifying
         if steps.number >= MORE * self._most:
             self._most = steps.number
@@ -251,36 +242,52 @@ class Goodput:
         best = steps.fastest(taken)
         self._holds = int(max(PLAN, min(LONGER * self._holds, PLANNING / (SPENT * float(taken[best])))))
         self._until_plan = self._holds
-        self._lasting = self._priced(by_difficulty, steps, best, context)
+        self._lasting = self._priced(by_difficulty, steps, best, load.context_tokens)
+        return self._attempt(load, running, steps, best) or self._lasting
+
+    def _attempt(self, load: Load, running: Sequence[Running], steps: Steps, best: Place) -> DraftPlan | None:
+        """A trial of what may turn out to be faster than the best step, if there is such a thing and it may be paid."""
+        if not steps.asked[best]:
+            # Where answers are short, nearly all rest: so nobody would ever find out what drafts of many take.
+            steps = self._lined_up(load, running, self._by_difficulty, 1.0)
+        drafting, verifying = self._seconds(load, steps)
+        taken = drafting + verifying
         # What is done already is known: there is nothing to hope for, but that more rows take no longer.
-        less = self._verify.at(steps.rows, contexts, steps.requests, hoped=True)
+        hoped_drafting, less = self._seconds(load, steps, hoped=True)
         hoped = np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
         # Where nobody drafts, what is known of drafts was learned long ago, or of single ones that had much to read.
-        hoped += drafting if steps.asked[best] else self._draft.at(*drafts, hoped=True) * self._verify.speed
+        hoped += drafting if steps.asked[best] else hoped_drafting
         hoped[steps.tokens == steps.tokens[best]] = taken[best]
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
         self._savings.saved_for = TRIAL * max(float(lost[steps.fastest(hoped)]), 0.0)
         tried = steps.fastest(hoped, lost <= self._savings.fund)
         wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
         if steps.tokens[tried] == steps.tokens[best] or self._since_trial < wait:
-            return self._lasting
+            return None
         # Whoever has begun and stopped of late sits it out: at the boundary, nobody is to change all the time.
         budgets = steps.budgets(tried, self._options)
         budgets = [0 if request.stopped else budget for request, budget in zip(running, budgets, strict=True)]
         if not any(budgets):
-            return self._lasting
+            return None
         # What is not known for sure is worth a trial.
         self._savings.attempt(TRIAL * float(lost[tried]))
         self._chances = max(self._chances - 1, 0)
         return self._trial(running, budgets)
 
-    def _lined_up(self, load: Load, running: Sequence[Running], by_difficulty: Floats) -> Steps:
-        """The steps that there may be for these requests."""
+    def _seconds(self, load: Load, steps: Steps, hoped: bool = False) -> tuple[Floats, Floats]:
+        """What drafting and verifying take in each of the steps. Prompts are read once, however many steps there are:
+        the time that they take is no part of a step's price."""
+        drafts = steps.requests, steps.asked, steps.depth, steps.nodes, steps.behind
+        contexts = load.context_tokens / steps.number * steps.requests
+        verifying = self._verify.at(steps.rows, contexts, steps.requests, hoped=hoped)
+        return self._draft.at(*drafts, hoped=hoped) * self._verify.speed, verifying
+
+    def _lined_up(self, load: Load, running: Sequence[Running], by_difficulty: Floats, clear: float) -> Steps:
+        """The steps that there may be for these requests. Of drafts that should rest, so ``clear`` a gain counts."""
         subjects = [request.subject for request in running]
         found = np.array([self._evidence.found(subject) for subject in subjects])
         gains = by_difficulty[[self._evidence.difficulty(subject) for subject in subjects]] * found[:, None]
-        # Of drafts that should rest, only a clear gain counts.
-        gains /= np.array([[CLEAR if request.resting else 1.0] for request in running])
+        gains /= np.array([[clear if request.resting else 1.0] for request in running])
         gains[[stats.remaining < 2 for stats in load.running]] = 0.0
         emitted = (1 + gains[:, 0]).tolist()
         missed = [self._outputs.missed(stats, tokens) for stats, tokens in zip(load.running, emitted, strict=True)]

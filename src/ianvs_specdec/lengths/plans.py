@@ -16,6 +16,9 @@ from ianvs_specdec.lengths.shapes import Shapes
 LITTLE = 1e-3
 """Rows: what a budget that brings no more nodes than the one before counts as."""
 
+JOINED = 0.25
+"""A plan no longer holds when the number of requests has changed by more than that share."""
+
 Place = tuple[int, int]
 """A line, and a step of it."""
 
@@ -202,3 +205,26 @@ class DraftPlan:
     late: float = 0.0
     token: float = 0.0
     trial: bool = False
+
+
+class KeptPlans:
+    """By the number of requests for which it was made: a plan, and the step up to which it holds."""
+
+    def __init__(self) -> None:
+        self._plans: dict[int, tuple[DraftPlan, int]] = {}
+
+    def add(self, number: int, plan: DraftPlan, until: int) -> None:
+        self._plans[number] = plan, until
+
+    def near(self, number: int, now: int) -> tuple[int, DraftPlan, int] | None:
+        """Of those that hold at step ``now``, the one for about that ``number`` of requests, if there is one: the number
+        it was made for, the plan, and up to when it holds."""
+        self._plans = {one: kept for one, kept in self._plans.items() if kept[1] > now}
+        near = [one for one in self._plans if abs(number - one) <= JOINED * one]
+        if not near:
+            return None
+        nearest = min(near, key=lambda one: abs(number - one))
+        return nearest, *self._plans[nearest]
+
+    def clear(self) -> None:
+        self._plans.clear()
