@@ -27,7 +27,7 @@ class DraftCosts:
     what the steps cannot tell apart is shared out by how much each term may be.
     """
 
-    SPREADS = (0.1, 0.01, 0.05, 0.3, 0.02, 0.003)
+    SPREADS = (0.1, 0.003, 0.05, 0.3, 0.02, 0.003)
     """What the terms are about, at first."""
     MEMORY = 400
     """Steps after which a term may be anything again."""
