@@ -231,7 +231,7 @@ class Goodput:
         drafting, verifying = self._seconds(load, steps)
         taken = drafting + verifying
         if steps.number >= MORE * self._most:
-            self._most = steps.number
+            self._most, self._holds = steps.number, PLAN
             self._savings.grant(START * float(taken[0, 0]))
         if self._verify.changed and self._evidence.now - self._looked >= LOOK:
             # When times have changed, trials are worth more, and what a step without drafts takes is to be known.
