@@ -10,8 +10,9 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import Finished, Load, Share, Stats
 from ianvs_specdec.lengths.evidence import DIFFICULTIES
-from ianvs_specdec.lengths.goodput import PLAN, START, TOO_SHORT, TRIAL
+from ianvs_specdec.lengths.goodput import PLAN, TOO_SHORT, TRIAL
 from ianvs_specdec.lengths.running import REST, SELDOM
+from ianvs_specdec.lengths.savings import START
 from ianvs_specdec.types import Step
 
 from .simulation import Chain, Luck, Machine, Running, interpolated, mix, request, run

@@ -38,13 +38,9 @@ PLANS = 4
 CLEAR = 1.5
 """A request that rests begins to speculate if drafts are thought to bring so many times what they must."""
 TRIAL, LOOK = 2, 20
-"""Steps of a trial: a single one would not be believed. Steps at least from one look at times that have changed to the
-next."""
+"""Steps of a trial: a single one would not be believed; from one look at times that have changed to the next."""
 CHANCES = 3
 """Trials that a change of times is worth at once."""
-START, MORE = 4, 2
-"""Steps' time that may be lost on trials from the start, and again where there are so many times as many requests as
-ever before: what these teach lasts, but few requests teach little of many."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -70,14 +66,11 @@ class Goodput:
         self._options, self._until_options = Options.of(self._shapes), 0
         self._misses = self._evidence.misses
         self._by_difficulty = self._options.gains(self._misses)
-        self._kept = KeptPlans()
-        self._outputs = Outputs()
+        self._kept, self._outputs = KeptPlans(), Outputs()
         self._savings = Savings()
         self._unread = Unread()
         self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
-        self._since_trial, self._chances, self._changed = REST, 0, 0
-        self._looked = self._most = 0
-        """The step of the latest look at times that had changed; the most requests for which trials were granted."""
+        self._since_trial, self._chances, self._changed, self._looked = REST, 0, 0, 0
         self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
 
     @classmethod
@@ -148,9 +141,9 @@ class Goodput:
         if self._times.hears(finished, self._plan.trial or any(share.stats.kept.probed for share in asked)):
             self._learn_times(finished, asked)
         for share in finished.shares:
+            stats = share.stats
             if share.over:
-                tokens = share.stats.context_tokens - self._known(share.stats).start
-                self._outputs.add(tokens, share.stats.remaining > 0)
+                self._outputs.add(stats.context_tokens - self._known(stats).start, early=stats.remaining > 0)
             elif share.budget:
                 self._learn(share)
         if asked and len(self._options.budgets) < self._shapes.budget_count:
@@ -228,11 +221,9 @@ class Goodput:
     def _planned_for(self, load: Load, running: Sequence[Running]) -> DraftPlan:
         by_difficulty = self._gains()
         steps = self._lined_up(load, running, by_difficulty, CLEAR)
-        drafting, verifying = self._seconds(load, steps)
-        taken = drafting + verifying
-        if steps.number >= MORE * self._most:
-            self._most, self._holds = steps.number, PLAN
-            self._savings.grant(START * float(taken[0, 0]))
+        taken = np.add(*self._seconds(load, steps))
+        if self._savings.reach(steps.number, float(taken[0, 0])):
+            self._holds = PLAN
         if self._verify.changed and self._evidence.now - self._looked >= LOOK:
             # When times have changed, trials are worth more, and what a step without drafts takes is to be known.
             self._verify.changed, self._chances, self._looked = False, CHANCES, self._evidence.now
@@ -243,7 +234,8 @@ class Goodput:
         self._holds = int(max(PLAN, min(LONGER * self._holds, PLANNING / (SPENT * float(taken[best])))))
         self._until_plan = self._holds
         self._lasting = self._priced(by_difficulty, steps, best, load.context_tokens)
-        return self._attempt(load, running, steps, best) or self._lasting
+        wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
+        return (self._since_trial >= wait and self._attempt(load, running, steps, best)) or self._lasting
 
     def _attempt(self, load: Load, running: Sequence[Running], steps: Steps, best: Place) -> DraftPlan | None:
         """A trial of what may turn out to be faster than the best step, if there is such a thing and it may be paid."""
@@ -261,8 +253,7 @@ class Goodput:
         lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
         self._savings.saved_for = TRIAL * max(float(lost[steps.fastest(hoped)]), 0.0)
         tried = steps.fastest(hoped, lost <= self._savings.fund)
-        wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
-        if steps.tokens[tried] == steps.tokens[best] or self._since_trial < wait:
+        if steps.tokens[tried] == steps.tokens[best]:
             return None
         # Whoever has begun and stopped of late sits it out: at the boundary, nobody is to change all the time.
         budgets = steps.budgets(tried, self._options)

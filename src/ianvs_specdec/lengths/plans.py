@@ -217,8 +217,8 @@ class KeptPlans:
         self._plans[number] = plan, until
 
     def near(self, number: int, now: int) -> tuple[int, DraftPlan, int] | None:
-        """Of those that hold at step ``now``, the one for about that ``number`` of requests, if there is one: the number
-        it was made for, the plan, and up to when it holds."""
+        """Of those that hold at step ``now``, the one for about that ``number`` of requests, if any: for how many
+        it was made, the plan, and up to when it holds."""
         self._plans = {one: kept for one, kept in self._plans.items() if kept[1] > now}
         near = [one for one in self._plans if abs(number - one) <= JOINED * one]
         if not near:

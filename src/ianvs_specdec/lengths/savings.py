@@ -5,6 +5,9 @@ from __future__ import annotations
 PROBE = 0.006
 """The share of the time that may be lost on trials, and on asking drafters again that did not pay. Where a trial is to
 be saved up for, half of it is for asking: many requests could spend all of it."""
+START, MORE = 4, 2
+"""Steps' time that may be lost on trials from the start, and again where there are so many times as many requests as
+ever before: what these teach lasts, but few requests teach little of many."""
 
 
 class Savings:
@@ -13,6 +16,8 @@ class Savings:
 
     def __init__(self) -> None:
         self.fund = self.for_probes = self.saved_for = 0.0
+        self._most = 0
+        """Requests for which something was granted at the start."""
 
     def earn(self, taken: float) -> None:
         """A step took so many seconds."""
@@ -22,6 +27,15 @@ class Savings:
     def grant(self, seconds: float) -> None:
         """So much may be lost on trials beside that."""
         self.fund += seconds
+
+    def reach(self, requests: int, seconds: float) -> bool:
+        """A step of so many requests takes so many seconds. Returns whether they are many more than ever before, for
+        which something is granted."""
+        if requests < MORE * self._most:
+            return False
+        self._most = requests
+        self.grant(START * seconds)
+        return True
 
     def allow(self, price: float) -> bool:
         """Whether asking again at that price may be paid."""
