@@ -10,7 +10,7 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import Finished, Load, Share, Stats
 from ianvs_specdec.lengths.evidence import DIFFICULTIES
-from ianvs_specdec.lengths.goodput import PLAN, TOO_SHORT, TRIAL
+from ianvs_specdec.lengths.goodput import CLEAR, PLAN, TOO_SHORT, TRIAL
 from ianvs_specdec.lengths.running import REST, SELDOM
 from ianvs_specdec.lengths.savings import START
 from ianvs_specdec.types import Step
@@ -109,6 +109,26 @@ def test_asking_again_does_not_spend_what_a_trial_is_saved_up_for():
     savings.for_probes = price
     assert length._probe([stats.kept], Load([stats])) == 0
     assert (savings.fund, savings.for_probes) == (pytest.approx(0.5 * price), 0.0)
+
+
+def test_where_all_rest_and_nobody_drafts_what_a_draft_might_bring_is_tried():
+    """Answers that are short begin, rest, and end: for their rest only a clear gain counts, and here there is none."""
+    length = lengths.create("goodput")
+    for number in (1, 2, 4, 8, 16, 32, 60):
+        for _ in range(4):
+            running = [Stats(50, "a", 1000) for _ in range(number)]
+            length.budgets(Load(running))
+            shares = [Share(one, 0, 0, 0, Step(0, 0, 1, 1), False) for one in running]
+            length.learn(Finished(shares, number, 0, 50 * number, 0.0, 0.004 + 0.0001 * number))
+    load, resting = Load(running), [length._known(stats) for stats in running]
+    for one in resting:
+        one.since, one.budget = REST + 10, 0
+    length._savings.fund = 1.0
+    steps = length._lined_up(load, resting, length._gains(), CLEAR)
+    best = steps.fastest(np.add(*length._seconds(load, steps, hoped=True)))
+    assert not steps.asked[best]
+    assert length._attempt(load, resting, steps, best).trial
+    assert any(one.trial for one in resting)
 
 
 def test_many_more_requests_than_ever_are_worth_trials_of_their_own():
