@@ -111,6 +111,18 @@ def test_asking_again_does_not_spend_what_a_trial_is_saved_up_for():
     assert (savings.fund, savings.for_probes) == (pytest.approx(0.5 * price), 0.0)
 
 
+def test_where_outputs_end_early_the_later_tokens_of_a_draft_count_for_less():
+    length, stats = learned_of_one()
+    before = length._gains()
+    stats.context_tokens, stats.remaining = stats.kept.start + 10, 900
+    share = Share(stats, 0, 0, 0, Step(0, 0, 1, 1), over=True)
+    length.learn(Finished([share], 1, 0, 50, 0.0, 0.01))
+    length._until_options = 0
+    after = length._gains()
+    assert after[:, 0] == pytest.approx(before[:, 0])
+    assert (after[:, -1] < before[:, -1]).all()
+
+
 def test_where_all_rest_and_nobody_drafts_what_a_draft_might_bring_is_tried():
     """Answers that are short begin, rest, and end: for their rest only a clear gain counts, and here there is none."""
     length = lengths.create("goodput")
