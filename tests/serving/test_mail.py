@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from ianvs_specdec.serving.engine import _Mail
 
 
@@ -55,3 +57,25 @@ def test_nothing_is_left_where_many_tell_while_the_loop_looks() -> None:
         assert len(read) == 4 * told
 
     asyncio.run(run())
+
+
+def test_a_letter_that_fails_takes_no_other_with_it() -> None:
+    async def run() -> None:
+        mail, loop, read, failed = _Mail(), asyncio.get_running_loop(), list[int](), list[object]()
+        loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
+        for number in (2, 0, 1):
+            mail.send(lambda number=number: read.append(2 // number), loop)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert read == [1, 2]
+        assert [type(error) for error in failed] == [ZeroDivisionError]
+
+    asyncio.run(run())
+
+
+def test_whoever_tells_a_loop_that_is_closed_hears_of_it_each_time() -> None:
+    mail, loop = _Mail(), asyncio.new_event_loop()
+    loop.close()
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            mail.send(lambda: None, loop)

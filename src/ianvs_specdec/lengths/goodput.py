@@ -241,7 +241,7 @@ class Goodput:
         """A trial of what may turn out to be faster than the best step, if there is such a thing and it may be paid."""
         if not steps.asked[best]:
             # Where answers are short, nearly all rest: so nobody would ever find out what drafts of many take.
-            steps = self._lined_up(load, running, self._by_difficulty, 1.0)
+            steps, best = self._lined_up(load, running, self._by_difficulty, 1.0), (0, 0)
         drafting, verifying = self._seconds(load, steps)
         taken = drafting + verifying
         # What is done already is known: there is nothing to hope for, but that more rows take no longer.

@@ -17,7 +17,7 @@ class Savings:
     def __init__(self) -> None:
         self.fund = self.for_probes = self.saved_for = 0.0
         self._most = 0
-        """Requests for which something was granted at the start."""
+        """The most requests for which trials were granted."""
 
     def earn(self, taken: float) -> None:
         """A step took so many seconds."""

@@ -71,15 +71,25 @@ class _Mail:
         """Have the ``loop`` call the ``letter``, behind those before it; from any thread. Raises RuntimeError where the
         loop is closed."""
         self._letters.append(letter)
-        if not self._announced:
-            self._announced = True
+        if self._announced:
+            return
+        self._announced = True
+        try:
             loop.call_soon_threadsafe(self._open)
+        except RuntimeError:
+            self._announced = False
+            raise
 
     def _open(self) -> None:
         # First, so that what comes from now on is announced again.
         self._announced = False
-        while self._letters:
-            self._letters.popleft()()
+        try:
+            while self._letters:
+                self._letters.popleft()()
+        finally:
+            # One that failed takes none of the others with it.
+            if self._letters:
+                asyncio.get_running_loop().call_soon(self._open)
 
 
 class Engine:
