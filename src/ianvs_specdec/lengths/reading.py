@@ -23,21 +23,22 @@ class Reading:
         ``alone``: what is known of its size without prompts. Returns whether the step told of much."""
         beside.begin(step.prompts, work)
         size = self.sizes.setdefault(class_of(step.rows), Size.first(step, math.log(work)))
-        more = beside.of(*size.away(step))
-        expected = size.work_at(more)
-        whole, limit = math.exp(expected), NEW if size.count < FEW else OUTLIER
-        surprise = max(min(math.log(work) - expected, limit), -limit)
+        more, average = beside.of(*size.away(step)), math.exp(size.work)
+        # Its noise is a part of what it took, even where what is known leads to expect hardly anything.
+        scale = max(average + more, work)
+        limit = scale * math.expm1(NEW if size.count < FEW else OUTLIER)
+        surprise = max(min(work - more - average, limit), -limit)
         variance = size.variance_now(samples, state)
-        doubt = variance + NOISE + beside.doubt * ((step.prompts - size.prompts) / whole) ** 2
-        moved = surprise * variance / doubt
+        doubt = variance + (NOISE * scale**2 + beside.doubt * (step.prompts - size.prompts) ** 2) / average**2
+        moved = surprise / average * variance / doubt
         size.work += moved
         size.variance = variance * (1 - variance / doubt)
         known = 0.0
         if alone:
             rest = math.exp(alone.work)
-            known = NOISE / (NOISE + alone.variance_now(samples, state) * (rest / whole) ** 2)
-            beside.learn(step, alone, whole, whole * math.exp(surprise) - rest, known)
-        beside.learn(step, size, whole, surprise * whole + more, 1 - known)
+            known = NOISE / (NOISE + alone.variance_now(samples, state) * (rest / scale) ** 2)
+            beside.learn(step, alone, scale, average + more + surprise - rest, known)
+        beside.learn(step, size, scale, surprise + more, 1 - known)
         size.seen(step, more, samples, state)
         return size.told(moved)
 
