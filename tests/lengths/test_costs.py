@@ -155,6 +155,18 @@ def test_prompts_of_which_a_few_tokens_are_free_leave_what_is_known_without_them
     assert at(learned, 8, 16, 32, requests=8) == pytest.approx([6.0, 6.1, 6.3], rel=0.05)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_prompts_that_take_no_time_are_soon_known_to(seed):
+    """At first half of a step is taken for its prompt. By that, a step with fewer tokens of prompts than others of its
+    size takes hardly anything: if it counted by that and not by what it took, nothing else would count any more."""
+    learned, rng = costs({120: 7.0, 200: 7.2}), random.Random(seed)
+    for number in range(300):
+        rows = rng.choice((64, 88, 120))
+        prompts = 0 if rows == 120 and number % 2 else 32 * rng.choice((1, 1, 1, 2, 4, 12))
+        learned.add(rows, 7.0 * rng.lognormvariate(0, 0.02), 0, 60, prompts)
+    assert at(learned, 48, 64, 88, 120, requests=60) == pytest.approx([7.0] * 4, rel=0.05)
+
+
 def test_requests_take_no_more_than_the_smallest_step_with_as_many():
     """Rows and requests that go together cannot be told apart in large steps; a small one tells the most there may
     be."""
