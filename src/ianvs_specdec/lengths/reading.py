@@ -30,8 +30,8 @@ class Reading:
         surprise = max(min(work - more - average, limit), -limit)
         variance = size.variance_now(samples, state)
         doubt = variance + (NOISE * scale**2 + beside.doubt * (step.prompts - size.prompts) ** 2) / average**2
-        moved = surprise / average * variance / doubt
-        size.work += moved
+        settled = size.work_at(surprise * variance / doubt)
+        moved, size.work = settled - size.work, settled
         size.variance = variance * (1 - variance / doubt)
         known = 0.0
         if alone:
