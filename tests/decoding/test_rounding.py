@@ -98,8 +98,7 @@ for shape in ((48, 64), (1100, 1024)):
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("isa", ["ALL", "AVX2"])
+@pytest.mark.parametrize("isa", ["ALL", pytest.param("AVX2", marks=pytest.mark.slow)])
 def test_sums_of_large_integers_do_not_overflow_whatever_the_processor(isa):
     errors = [float(line) for line in in_a_process(INT8, ONEDNN_MAX_CPU_ISA=isa).split()]
     assert len(errors) == 4

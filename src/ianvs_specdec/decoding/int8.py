@@ -6,8 +6,8 @@ A model is more than its products: the last bits of the attention do depend on h
 may move an activation to the next integer. So drafts can change an output, where two tokens are close (see
 ``rounding.NEAR_TIE_INT8``).
 
-Processors without instructions for 8-bit products (VNNI and the like) add pairs of products in 16 bits, which overflow
-with weights of 8 bits. There weights have 7.
+Processors without instructions for 8-bit products (VNNI and the like) may add pairs of products in 16 bits, which
+overflow with weights of 8 bits. There weights have 7.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ class Int8Linear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         weight = weight.detach().float()
-        largest = LARGEST if _sums_are_exact() else LARGEST_WITHOUT_VNNI
+        packs = weight.numel() >= _PACKED_FROM
+        largest = LARGEST if _sums_are_exact(packs) else LARGEST_WITHOUT_VNNI
         self._scale = weight.abs().amax(dim=1).clamp_(min=torch.finfo(torch.float32).tiny) / largest
         whole = (weight / self._scale[:, None]).round_().to(torch.int8)
         self._bias = None if bias is None else bias.detach().float()
-        self._packed = _packed(whole, self._scale) if whole.numel() >= _PACKED_FROM else None
+        self._packed = _packed(whole, self._scale) if packs else None
         self._weight = whole.t() if self._packed is None else whole.new_empty(0)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -81,14 +82,6 @@ def available(device: torch.device) -> bool:
     return device.type == "cpu" and hasattr(torch, "_int_mm")
 
 
-@functools.cache
-def _sums_are_exact() -> bool:
-    """Whether this processor adds products of the largest integers without loss."""
-    inner = 64
-    most = torch.full((8, inner), LARGEST, dtype=torch.int8)
-    return int(torch._int_mm(most, most.t())[0, 0]) == inner * LARGEST**2
-
-
 # oneDNN multiplies unsigned activations by signed weights fastest: integers from -127 to 127 are moved up by this.
 _ZERO = 128
 
@@ -112,3 +105,17 @@ def _packed_product(whole: Tensor, packed: Tensor, scale: Tensor) -> Tensor:
         shifted, 1.0, _ZERO, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )
     return product
+
+
+@functools.cache
+def _sums_are_exact(packs: bool) -> bool:
+    """Whether this processor adds products of the largest integers without loss.
+
+    The two kernels are asked apart: without VNNI one may be exact where the other is not.
+    """
+    inner = 64
+    most = torch.full((8, inner), LARGEST, dtype=torch.int8)
+    scale = torch.ones(len(most))
+    packed = _packed(most, scale) if packs else None
+    sums = torch._int_mm(most, most.t()) if packed is None else _packed_product(most.float(), packed, scale)
+    return int(sums[0, 0]) == inner * LARGEST**2
