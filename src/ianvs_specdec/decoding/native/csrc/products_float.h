@@ -27,7 +27,7 @@ struct AsBf16 : AsF32 {
     static constexpr int kInputs = 2, kPasses = 2;
     static Operand operand(const unsigned char* from, int pass) {
         const Words pairs = load<Words>(from);
-        return bits<Floats>(pass ? pairs & 0xffff0000u : pairs << 16);
+        return bits<Floats>(pass ? upper_halves(pairs) : pairs << 16);
     }
 };
 
@@ -45,6 +45,11 @@ struct AsBf16Pairs {
 };
 #endif
 
+template <class Weight>
+constexpr int64_t float_strip_bytes(int64_t depth) {
+    return depth / Weight::kInputs * kStrip * Weight::kBytes;
+}
+
 template <class Weight, int R, int V, int Each>
 __attribute__((always_inline)) inline void float_add(const unsigned char* weight, const typename Weight::Activation* x,
                                                      int64_t ldx, int pass, typename Weight::Operand (&w)[2],
@@ -61,11 +66,14 @@ template <class Weight, int R, int V, int... Each>
 __attribute__((noinline)) void float_block(std::integer_sequence<int, Each...>, const unsigned char* weight,
                                            const typename Weight::Activation* x, int64_t ldx, int64_t depth,
                                            const float* bias, float* y, int64_t ldy, int64_t left, bool add,
-                                           bool fetch) {
-    constexpr int kStep = kStrip * Weight::kBytes;
+                                           const unsigned char* ahead) {
+    constexpr int kStep = kStrip * Weight::kBytes, kFetched = V * kLanes * Weight::kBytes;
     Floats sums[R][V] = {};
     for (int64_t k = 0; k < depth; k += Weight::kInputs, weight += kStep) {
-        if (fetch) fetch_ahead(weight, kStep);
+        if (ahead) {
+            fetch(ahead, kFetched);
+            ahead += kFetched;
+        }
         typename Weight::Operand w[2];
         (float_add<Weight, R, V, Each>(weight, x + k, ldx, 0, w, sums), ...);
         if constexpr (Weight::kPasses > 1) (float_add<Weight, R, V, Each>(weight, x + k, ldx, 1, w, sums), ...);
@@ -90,16 +98,20 @@ constexpr int kFloatRows = 12;
 constexpr int kFloatRows = 6;
 #endif
 
+// `first`: nothing has read the strip yet.
 template <class Weight, int R>
 void float_rows(int64_t rows, const unsigned char* weight, const typename Weight::Activation* x, int64_t ldx,
-                int64_t depth, const float* bias, float* y, int64_t ldy, int64_t left, bool add, bool fetch) {
+                int64_t depth, const float* bias, float* y, int64_t ldy, int64_t left, bool add, bool first) {
     if constexpr (R > 1) {
-        if (rows < R) return float_rows<Weight, R - 1>(rows, weight, x, ldx, depth, bias, y, ldy, left, add, fetch);
+        if (rows < R) return float_rows<Weight, R - 1>(rows, weight, x, ldx, depth, bias, y, ldy, left, add, first);
     }
     constexpr int V = float_vectors(R, Weight::kPasses);
-    for (int64_t column = 0; column < least(left, kStrip); column += V * kLanes)
+    const int64_t bytes = float_strip_bytes<Weight>(depth);
+    for (int64_t column = 0; column < least(left, kStrip); column += V * kLanes) {
+        const unsigned char* ahead = first ? fetched_from(weight, bytes, column, V * kLanes) : nullptr;
         float_block<Weight, R, V>(TileProducts<R, V>(), weight + column * Weight::kBytes, x, ldx, depth, bias + column,
-                                  y + column, ldy, left - column, add, fetch && column == 0);
+                                  y + column, ldy, left - column, add, ahead);
+    }
 }
 
 inline void copy_row(float* to, const float* from, int64_t count) { memcpy(to, from, count * 4); }
@@ -114,7 +126,7 @@ template <class Weight>
 struct FloatProduct {
     using Activation = typename Weight::Activation;
 
-    static int64_t strip_bytes(int64_t depth) { return depth / Weight::kInputs * kStrip * Weight::kBytes; }
+    static int64_t strip_bytes(int64_t depth) { return float_strip_bytes<Weight>(depth); }
     static int64_t row_bytes(const Product* p) { return row_stride(p->depth * sizeof(Activation)); }
     static int64_t scratch(const Product* p, int64_t rows) { return rows * row_bytes(p); }
 

@@ -43,6 +43,9 @@ struct IntRow {
 
 inline int64_t int_row_bytes(const Product* p) { return row_stride(p->depth + p->depth / kGroup * 8); }
 
+template <class Weight>
+constexpr int64_t int_group_bytes = Weight::kBytes + kScaleBytes;
+
 inline Ints quad_of(const int8_t* four) { return splat(load<int32_t>(four)); }
 
 #if defined(__AVX512VNNI__)
@@ -132,10 +135,14 @@ inline void group_sums(const unsigned char* weight, const IntRow (&x)[R], int64_
 
 template <class Weight, int R, int V>
 void int_block(const unsigned char* weight, const IntRow (&x)[R], int64_t depth, const float* bias, int64_t column,
-               float* y, int64_t ldy, int64_t left, bool add) {
+               float* y, int64_t ldy, int64_t left, bool add, const unsigned char* ahead) {
+    constexpr int64_t kFetched = int_group_bytes<Weight> * V * kLanes / kStrip;
     Floats sums[R][V] = {};
-    for (int64_t group = 0; group < depth / kGroup; group++, weight += Weight::kBytes + kScaleBytes) {
-        if (column == 0) fetch_ahead(weight, Weight::kBytes + kScaleBytes);
+    for (int64_t group = 0; group < depth / kGroup; group++, weight += int_group_bytes<Weight>) {
+        if (ahead) {
+            fetch(ahead, kFetched);
+            ahead += kFetched;
+        }
         Ints whole[R][V];
         group_sums<Weight, R, V>(weight + column * 4, x, group, whole);
         for (int v = 0; v < V; v++) {
@@ -158,17 +165,22 @@ constexpr int kIntRows = 4;
 constexpr int int_vectors(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 #endif
 
+// `first`: nothing has read the strip yet.
 template <class Weight, int R>
 void int_rows(int64_t rows, const unsigned char* weight, const unsigned char* scratch, int64_t row_bytes, int64_t depth,
-              const float* bias, float* y, int64_t ldy, int64_t left, bool add) {
+              const float* bias, float* y, int64_t ldy, int64_t left, bool add, bool first) {
     if constexpr (R > 1) {
-        if (rows < R) return int_rows<Weight, R - 1>(rows, weight, scratch, row_bytes, depth, bias, y, ldy, left, add);
+        if (rows < R)
+            return int_rows<Weight, R - 1>(rows, weight, scratch, row_bytes, depth, bias, y, ldy, left, add, first);
     }
     constexpr int V = int_vectors(R);
     IntRow x[R];
     for (int r = 0; r < R; r++) x[r] = IntRow(scratch + r * row_bytes, depth);
-    for (int64_t column = 0; column < least(left, kStrip); column += V * kLanes)
-        int_block<Weight, R, V>(weight, x, depth, bias + column, column, y + column, ldy, left - column, add);
+    const int64_t bytes = depth / kGroup * int_group_bytes<Weight>;
+    for (int64_t column = 0; column < least(left, kStrip); column += V * kLanes) {
+        const unsigned char* ahead = first ? fetched_from(weight, bytes, column, V * kLanes) : nullptr;
+        int_block<Weight, R, V>(weight, x, depth, bias + column, column, y + column, ldy, left - column, add, ahead);
+    }
 }
 
 template <class Weight>
@@ -180,7 +192,8 @@ void int_run(const Product* p, const unsigned char* scratch, int64_t rows, float
         for (int64_t block = 0; block < blocks.count; block++) {
             const int64_t row = blocks.begin(block), count = blocks.begin(block + 1) - row, column = strip * kStrip;
             int_rows<Weight, kIntRows>(count, p->weight + strip * p->strip_bytes, scratch + row * row_bytes, row_bytes,
-                                       p->depth, p->bias + column, y + row * ldy + column, ldy, p->out - column, add);
+                                       p->depth, p->bias + column, y + row * ldy + column, ldy, p->out - column, add,
+                                       block == 0);
         }
 }
 

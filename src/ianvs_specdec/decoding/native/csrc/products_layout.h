@@ -44,13 +44,19 @@ struct Share {
         : begin(count * thread / threads), end(count * (thread + 1) / threads) {}
 };
 
-// With few rows a product waits for its weights: they are fetched this many bytes before they are used.
-constexpr int kFewRows = 12;
+// With few rows a product waits for its weights, which are therefore fetched while others are used. A pass over all
+// outputs of a strip fetches what comes so many bytes later.
 constexpr int64_t kAhead = 4096;
 
-template <int64_t ahead = kAhead>
-inline void fetch_ahead(const unsigned char* weight, int64_t bytes) {
-    for (int64_t line = 0; line < bytes; line += kLine) __builtin_prefetch(weight + ahead + line, 0, 3);
+// Where a pass over `width` outputs from `column` on begins to fetch. Of several passes over a strip, each fetches its
+// share of the next strip: if the first one fetched all of its own, it would wait, and the others would not fetch.
+inline const unsigned char* fetched_from(const unsigned char* strip, int64_t strip_bytes, int64_t column, int width) {
+    return strip + (width == kStrip ? kAhead : strip_bytes + strip_bytes * column / kStrip);
+}
+
+inline void fetch(const unsigned char* from, int64_t bytes) {
+    constexpr int kSecondLevel = 2;  // a whole strip may be too much for the first-level cache
+    for (int64_t line = 0; line < bytes; line += kLine) __builtin_prefetch(from + line, 0, kSecondLevel);
 }
 
 // The first `left` elements of a vector to `y`. Out of line, so that the sums of a block stay in registers.

@@ -111,12 +111,12 @@ void pack_groups(const float* rows, int64_t depth, unsigned char* record, int co
 
 template <class Weight>
 struct IntProduct {
-    static int64_t strip_bytes(int64_t depth) { return depth / kGroup * (Weight::kBytes + kScaleBytes); }
+    static int64_t strip_bytes(int64_t depth) { return depth / kGroup * int_group_bytes<Weight>; }
     static int64_t scratch(const Product* p, int64_t rows) { return rows * int_row_bytes(p); }
 
     // Packs kStrip rows of a weight, [kStrip, depth] in float32.
     static void pack(const Product* p, const float* rows, unsigned char* strip) {
-        for (int64_t k = 0; k < p->depth; k += kGroup, strip += Weight::kBytes + kScaleBytes)
+        for (int64_t k = 0; k < p->depth; k += kGroup, strip += int_group_bytes<Weight>)
             for (int column = 0; column < kStrip; column += kLanes)
                 pack_groups<Weight>(rows + column * p->depth + k, p->depth, strip, column);
     }

@@ -70,6 +70,15 @@ inline Floats to_floats(Ints values) { return __builtin_convertvector(values, Fl
 
 inline Words widen(Halves values) { return __builtin_convertvector(values, Words); }
 
+// Shifted to and fro on AVX2, whose registers are all taken where this is used: there is none for a mask.
+inline Words upper_halves(Words pairs) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return (Words)_mm256_slli_epi32(_mm256_srli_epi32((__m256i)pairs, 16), 16);
+#else
+    return pairs & 0xffff0000u;
+#endif
+}
+
 inline Floats from_bf16(Halves values) { return bits<Floats>(widen(values) << 16); }
 
 inline Floats from_f16(Halves values) {
