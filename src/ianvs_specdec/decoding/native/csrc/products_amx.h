@@ -22,10 +22,6 @@ constexpr int kTileInputs = 32;                           // bfloat16 in a tile'
 constexpr int64_t kStepBytes = kTileInputs * kStrip * 2;  // of a strip for these inputs
 constexpr int64_t kTileAhead = 2 * kStepBytes;
 
-inline void fetch_tiles(const unsigned char* weight) {
-    for (int64_t line = 0; line < kStepBytes; line += kLine) __builtin_prefetch(weight + kTileAhead + line, 0, 3);
-}
-
 // Asks the system for the tiles' registers, which a process has to do once. Who chooses this instruction set has made
 // sure that they are given.
 inline void allow_tiles() {
@@ -63,7 +59,7 @@ inline void tile_by_four(const unsigned char* weight, const unsigned char* x, in
     _tile_zero(2);
     _tile_zero(3);
     for (int64_t step = 0; step < steps; step++, weight += kStepBytes, x += kTileInputs * 2) {
-        fetch_tiles(weight);
+        fetch<kStrip>(weight + kTileAhead, kStepBytes);
         _tile_loadd(4, x, stride);
         _tile_loadd(5, weight, kAcross);
         _tile_dpbf16ps(0, 4, 5);
@@ -90,7 +86,7 @@ inline void two_by_two(const unsigned char* weight, const unsigned char* x, int6
     _tile_zero(2);
     _tile_zero(3);
     for (int64_t step = 0; step < steps; step++, weight += kStepBytes, x += kTileInputs * 2) {
-        if (first) fetch_tiles(weight);
+        if (first) fetch<kStrip>(weight + kTileAhead, kStepBytes);
         _tile_loadd(4, x, stride);
         _tile_loadd(6, weight, kAcross);
         _tile_dpbf16ps(0, 4, 6);

@@ -71,7 +71,7 @@ __attribute__((noinline)) void float_block(std::integer_sequence<int, Each...>, 
     Floats sums[R][V] = {};
     for (int64_t k = 0; k < depth; k += Weight::kInputs, weight += kStep) {
         if (ahead) {
-            fetch(ahead, kFetched);
+            fetch<V * kLanes>(ahead, kFetched);
             ahead += kFetched;
         }
         typename Weight::Operand w[2];

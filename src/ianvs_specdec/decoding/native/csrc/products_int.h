@@ -140,7 +140,7 @@ void int_block(const unsigned char* weight, const IntRow (&x)[R], int64_t depth,
     Floats sums[R][V] = {};
     for (int64_t group = 0; group < depth / kGroup; group++, weight += int_group_bytes<Weight>) {
         if (ahead) {
-            fetch(ahead, kFetched);
+            fetch<V * kLanes>(ahead, kFetched);
             ahead += kFetched;
         }
         Ints whole[R][V];

@@ -54,9 +54,12 @@ inline const unsigned char* fetched_from(const unsigned char* strip, int64_t str
     return strip + (width == kStrip ? kAhead : strip_bytes + strip_bytes * column / kStrip);
 }
 
+// Into the first-level cache what a single pass is about to read; into the second what a later pass reads, since a
+// whole strip may be too much for the first.
+template <int width>
 inline void fetch(const unsigned char* from, int64_t bytes) {
-    constexpr int kSecondLevel = 2;  // a whole strip may be too much for the first-level cache
-    for (int64_t line = 0; line < bytes; line += kLine) __builtin_prefetch(from + line, 0, kSecondLevel);
+    constexpr int kLocality = width == kStrip ? 3 : 2;
+    for (int64_t line = 0; line < bytes; line += kLine) __builtin_prefetch(from + line, 0, kLocality);
 }
 
 // The first `left` elements of a vector to `y`. Out of line, so that the sums of a block stay in registers.
