@@ -109,6 +109,23 @@ def test_no_more_is_owed_than_could_have_been_saved():
     assert allowance.pay()
 
 
+def test_the_price_is_what_it_takes():
+    allowance = Allowance(price=1.0, share=0.5, most=4)
+    for _ in range(50):
+        allowance.took(7.0)
+    assert allowance.price == 1.0, "it was not paid"
+    for _ in range(50):
+        allowance.pay(anyway=True)
+        allowance.took(3.0)
+    assert allowance.price == pytest.approx(3.0, rel=0.02)
+    allowance.pay(anyway=True)
+    allowance.took(3000.0)
+    assert allowance.price < 3.4, "an interruption is no price"
+    allowance.earn(1000.0)
+    assert allowance.affords(4)
+    assert not allowance.affords(5)
+
+
 def test_goodput_learns_from_all_steps_of_its_trials_however_short_they_are():
     length = lengths.create("goodput")
     trials, told = [], length._times.hears

@@ -226,7 +226,7 @@ class Engine:
         meter.computed(rows, context, len(decoding), prompt_rows, prompts)
         shares = self._settle(requests, decoding, outputs)
         self._done = _added(self._done, shares)
-        seconds = meter.draft, meter.verify, meter.other
+        seconds = meter.draft, meter.verify, meter.other, meter.choosing
         self._length.learn(Finished(shares, rows, prompt_rows, context, *seconds))
         meter.learned()
 

@@ -23,16 +23,17 @@ class Stopwatch:
 
 
 class Meter:
-    """Measures each step: ``draft``, ``verify`` and ``other`` are its seconds so far, as ``Finished`` has them."""
+    """Measures each step: ``draft``, ``verify``, ``other`` and ``choosing`` are its seconds so far, as ``Finished`` has
+    them."""
 
-    draft = verify = other = 0.0
+    draft = verify = other = choosing = 0.0
     _since: float | None = None
     """The moment up to which time belongs to the steps before, or to no step; None: there was nothing to do in
     between."""
 
     def begin(self) -> None:
         """A step begins."""
-        self._watch, self.draft = Stopwatch(), 0.0
+        self._watch, self.draft, self.choosing = Stopwatch(), 0.0, 0.0
         if self._since is None:
             self._since = self._watch.began
 
@@ -43,7 +44,7 @@ class Meter:
 
     def chosen(self) -> None:
         """The budgets are there."""
-        self._leave_out()
+        self.choosing = self._leave_out()
 
     def drafted(self, asked: Sequence[Request]) -> None:
         """The drafts are there, those of the requests ``asked`` for any."""
@@ -78,9 +79,11 @@ class Meter:
         """The length was told of the step, which is in no step's time either."""
         self._leave_out()
 
-    def _leave_out(self) -> None:
+    def _leave_out(self) -> float:
         assert self._since is not None
-        self._since += self._watch.lap()
+        left_out = self._watch.lap()
+        self._since += left_out
+        return left_out
 
     def end(self, busy: bool) -> None:
         """The step is over; ``busy``: there is more to do, so that the next one follows at once."""

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
 PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.005, 1.5
-"""Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, or
-half as many again, and should take no more than that share of the time: for a small model, whose steps are short, plans
-hold longer, each by this factor than the one before."""
+"""Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, as
+long as nothing is measured, and should take no more than that share of the time: for a small model, whose steps are
+short, plans hold longer, each by this factor than the one before."""
 HURRY, AHEAD = 2.0, 8
 """Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
 PLANS = 4
@@ -67,8 +67,7 @@ class Goodput:
         self._misses = self._evidence.misses
         self._by_difficulty = self._options.gains(self._misses)
         self._kept, self._outputs = KeptPlans(), Outputs()
-        self._savings = Savings()
-        self._unread = Unread()
+        self._savings, self._unread = Savings(), Unread()
         self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
         self._since_trial, self._chances, self._changed, self._looked = REST, 0, 0, 0
         self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
@@ -132,6 +131,7 @@ class Goodput:
                 request.since += slept
 
     def learn(self, finished: Finished) -> None:
+        self._planning.took(finished.choosing_seconds)
         for earning in (self._savings, self._planning, self._times):
             earning.earn(finished.seconds)
         if not finished.rows:
@@ -231,8 +231,8 @@ class Goodput:
             if self._verify.age(steps.number) >= LOOK:
                 return self._trial(running, [0] * steps.number)
         best = steps.fastest(taken)
-        self._holds = int(max(PLAN, min(LONGER * self._holds, PLANNING / (SPENT * float(taken[best])))))
-        self._until_plan = self._holds
+        worth = self._planning.price / (SPENT * float(taken[best]))
+        self._until_plan = self._holds = int(max(PLAN, min(LONGER * self._holds, worth)))
         self._lasting = self._priced(by_difficulty, steps, best, load.context_tokens)
         wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
         return (self._since_trial >= wait and self._attempt(load, running, steps, best)) or self._lasting

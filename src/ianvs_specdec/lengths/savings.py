@@ -9,6 +9,10 @@ START, MORE = 4, 2
 """Steps' time that may be lost on trials from the start, and again where there are so many times as many requests as
 ever before: what these teach lasts, but few requests teach little of many."""
 
+SURPRISE, FOLLOW = 2.0, 1 / 8
+"""What something took counts as so many times its price at the most, since a process may be interrupted; and the price
+follows by that power of it."""
+
 
 class Savings:
     """Seconds that may be lost: the whole ``fund``, what of it is ``for_probes`` (asking again) whatever else is
@@ -52,25 +56,31 @@ class Savings:
 
 
 class Allowance:
-    """Seconds for something that takes ``price`` seconds each time: ``share`` of the time, saved up for it to be done
-    at most ``most`` times at once; at the start, once less."""
+    """Seconds for something that takes about ``price`` seconds each time: ``share`` of the time, saved up for it to be
+    done at most ``most`` times at once; at the start, once less."""
 
     def __init__(self, price: float, share: float, most: int) -> None:
-        self._price, self._share, self._most = price, share, most * price
-        self._saved = self._most - price
+        self.price, self._share, self._most = price, share, most
+        self._saved, self._paid = (most - 1) * price, False
 
     def earn(self, taken: float) -> None:
         """A step took so many seconds."""
-        self._saved = min(self._saved + self._share * taken, self._most)
+        self._saved = min(self._saved + self._share * taken, self._most * self.price)
 
     def affords(self, times: int) -> bool:
         """Whether enough is saved for so many times."""
-        return self._saved >= times * self._price
+        return self._saved >= times * self.price
 
     def pay(self, anyway: bool = False) -> bool:
         """Whether it may be done now, which is paid then; ``anyway``: it is done, and what comes later pays for it, as
         far as that can be owed: no more than can be saved."""
-        may = anyway or self._saved >= self._price
-        if may:
-            self._saved = max(self._saved - self._price, -self._most)
-        return may
+        self._paid = anyway or self._saved >= self.price
+        if self._paid:
+            self._saved = max(self._saved - self.price, -self._most * self.price)
+        return self._paid
+
+    def took(self, seconds: float) -> None:
+        """If it was paid for this step, it took so many seconds; 0: nobody measured that. The price follows."""
+        if self._paid and seconds:
+            self.price *= min(max(seconds / self.price, 1 / SURPRISE), SURPRISE) ** FOLLOW
+        self._paid = False
