@@ -7,7 +7,7 @@ import pytest
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import target_of
 from ianvs_specdec.decoding.costs import from_json
-from ianvs_specdec.decoding.profiling import _fit, profile
+from ianvs_specdec.decoding.profiling import _fit, _shared, profile
 from tests.support.tiny import tiny_model
 
 
@@ -55,3 +55,9 @@ def test_a_step_takes_time_whatever_noise_says():
     step, request, _ = _fit(noisy)
     assert min(min(row) for row in step.seconds) > 0
     assert request >= 0
+
+
+def test_a_step_that_does_both_saves_at_most_what_the_smallest_step_takes():
+    assert _shared(apart=0.050, mixed=0.045, least=0.008) == pytest.approx(0.005)
+    assert _shared(apart=0.050, mixed=0.020, least=0.008) == 0.008, "the machine became faster in between"
+    assert _shared(apart=0.050, mixed=0.060, least=0.008) == 0.0

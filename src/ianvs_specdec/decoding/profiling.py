@@ -258,7 +258,8 @@ class _Measuring:
         costs = CostTable(step, prompt, self._draft_grid(), request, attention, prompt_rows=self._target.prompt_rows)
         shared = 0.0
         for (count, size), mixed in self._mixed.medians().items():
-            shared = max(0.0, costs.step_seconds(count, count * SHORT, count, size, size) - mixed)
+            apart = costs.step_seconds(count, count * SHORT, count, size, size)
+            shared = _shared(apart, mixed, costs.step.at(1, 0))
         return replace(costs, shared=shared, catch_up=self._catching_up.medians().get("token", 0.0))
 
     def _prompt_grid(self) -> Grid:
@@ -291,6 +292,12 @@ class _Measuring:
             slope = (seconds[1] - seconds[0]) / (more[0] - first) if more else 0.0
             rows.append((min(max(seconds[0] - slope * first, 0.0), seconds[0]), *seconds))
         return Grid(tuple(counts), (0, *sizes.values()), tuple(rows))
+
+
+def _shared(apart: float, mixed: float, least: float) -> float:
+    """What a step that does both takes less than two that take ``apart`` seconds together: at most what the smallest
+    step takes, ``least``. They were measured at different times, when the machine may have had another speed."""
+    return min(max(apart - mixed, 0.0), least)
 
 
 def _fit(steps: dict[tuple[int, int, int], float]) -> tuple[Grid, float, float]:
