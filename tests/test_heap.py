@@ -51,3 +51,15 @@ def test_what_a_server_has_loaded_is_left_alone(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(server, "serve", serve)
     assert main(["serve", "--model", str(build_model(tmp_path / "tiny")), "--port", "0"]) == 0
     assert frozen[0] > 0
+
+
+def test_what_a_verifier_has_loaded_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = pytest.importorskip("ianvs_specdec.verifier.server", reason="needs the extra split")
+    frozen = []
+
+    async def run(itself: object, ready: object, grace: float) -> None:
+        frozen.append(gc.get_freeze_count())
+
+    monkeypatch.setattr(server.Server, "run", run)
+    assert main(["verifier", "--model", str(build_model(tmp_path / "tiny")), "--port", "0"]) == 0
+    assert frozen[0] > 0
