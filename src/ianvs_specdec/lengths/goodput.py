@@ -231,8 +231,8 @@ class Goodput:
             if self._verify.age(steps.number) >= LOOK:
                 return self._trial(running, [0] * steps.number)
         best = steps.fastest(taken)
-        worth = self._planning.price / (SPENT * float(taken[best]))
-        self._until_plan = self._holds = int(max(PLAN, min(LONGER * self._holds, worth)))
+        long_enough = self._planning.price / (SPENT * float(taken[best]))
+        self._until_plan = self._holds = int(max(PLAN, min(LONGER * self._holds, long_enough)))
         self._lasting = self._priced(by_difficulty, steps, best, load.context_tokens)
         wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
         return (self._since_trial >= wait and self._attempt(load, running, steps, best)) or self._lasting

@@ -45,11 +45,6 @@ struct AsBf16Pairs {
 };
 #endif
 
-template <class Weight>
-constexpr int64_t float_strip_bytes(int64_t depth) {
-    return depth / Weight::kInputs * kStrip * Weight::kBytes;
-}
-
 template <class Weight, int R, int V, int Each>
 __attribute__((always_inline)) inline void float_add(const unsigned char* weight, const typename Weight::Activation* x,
                                                      int64_t ldx, int pass, typename Weight::Operand (&w)[2],
@@ -98,17 +93,16 @@ constexpr int kFloatRows = 12;
 constexpr int kFloatRows = 6;
 #endif
 
-// `first`: nothing has read the strip yet.
+// `unread`: the strip's bytes that nothing has read yet, all or 0.
 template <class Weight, int R>
 void float_rows(int64_t rows, const unsigned char* weight, const typename Weight::Activation* x, int64_t ldx,
-                int64_t depth, const float* bias, float* y, int64_t ldy, int64_t left, bool add, bool first) {
+                int64_t depth, const float* bias, float* y, int64_t ldy, int64_t left, bool add, int64_t unread) {
     if constexpr (R > 1) {
-        if (rows < R) return float_rows<Weight, R - 1>(rows, weight, x, ldx, depth, bias, y, ldy, left, add, first);
+        if (rows < R) return float_rows<Weight, R - 1>(rows, weight, x, ldx, depth, bias, y, ldy, left, add, unread);
     }
     constexpr int V = float_vectors(R, Weight::kPasses);
-    const int64_t bytes = float_strip_bytes<Weight>(depth);
     for (int64_t column = 0; column < least(left, kStrip); column += V * kLanes) {
-        const unsigned char* ahead = first ? fetched_from(weight, bytes, column, V * kLanes) : nullptr;
+        const unsigned char* ahead = unread ? fetched_from(weight, unread, column, V * kLanes) : nullptr;
         float_block<Weight, R, V>(TileProducts<R, V>(), weight + column * Weight::kBytes, x, ldx, depth, bias + column,
                                   y + column, ldy, left - column, add, ahead);
     }
@@ -126,7 +120,7 @@ template <class Weight>
 struct FloatProduct {
     using Activation = typename Weight::Activation;
 
-    static int64_t strip_bytes(int64_t depth) { return float_strip_bytes<Weight>(depth); }
+    static int64_t strip_bytes(int64_t depth) { return depth / Weight::kInputs * kStrip * Weight::kBytes; }
     static int64_t row_bytes(const Product* p) { return row_stride(p->depth * sizeof(Activation)); }
     static int64_t scratch(const Product* p, int64_t rows) { return rows * row_bytes(p); }
 
@@ -161,7 +155,7 @@ struct FloatProduct {
                 const int64_t row = blocks.begin(block), count = blocks.begin(block + 1) - row, column = strip * kStrip;
                 float_rows<Weight, kFloatRows>(count, p->weight + strip * p->strip_bytes, x + row * ldx, ldx, p->depth,
                                                p->bias + column, y + row * ldy + column, ldy, p->out - column, add,
-                                               block == 0);
+                                               block ? 0 : p->strip_bytes);
             }
     }
 };

@@ -165,20 +165,19 @@ constexpr int kIntRows = 4;
 constexpr int int_vectors(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 #endif
 
-// `first`: nothing has read the strip yet.
+// `unread`: the strip's bytes that nothing has read yet, all or 0.
 template <class Weight, int R>
 void int_rows(int64_t rows, const unsigned char* weight, const unsigned char* scratch, int64_t row_bytes, int64_t depth,
-              const float* bias, float* y, int64_t ldy, int64_t left, bool add, bool first) {
+              const float* bias, float* y, int64_t ldy, int64_t left, bool add, int64_t unread) {
     if constexpr (R > 1) {
         if (rows < R)
-            return int_rows<Weight, R - 1>(rows, weight, scratch, row_bytes, depth, bias, y, ldy, left, add, first);
+            return int_rows<Weight, R - 1>(rows, weight, scratch, row_bytes, depth, bias, y, ldy, left, add, unread);
     }
     constexpr int V = int_vectors(R);
     IntRow x[R];
     for (int r = 0; r < R; r++) x[r] = IntRow(scratch + r * row_bytes, depth);
-    const int64_t bytes = depth / kGroup * int_group_bytes<Weight>;
     for (int64_t column = 0; column < least(left, kStrip); column += V * kLanes) {
-        const unsigned char* ahead = first ? fetched_from(weight, bytes, column, V * kLanes) : nullptr;
+        const unsigned char* ahead = unread ? fetched_from(weight, unread, column, V * kLanes) : nullptr;
         int_block<Weight, R, V>(weight, x, depth, bias + column, column, y + column, ldy, left - column, add, ahead);
     }
 }
@@ -193,7 +192,7 @@ void int_run(const Product* p, const unsigned char* scratch, int64_t rows, float
             const int64_t row = blocks.begin(block), count = blocks.begin(block + 1) - row, column = strip * kStrip;
             int_rows<Weight, kIntRows>(count, p->weight + strip * p->strip_bytes, scratch + row * row_bytes, row_bytes,
                                        p->depth, p->bias + column, y + row * ldy + column, ldy, p->out - column, add,
-                                       block == 0);
+                                       block ? 0 : p->strip_bytes);
         }
 }
 
