@@ -102,7 +102,7 @@ def test_a_trial_whose_steps_contradict_each_other_lasts_twice_as_long_at_the_mo
 def test_asking_again_does_not_spend_what_a_trial_is_saved_up_for():
     length, stats = learned_of_one()
     stats.kept.since, stats.kept.budget = 100, 0
-    price = length._price(Load([stats]), stats)
+    price = length._prices.probe(length._options, Load([stats]), stats)
     savings = length._savings
     savings.fund, savings.for_probes, savings.saved_for = 1.5 * price, 0.0, price
     assert length._probe([stats.kept], Load([stats])) is None
@@ -162,7 +162,7 @@ def test_many_more_requests_than_ever_are_worth_trials_of_their_own():
 def test_a_request_that_is_nearly_done_is_not_asked_again_for_what_that_teaches(remaining, asked):
     length, stats = learned_of_one()
     stats.kept.since, stats.kept.budget, stats.remaining = 100, 0, remaining
-    length._savings.fund = length._savings.for_probes = 1.5 * length._price(Load([stats]), stats)
+    length._savings.fund = length._savings.for_probes = 1.5 * length._prices.probe(length._options, Load([stats]), stats)
     assert length._probe([stats.kept], Load([stats])) == asked
 
 

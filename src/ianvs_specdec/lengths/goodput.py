@@ -19,6 +19,7 @@ import numpy as np
 
 from ianvs_specdec.lengths.evidence import Evidence, Floats
 from ianvs_specdec.lengths.plans import JOINED, DraftPlan, KeptPlans, Options, Place, Steps
+from ianvs_specdec.lengths.prices import CLEAR, Prices
 from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread, patience
 from ianvs_specdec.lengths.savings import Allowance, Savings
 from ianvs_specdec.lengths.shapes import Shapes
@@ -35,8 +36,6 @@ HURRY, AHEAD = 2.0, 8
 """Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
 PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
-CLEAR = 1.5
-"""A request that rests begins to speculate if drafts are thought to bring so many times what they must."""
 TRIAL, LOOK = 2, 20
 """Steps of a trial: a single one would not be believed; from one look at times that have changed to the next."""
 CHANCES = 3
@@ -59,6 +58,7 @@ class Goodput:
     def __init__(self) -> None:
         self._times = Times()
         self._verify, self._draft = self._times.verify, self._times.draft
+        self._prices = Prices(self._times)
         self._evidence, self._shapes = Evidence(), Shapes()
         self._plan = self._lasting = DraftPlan()
         self._until_plan = self._planned = 0
@@ -221,7 +221,7 @@ class Goodput:
     def _planned_for(self, load: Load, running: Sequence[Running]) -> DraftPlan:
         by_difficulty = self._gains()
         steps = self._lined_up(load, running, by_difficulty, CLEAR)
-        taken = np.add(*self._seconds(load, steps))
+        taken = np.add(*self._prices.of(load, steps))
         if self._savings.reach(steps.number, float(taken[0, 0])):
             self._holds = PLAN
         if self._verify.changed and self._evidence.now - self._looked >= LOOK:
@@ -233,7 +233,7 @@ class Goodput:
         best = steps.fastest(taken)
         long_enough = self._planning.price / (SPENT * float(taken[best]))
         self._until_plan = self._holds = int(max(PLAN, min(LONGER * self._holds, long_enough)))
-        self._lasting = self._priced(by_difficulty, steps, best, load.context_tokens)
+        self._lasting = self._prices.plan(self._options, by_difficulty, steps, best, load.context_tokens)
         wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
         return (self._since_trial >= wait and self._attempt(load, running, steps, best)) or self._lasting
 
@@ -242,10 +242,10 @@ class Goodput:
         if not steps.asked[best]:
             # Where answers are short, nearly all rest: so nobody would ever find out what drafts of many take.
             steps, best = self._lined_up(load, running, self._by_difficulty, 1.0), (0, 0)
-        drafting, verifying = self._seconds(load, steps)
+        drafting, verifying = self._prices.of(load, steps)
         taken = drafting + verifying
         # What is done already is known: there is nothing to hope for, but that more rows take no longer.
-        hoped_drafting, less = self._seconds(load, steps, hoped=True)
+        hoped_drafting, less = self._prices.of(load, steps, hoped=True)
         hoped = np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
         # Where nobody drafts, what is known of drafts was learned long ago, or of single ones that had much to read.
         hoped += drafting if steps.asked[best] else hoped_drafting
@@ -264,14 +264,6 @@ class Goodput:
         self._savings.attempt(TRIAL * float(lost[tried]))
         self._chances = max(self._chances - 1, 0)
         return self._trial(running, budgets)
-
-    def _seconds(self, load: Load, steps: Steps, hoped: bool = False) -> tuple[Floats, Floats]:
-        """What drafting and verifying take in each of the steps. Prompts are read once, however many steps there are:
-        the time that they take is no part of a step's price."""
-        drafts = steps.requests, steps.asked, steps.depth, steps.nodes, steps.behind
-        contexts = load.context_tokens / steps.number * steps.requests
-        verifying = self._verify.at(steps.rows, contexts, steps.requests, hoped=hoped)
-        return self._draft.at(*drafts, hoped=hoped) * self._verify.speed, verifying
 
     def _lined_up(self, load: Load, running: Sequence[Running], by_difficulty: Floats, clear: float) -> Steps:
         """The steps that there may be for these requests. Of drafts that should rest, so ``clear`` a gain counts."""
@@ -307,44 +299,14 @@ class Goodput:
         self._by_difficulty = self._options.gains(self._misses, self._outputs.going_on)
         return self._by_difficulty
 
-    def _priced(self, gains: Floats, steps: Steps, best: Place, context: int) -> DraftPlan:
-        """What decides for each request where the step at ``best`` is taken: its budget is the best one beside what
-        the others have of that step."""
-        options, number = self._options, steps.number
-        deepest = steps.depth[best] if number > 1 else 0.0
-        # Of the step without any drafts, then beside the others' with no draft and with each.
-        rows = 1 + (number - 1) / number * steps.rows[best] + np.append(0.0, options.nodes + options.scouts)
-        alone, least, *larger = self._verify.at(np.append(number, rows), context, number)
-        step, each, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
-        token = each + float(alone + step + level * deepest) / number
-        if steps.bound[best] and number > 1:
-            # There are as many steps whatever this request drafts: a token saves its own part of one.
-            fewer = np.array([number - 1.0, number])
-            token = each + float(np.diff(self._verify.at(fewer, context / number * fewer, fewer))[0])
-        dearer = np.array(larger) - least + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
-        dearer = dearer + late * (1 + gains)
-        choices, rest = (
-            options.best(more, token * more - dearer, (1 + more) / (token + call + dearer))
-            for more in (gains, gains / CLEAR)
-        )
-        return DraftPlan(choices, rest, call, late, token)
-
     def _probe(self, running: Sequence[Running], load: Load) -> int | None:
         """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""
         for index, (request, stats) in enumerate(zip(running, load.running, strict=True)):
             if not request.budget and request.since > REST and stats.remaining > TOO_SHORT:
-                price = self._price(load, stats)
+                price = self._prices.probe(self._options, load, stats)
                 if not self._savings.allow(price):
                     return None
                 self._savings.ask(price)
                 request.probed, request.since = price, 0
                 return index
         return None
-
-    def _price(self, load: Load, stats: Stats) -> float:
-        """Seconds that one more request with the smallest budget costs, if nothing of it is accepted."""
-        options = self._options
-        rows = len(load.running) + np.array([0.0, options.nodes[0] + options.scouts])
-        verify = self._verify.at(rows, load.context_tokens, len(load.running), roughly=True)
-        draft = self._draft.at(0.0, 1.0, options.depths[0], options.nodes[0], stats.behind) - self._draft.without(0)
-        return float(verify[1] - verify[0] + draft * self._verify.speed)

@@ -1,0 +1,61 @@
+"""What steps with drafts take, and what a draft of one request adds to the step of all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ianvs_specdec.lengths.plans import DraftPlan, Options, Place, Steps
+
+if TYPE_CHECKING:
+    from ianvs_specdec.decoding.load import Load, Stats
+    from ianvs_specdec.lengths.evidence import Floats
+    from ianvs_specdec.lengths.times import Times
+
+CLEAR = 1.5
+"""A request that rests begins to speculate if drafts are thought to bring so many times what they must."""
+
+
+class Prices:
+    """Seconds, by what was learned of ``times``."""
+
+    def __init__(self, times: Times) -> None:
+        self._verify, self._draft = times.verify, times.draft
+
+    def of(self, load: Load, steps: Steps, hoped: bool = False) -> tuple[Floats, Floats]:
+        """What drafting and verifying take in each of the steps. Prompts are read once, however many steps there are:
+        the time that they take is no part of a step's price."""
+        drafts = steps.requests, steps.asked, steps.depth, steps.nodes, steps.behind
+        contexts = load.context_tokens / steps.number * steps.requests
+        verifying = self._verify.at(steps.rows, contexts, steps.requests, hoped=hoped)
+        return self._draft.at(*drafts, hoped=hoped) * self._verify.speed, verifying
+
+    def plan(self, options: Options, gains: Floats, steps: Steps, best: Place, context: int) -> DraftPlan:
+        """What decides for each request where the step at ``best`` is taken: its budget is the best one beside what
+        the others have of that step. ``gains`` are ``[difficulties, budgets]``."""
+        number = steps.number
+        deepest = steps.depth[best] if number > 1 else 0.0
+        # Of the step without any drafts, then beside the others' with no draft and with each.
+        rows = 1 + (number - 1) / number * steps.rows[best] + np.append(0.0, options.nodes + options.scouts)
+        alone, least, *larger = self._verify.at(np.append(number, rows), context, number)
+        step, each, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
+        token = each + float(alone + step + level * deepest) / number
+        if steps.bound[best] and number > 1:
+            # There are as many steps whatever this request drafts: a token saves its own part of one.
+            fewer = np.array([number - 1.0, number])
+            token = each + float(np.diff(self._verify.at(fewer, context / number * fewer, fewer))[0])
+        dearer = np.array(larger) - least + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
+        dearer = dearer + late * (1 + gains)
+        choices, rest = (
+            options.best(more, token * more - dearer, (1 + more) / (token + call + dearer))
+            for more in (gains, gains / CLEAR)
+        )
+        return DraftPlan(choices, rest, call, late, token)
+
+    def probe(self, options: Options, load: Load, stats: Stats) -> float:
+        """What one more request with the smallest budget costs, if nothing of it is accepted."""
+        rows = len(load.running) + np.array([0.0, options.nodes[0] + options.scouts])
+        verify = self._verify.at(rows, load.context_tokens, len(load.running), roughly=True)
+        draft = self._draft.at(0.0, 1.0, options.depths[0], options.nodes[0], stats.behind) - self._draft.without(0)
+        return float(verify[1] - verify[0] + draft * self._verify.speed)
