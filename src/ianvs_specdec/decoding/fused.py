@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ianvs_specdec.decoding.attention import any_length
 from ianvs_specdec.decoding.contracts import Output, Piece
 from ianvs_specdec.decoding.fit import agrees, is_plain, rotations
 from ianvs_specdec.decoding.fused_sequence import FusedSequence, Rows, Views, padded, room, together
@@ -123,7 +124,8 @@ class FusedTarget:
         needed = max(part.end for part in rows)
         if needed > len(self._angles):
             self._angles = rotations(self.model, room(needed))
-        outputs = self._forward(rows)
+        with any_length(self.device):
+            outputs = self._forward(rows)
         for part in rows:
             part.sequence.computed(part.piece)
         return outputs
@@ -142,7 +144,7 @@ class FusedTarget:
         turns = angles.new_ones(rows, queries + 2 * self._keys, angles.shape[-1])
         turns[:, : queries + self._keys] = angles[:, None]
         turns = turns.view(rows, -1)
-        views = [part.views(self._keys) for part in parts]
+        views = [part.views(self._queries, self._keys) for part in parts]
         features = {index for part in parts for index in part.sequence.features}
         kept: dict[int, Tensor] = {}
         x = functional.embedding(joined, self.embedding)
@@ -165,15 +167,19 @@ class FusedTarget:
     def _attend(self, layer: int, heads: Tensor, view: Views) -> Tensor:
         """Attention ``[rows, heads * width]`` of one sequence's rows, whose keys and values are written."""
         view.slots[layer].copy_(heads[self._queries :])
+        queries, rows = heads[: self._queries].to(self._attention_dtype), heads.shape[1]
+        if not view.causal:
+            # Heads that share keys as so many more rows: kernels that take masks know nothing of groups.
+            queries = queries.reshape(self._keys, -1, self._width)
         attended = functional.scaled_dot_product_attention(
-            heads[None, : self._queries].to(self._attention_dtype),
+            queries[None],
             view.keys[layer],
             view.values[layer],
             view.mask,
             is_causal=view.causal,
-            enable_gqa=self._queries != self._keys,
+            enable_gqa=len(queries) != self._keys,
         )
-        return attended.transpose(1, 2).reshape(heads.shape[1], -1)
+        return attended.reshape(self._queries, rows, -1).transpose(0, 1).reshape(rows, -1)
 
     def _outputs(self, parts: list[Rows], x: Tensor, kept: dict[int, Tensor]) -> list[Output]:
         """What each sequence asked for of the last layer's output ``x``, logits of the rows that need them only."""

@@ -66,7 +66,8 @@ class FusedSequence:
 
 @dataclass
 class Views:
-    """By layer: where keys and values are written, and those to attend to; who may see whom."""
+    """By layer: where keys and values are written, and those to attend to. Who may see whom: the rows of the mask are
+    those of all query heads that share keys, one head after another."""
 
     slots: Sequence[Tensor]
     keys: Sequence[Tensor]
@@ -98,12 +99,12 @@ class Rows:
             return angles[start : self.end]
         return angles[torch.tensor(self.piece.depths, device=angles.device) + start]
 
-    def views(self, key_heads: int) -> Views:
+    def views(self, query_heads: int, key_heads: int) -> Views:
         cache, start = self.sequence.cache, self.sequence.length
         keys, values = (part.unbind() for part in cache[:, None, :, : self.end].split(key_heads, dim=2))
         rows = len(self.tokens)
         causal = rows > 1 and start == 0 and isinstance(self.piece, Prompt)
-        mask = None if causal or rows == 1 else self._mask(rows)
+        mask = None if causal or rows == 1 else self._mask(rows).repeat(query_heads // key_heads, 1)
         return Views(cache[:, :, start : self.end].unbind(), keys, values, mask, causal)
 
     def wanted(self, end: int) -> range:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ianvs_specdec.decoding.attention import any_length
 from ianvs_specdec.decoding.contracts import Output, Piece, Prompt
 from ianvs_specdec.decoding.states import KeyValues, Recurrent, state_of
 from ianvs_specdec.decoding.tree import TokenTree
@@ -106,13 +107,14 @@ class HuggingFaceSequence:
     def forward(self, tokens: list[int], *, last_row: bool = False, **inputs: Any) -> Output:
         """One forward of ``tokens`` on top of the state, which then holds them."""
         pending, state = self._state.before(tokens)
-        out = self._target.model(
-            input_ids=torch.tensor([pending], device=self._target.device),
-            use_cache=True,
-            output_hidden_states=True if self._features else None,
-            **state,
-            **inputs,
-        )
+        with any_length(self._target.device):
+            out = self._target.model(
+                input_ids=torch.tensor([pending], device=self._target.device),
+                use_cache=True,
+                output_hidden_states=True if self._features else None,
+                **state,
+                **inputs,
+            )
         self._state.after(tokens, out)
         rows = slice(-1, None) if last_row else slice(-len(tokens), None)
         hidden = tuple(out.hidden_states[i][0][-len(tokens) :] for i in self._features)
