@@ -177,7 +177,7 @@ def test_what_is_slept_through_changes_no_decision(at_once):
     """Useless requests are among good ones, so that it sleeps and wakes."""
 
     class Awake(type(lengths.create("goodput"))):
-        def _sleep(self, running):
+        def _hold(self, running):
             pass
 
     def decisions(length):

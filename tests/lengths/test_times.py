@@ -6,6 +6,7 @@ import pytest
 
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import Finished, Share, Stats
+from ianvs_specdec.lengths.goodput import LEARNED, LEARNING, PLAN
 from ianvs_specdec.lengths.savings import Allowance
 from ianvs_specdec.lengths.times import FIRST, HEARD, HEARING, Times
 from ianvs_specdec.types import Step
@@ -127,16 +128,64 @@ def test_the_price_is_what_it_takes():
 
 
 def test_goodput_learns_from_all_steps_of_its_trials_however_short_they_are():
-    length = lengths.create("goodput")
-    trials, told = [], length._times.hears
+    class Watched(type(lengths.create("goodput"))):
+        trials = ()
+
+        def learn(self, finished):
+            self.trials += (finished,) * self._plan.trial
+            super().learn(finished)
+
+    length, heard, steps = Watched(), [], []
+    told = length._times.hears
 
     def hears(finished, made):
-        trials.append((length._plan.trial, heard := told(finished, made)))
-        return heard
+        steps.append(finished)
+        heard.extend([finished] * (answer := told(finished, made)))
+        return answer
 
     length._times.hears = hears
     short = Machine(interpolated({1: 0.4, 8: 0.5, 60: 1.6, 2000: 50.0}), call=0.02, level=0.05, noise=0.2)
     run(length, short, Chain(), mix({"a": 0.6, "b": 0.9}, requests=100, seed=1), at_once=4)
-    assert sum(trial for trial, _ in trials) > 10
-    assert all(heard for trial, heard in trials if trial)
-    assert sum(heard for _, heard in trials) < 0.6 * len(trials)
+    assert len(length.trials) > 10
+    assert {id(step) for step in length.trials} <= {id(step) for step in heard}
+    assert len(heard) < 0.6 * len(steps)
+
+
+def learning(seconds):
+    """For each step of about so many seconds: whether it was made to learn from it, and the steps that were learned
+    from when it was over."""
+
+    class Watched(type(lengths.create("goodput"))):
+        steps = ()
+
+        def learn(self, finished):
+            made, known = self._plan.trial or self._probing, self._verify.warm
+            self.steps += ((finished, made, known, learned := []),)
+            self._learned = learned
+            super().learn(finished)
+
+        def _learn_from(self, finished, made):
+            self._learned.append(finished)
+            super()._learn_from(finished, made)
+
+    length, ms = Watched(), 1e3 * seconds
+    machine = Machine(interpolated({1: ms, 8: 1.2 * ms, 60: 4 * ms}), call=0.05 * ms, level=0.1 * ms, noise=0.2)
+    run(length, machine, Chain(), mix({"a": 0.6, "b": 0.9}, requests=60, seed=1), at_once=4)
+    return length.steps
+
+
+def test_of_short_steps_several_are_learned_from_at_once():
+    steps = learning(2e-4)
+    every = [id(finished) for finished, *_ in steps]
+    learned = [id(finished) for *_, found in steps for finished in found]
+    assert learned == every[: len(learned)], "all of them, and in their order"
+    assert len(every) - len(learned) < PLAN
+    for _, made, known, found in steps:
+        assert found or (known and not made), "at once what was made for that, and while times are unknown"
+    usual = [len(found) for _, made, known, found in steps if found and known and not made]
+    assert sum(usual) / len(usual) > PLAN / 2
+
+
+def test_of_steps_that_are_long_enough_each_is_learned_from_when_it_is_over():
+    for finished, *_, found in learning(2 * LEARNING / LEARNED):
+        assert found == [finished]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import median
 
 import numpy as np
 import pytest
@@ -25,12 +26,18 @@ SHORT = Machine(interpolated({1: 0.4, 8: 0.5, 60: 1.6, 2000: 50.0}), call=0.02, 
 """Steps so short that there is hardly time for plans."""
 
 
-def test_a_draft_that_was_accepted_and_took_longer_than_it_saved_is_not_paid_back():
-    asked = [request("a", 0.95, 50, 400, seed, True, 1.0) for seed in range(16)]
+def drafts_on_a_dear_machine(first):
+    """The share of the later steps with drafts, of requests with seeds from ``first`` on."""
+    asked = [request("a", 0.95, 50, 400, seed, True, 1.0) for seed in range(first, first + 16)]
     drafts: list[bool] = []
     run(lengths.create("goodput"), DEAR, Chain(), asked, watch=lambda _, budgets, *__: drafts.append(budgets[0] > 0))
     later = drafts[len(drafts) // 2 :]
-    assert sum(later) <= len(later) / 60
+    return sum(later) / len(later)
+
+
+def test_a_draft_that_was_accepted_and_took_longer_than_it_saved_is_not_paid_back():
+    """If it were, a fiftieth of the steps would have drafts."""
+    assert median(drafts_on_a_dear_machine(16 * number) for number in range(5)) <= 1 / 55
 
 
 def test_after_every_trial_there_is_a_plan_however_short_the_time_for_plans():
@@ -90,7 +97,7 @@ def step(length, stats, seconds=0.01, prompt_rows=0):
 def test_a_trial_whose_steps_contradict_each_other_lasts_twice_as_long_at_the_most():
     for disputed, steps in ((False, TRIAL), (True, 2 * TRIAL)):
         length, stats = learned_of_one()
-        length._wake()
+        length._catch_up()
         length._plan, lasted = length._trial([stats.kept], [3]), 0
         while length._plan.trial:
             length._verify.disputed = disputed
@@ -137,7 +144,7 @@ def test_where_all_rest_and_nobody_drafts_what_a_draft_might_bring_is_tried():
         one.since, one.budget = REST + 10, 0
     length._savings.fund = 1.0
     steps = length._lined_up(load, resting, length._gains(), CLEAR)
-    best = steps.fastest(np.add(*length._seconds(load, steps, hoped=True)))
+    best = steps.fastest(np.add(*length._prices.of(load, steps, hoped=True)))
     assert not steps.asked[best]
     assert length._attempt(load, resting, steps, best).trial
     assert any(one.trial for one in resting)
@@ -162,7 +169,9 @@ def test_many_more_requests_than_ever_are_worth_trials_of_their_own():
 def test_a_request_that_is_nearly_done_is_not_asked_again_for_what_that_teaches(remaining, asked):
     length, stats = learned_of_one()
     stats.kept.since, stats.kept.budget, stats.remaining = 100, 0, remaining
-    length._savings.fund = length._savings.for_probes = 1.5 * length._prices.probe(length._options, Load([stats]), stats)
+    length._savings.fund = length._savings.for_probes = 1.5 * length._prices.probe(
+        length._options, Load([stats]), stats
+    )
     assert length._probe([stats.kept], Load([stats])) == asked
 
 

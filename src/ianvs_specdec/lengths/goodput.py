@@ -40,6 +40,10 @@ TRIAL, LOOK = 2, 20
 """Steps of a trial: a single one would not be believed; from one look at times that have changed to the next."""
 CHANCES = 3
 """Trials that a change of times is worth at once."""
+LEARNING, LEARNED = 6e-5, 0.01
+"""Learning from a step, and choosing anew by what was learned, takes about so many seconds, and should take no more
+than that share of the time. A small model's steps leave most of the code and data of both no place in the caches: so
+several steps at once take much less than as many by themselves."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -70,7 +74,12 @@ class Goodput:
         self._savings, self._unread = Savings(), Unread()
         self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
         self._since_trial, self._chances, self._changed, self._looked = REST, 0, 0, 0
-        self._quiet, self._slept, self._sleeping = 0, 0, list[Running]()
+        self._learning = Allowance(LEARNING, LEARNED, 1)
+        self._unlearned: list[tuple[Finished, bool]] = []
+        """Steps that were not learned from yet, and whether each was made to learn from it."""
+        self._probing = False
+        self._holding, self._held, self._held_for = 0, 0, list[Running]()
+        """For how many steps more the requests' budgets hold, and for how many they did since they were chosen."""
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -80,11 +89,12 @@ class Goodput:
 
     def budgets(self, load: Load) -> Sequence[int]:
         self._unread.add(load)
-        if self._quiet and [stats.kept for stats in load.running] == self._sleeping:
-            self._quiet -= 1
-            self._slept += 1
-            return [0] * len(self._sleeping)
-        self._wake()
+        if self._holding and [stats.kept for stats in load.running] == self._held_for:
+            self._holding -= 1
+            self._held += 1
+            held = zip(self._held_for, load.running, strict=True)
+            return [request.budget if stats.remaining > 1 else 0 for request, stats in held]
+        self._catch_up()
         running = [self._known(stats) for stats in load.running]
         self._evidence.step()
         if not self._verify.warm:
@@ -107,38 +117,50 @@ class Goodput:
                 request.experiment(budget)
             else:
                 request.settle(budget)
+        self._probing = probing is not None
         if probing is not None and not budgets[probing]:
             budgets[probing] = int(self._options.budgets[0])
-        if not self._plan.trial and not any(budgets):
-            self._sleep(running)
+        if not (self._plan.trial or self._probing):
+            self._hold(running)
         return budgets
 
-    def _sleep(self, running: list[Running]) -> None:
-        """Nobody drafts: until something is to be looked at, nothing is learned that would change that. Where drafts do
-        not pay, to find that out again at each step would cost a part of a small model's step."""
-        rests = [-request.since % REST for request in running]
-        self._quiet, self._sleeping = max(min(self._until_plan - 1, self._until_probe - 1, *rests), 0), running
+    def _hold(self, running: list[Running]) -> None:
+        """Until something is to be looked at or is learned of drafts, the budgets hold as they are: to choose the same
+        again at each step would cost a part of a small model's step."""
+        moments = [-request.since % REST for request in running if not request.budget]
+        self._holding, self._held_for = max(min(self._until_plan - 1, self._until_probe - 1, *moments), 0), running
 
-    def _wake(self) -> None:
-        """Catch up with the steps that were slept through."""
-        slept, self._slept, self._quiet = self._slept, 0, 0
-        if slept:
-            self._evidence.step(slept)
-            self._until_plan -= slept
-            self._until_probe -= slept
-            self._since_trial += slept
-            for request in self._sleeping:
-                request.since += slept
+    def _catch_up(self) -> None:
+        """The budgets hold no longer; count the steps for which they did."""
+        held, self._held, self._holding = self._held, 0, 0
+        if held:
+            self._evidence.step(held)
+            self._until_plan -= held
+            self._until_probe -= held
+            self._since_trial += held
+            for request in self._held_for:
+                request.since += held
 
     def learn(self, finished: Finished) -> None:
         self._planning.took(finished.choosing_seconds)
+        self._learning.earn(finished.seconds)
+        made = self._plan.trial or self._probing
+        self._unlearned.append((finished, made))
+        if self._learning.pay(anyway=made or not self._verify.warm or len(self._unlearned) == PLAN):
+            unlearned, self._unlearned = self._unlearned, []
+            for step in unlearned:
+                self._learn_from(*step)
+
+    def _learn_from(self, finished: Finished, made: bool) -> None:
         for earning in (self._savings, self._planning, self._times):
             earning.earn(finished.seconds)
         if not finished.rows:
             self._times.read()
             return
         asked = [share for share in finished.shares if share.budget]
-        if self._times.hears(finished, self._plan.trial or any(share.stats.kept.probed for share in asked)):
+        if asked:
+            self._catch_up()
+        if self._times.hears(finished, made):
             self._learn_times(finished, asked)
         for share in finished.shares:
             stats = share.stats
@@ -153,7 +175,7 @@ class Goodput:
     def _learn_times(self, finished: Finished, asked: Sequence[Share]) -> None:
         self._times.learn(finished, asked, bool(asked) or self._until_plan == 0)
         if self._verify.changed:
-            self._wake()
+            self._catch_up()
             self._changed = self._evidence.now
             self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
             self._kept.clear()
