@@ -184,6 +184,7 @@ def test_of_short_steps_several_are_learned_from_at_once():
         assert found or (known and not made), "at once what was made for that, and while times are unknown"
     usual = [len(found) for _, made, known, found in steps if found and known and not made]
     assert sum(usual) / len(usual) > PLAN / 2
+    assert max(usual) == PLAN, "and not what was long ago"
 
 
 def test_of_steps_that_are_long_enough_each_is_learned_from_when_it_is_over():
