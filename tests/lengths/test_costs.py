@@ -94,6 +94,21 @@ def test_a_size_that_was_seldom_seen_is_about_on_the_line_through_its_neighbours
     assert 1.3 < at(learned, 4)[0] < 1.8
 
 
+def test_on_a_quiet_machine_a_size_keeps_its_own_time_off_the_line():
+    """Kernels take rows in blocks, so that one more row may take a fifth longer and the next one hardly more."""
+    times = {5: 1.0, 6: 1.2, 7: 1.28, 9: 1.45}
+    away = []
+    for seed in range(8):
+        learned, rng, speed = StepCosts(), random.Random(seed), 0.0
+        for _ in range(400):
+            speed += rng.gauss(0, 0.005)
+            rows = rng.choice([*times])
+            learned.add(rows, times[rows] * rng.lognormvariate(speed, 0.02), 100, 1)
+        five, six, seven = at(learned, 5, 6, 7, context=100)
+        away += [abs(math.log(six / five / 1.2)), abs(math.log(seven / six / (1.28 / 1.2)))]
+    assert np.mean(away) < 0.02
+
+
 def test_nothing_known_costs_nothing_and_samples_are_counted():
     learned = StepCosts()
     assert at(learned, 3, context=100) == [0.0]

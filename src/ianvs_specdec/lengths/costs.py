@@ -65,6 +65,8 @@ class StepCosts:
         self._moved = 0.0
         """By how much sizes have changed, in log seconds: others may have changed with them, unseen."""
         self._before = 0.0
+        self._noise = NOISE
+        """The variance of the log time of a step as it was measured: how far apart a step and the one before it are."""
         self._latest: Size | None = None
         self._same, self._elsewhere = 0, 0.0
         """How many steps before the latest were of its size; the surprise of the one before these."""
@@ -133,6 +135,9 @@ class StepCosts:
             self._forget()
             self.add(rows, seconds, context, requests, prompt_rows)
             return
+        if size.count >= FEW:
+            apart = min(abs(surprise - self._before), OUTLIER)
+            self._noise += (apart**2 / 2 - self._noise) / OFTEN
         surprise, variance = self._believed(surprise, size)
         doubt = self._speed_variance + variance + NOISE
         self._speed += surprise * self._speed_variance / doubt
@@ -258,8 +263,9 @@ class StepCosts:
             bends = np.zeros((len(middle), len(rows)))
             bends[place, place], bends[place, place + 1], bends[place, place + 2] = share - 1, 1.0, -share
             # A bend that is more than the sizes' uncertainty is one of the machine's own; what was seen once or twice
-            # may have been late.
+            # may have been late. A quiet machine's sizes are known better.
             often = known.counts >= FEW
+            spreads[often] *= min(self._noise / NOISE, 1.0)
             own = np.maximum((bends @ work) ** 2 - bends**2 @ spreads, 0.0) * (often[:-2] & often[1:-1] & often[2:])
             bends /= np.sqrt((BEND * whole[1:-1]) ** 2 + own)[:, None]
             smooth = np.linalg.solve(np.diag(1 / spreads) + bends.T @ bends, work / spreads)
