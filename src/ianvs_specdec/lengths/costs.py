@@ -30,6 +30,9 @@ PACE = 0.04**2
 """By how much the speed of a machine changes from step to step."""
 BEND = 0.02
 """How far off, as a share, a size may be from the line through those around it."""
+QUIET = 0.04**2
+"""The variance of the log time of a step that a machine has at least: steps of a size are not all the same, and how
+they differ is not known better on a machine that is quieter."""
 SETTLED = 32
 """Steps for which what is known of all sizes holds while none of them told of much: to work it out anew takes half of
 the time of a plan."""
@@ -265,7 +268,7 @@ class StepCosts:
             # A bend that is more than the sizes' uncertainty is one of the machine's own; what was seen once or twice
             # may have been late. A quiet machine's sizes are known better.
             often = known.counts >= FEW
-            spreads[often] *= min(self._noise / NOISE, 1.0)
+            spreads[often] *= min(max(self._noise, QUIET) / NOISE, 1.0)
             own = np.maximum((bends @ work) ** 2 - bends**2 @ spreads, 0.0) * (often[:-2] & often[1:-1] & often[2:])
             bends /= np.sqrt((BEND * whole[1:-1]) ** 2 + own)[:, None]
             smooth = np.linalg.solve(np.diag(1 / spreads) + bends.T @ bends, work / spreads)
