@@ -42,8 +42,8 @@ CHANCES = 3
 """Trials that a change of times is worth at once."""
 LEARNING, LEARNED = 6e-5, 0.01
 """Learning from a step, and choosing anew by what was learned, takes about so many seconds, and should take no more
-than that share of the time. A small model's steps leave most of the code and data of both no place in the caches: so
-several steps at once take much less than as many by themselves."""
+than that share of the time. A small model's steps leave most of the code and data of both no place in the caches, so
+several steps at once take less than as many by themselves."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
