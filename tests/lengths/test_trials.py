@@ -202,3 +202,23 @@ def test_what_drafts_take_is_learned_in_steps_that_read_prompts_as_well():
         share = Share(stats, budget, 0, budget, Step(budget, budget, budget + 1, budget + 1), False)
         length.learn(Finished([share], budget + 1, 40 * (number > 6), 50, 0.001 + 0.05 * budget, 0.01))
     assert budget == 0
+
+
+def test_a_probe_that_took_longer_than_was_thought_is_paid_for_up_to_twice_its_price():
+    def left(draft_seconds):
+        """What is left for probes after one whose step took as long, of which so much was drafting; and its price."""
+        length, stats = learned_of_one()
+        length._catch_up()
+        stats.kept.since, stats.kept.budget = 100, 0
+        length._savings.fund = length._savings.for_probes = 1.0
+        length._until_plan, length._until_probe = 9, 1
+        (budget,) = length.budgets(Load([stats]))
+        price = stats.kept.probed
+        assert budget > 0
+        assert price > 0
+        share = Share(stats, budget, 0, budget, Step(budget, 0, 1, budget + 1), False)
+        length.learn(Finished([share], budget + 1, 0, 50, draft_seconds, 0.02 - draft_seconds))
+        return length._savings.for_probes, price
+
+    (as_thought, price), (longer, _) = left(1e-6), left(0.019)
+    assert as_thought - longer == pytest.approx(price)
