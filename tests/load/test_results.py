@@ -12,7 +12,7 @@ from ianvs_specdec.load.arrivals import LEAD_IN
 from ianvs_specdec.load.generator import Answered
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measured, result
-from ianvs_specdec.load.rounds import Round, Sample
+from ianvs_specdec.load.rounds import Place, Round, Sample
 
 
 def answered(index: int, due: float, ttft: float, pause: float, tokens: int, late: float = 0.0) -> Answered:
@@ -23,26 +23,62 @@ def answered(index: int, due: float, ttft: float, pause: float, tokens: int, lat
 
 def figures(requests: list[Answered], *, samples: list[Sample] | None = None, **more: Any) -> dict[str, Any]:
     plan = SweepPlan(**{"rates": (1.0,), "data": "d", "duration": 10.0, **more})
-    return result(Measured.of(Round("p", 1.0, 1000.0, 3.0, requests, samples or []), plan), plan, None, {})
+    return result(Measured.of([round_of(0, requests, samples)], plan), plan, None, {})
+
+
+def round_of(repeat: int, requests: list[Answered], samples: list[Sample] | None = None) -> Round:
+    return Round(Place(1.0, "p", repeat), 1000.0, 3.0, requests, samples or [])
 
 
 def test_two_policies_are_compared_request_by_request() -> None:
     plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, slo={"latency": 5.0})
     chance = np.random.default_rng(1).exponential(1.0, 50)
     slow, fast = (
-        Measured.of(
-            Round("p", 1.0, 0.0, 0.0, [answered(i, 0.05 * i, float(t) * by, 0.0, 2) for i, t in enumerate(chance)], []),
-            plan,
-        )
+        Measured.of([round_of(0, [answered(i, 0.05 * i, float(t) * by, 0.0, 2) for i, t in enumerate(chance)])], plan)
         for by in (1.0, 0.5)
     )
     found = fast.ratios(slow)
     # Each takes half as long, in every draw.
-    assert found["latency.mean"] == {"ratio": 0.5, "interval": [0.5, 0.5]}
+    assert found["latency.mean"] == {"ratio": 0.5, "interval": [0.5, 0.5], "by_repeat": [0.5]}
     low, high = found["slo_goodput"]["interval"]
     assert low <= found["slo_goodput"]["ratio"] <= high
-    nobody = Measured.of(Round("p", 1.0, 0.0, 0.0, [answered(i, 0.05 * i, 9.0, 0.0, 2) for i in range(50)], []), plan)
-    assert fast.ratios(nobody)["slo_goodput"] == {"ratio": None, "interval": None}
+    nobody = Measured.of([round_of(0, [answered(i, 0.05 * i, 9.0, 0.0, 2) for i in range(50)])], plan)
+    assert fast.ratios(nobody)["slo_goodput"] == {"ratio": None, "interval": None, "by_repeat": [None]}
+
+
+def test_the_rounds_of_a_policy_count_together() -> None:
+    plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, warmup=1.0, repeats=2)
+    # In the first repeat this policy took half as long as the other one, in the second one as long.
+    ours, theirs = (
+        Measured.of(
+            [
+                round_of(repeat, [answered(i, 2.0, 0.1, seconds, 3) for i in range(requests)])
+                for repeat, (requests, seconds) in enumerate(zip((3, 6), pauses, strict=True))
+            ],
+            plan,
+        )
+        for pauses in ((0.1, 0.2), (0.25, 0.2))
+    )
+    found = result(ours, plan, theirs, {"theirs": theirs})
+    assert [found[name] for name in ("rounds", "requests", "completed")] == [2, 9, 9]
+    assert found["output_tokens_per_second"] == pytest.approx(27 / 18)
+    assert found["latency"]["mean"] == pytest.approx((3 * 0.3 + 6 * 0.5) / 9)
+    assert found["client_cpu_seconds_total"] == 6.0
+    assert found["ratios"]["theirs"]["latency.mean"]["by_repeat"] == [0.5, 1.0]
+    assert found["ratios"]["theirs"]["latency.mean"]["ratio"] == pytest.approx(3.9 / 4.8, abs=1e-6)
+    # The third request of one repeat is not that of the other.
+    assert found["lossless"] == {"compared": 9, "same": 9, "share": 1.0}
+    changed = [replace(one, text="another") for one in theirs.rounds[1].answered]
+    other = Measured.of([theirs.rounds[0], round_of(1, changed)], plan)
+    assert result(ours, plan, other, {})["lossless"] == {"compared": 9, "same": 3, "share": 0.333333}
+
+
+def test_policies_are_compared_where_they_have_the_same_repeats() -> None:
+    plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, repeats=2)
+    rounds = [round_of(repeat, [answered(0, 2.0, 0.1, 0.1, 3)]) for repeat in range(2)]
+    both, first, second = (Measured.of(some, plan) for some in (rounds, rounds[:1], rounds[1:]))
+    assert result(both, plan, None, {"first": first})["ratios"] is None
+    assert result(first, plan, None, {"both": both, "second": second, "same": first})["ratios"].keys() == {"same"}
 
 
 def test_percentiles_are_numpys() -> None:
@@ -95,9 +131,9 @@ def test_only_completed_answers_are_compared_with_plain_decoding() -> None:
     plan = SweepPlan(rates=(1.0,), data="d", duration=10.0)
     requests = [answered(index, 0.0, 0.1, 0.1, 3) for index in range(3)]
     requests[1] = replace(requests[1], status="failed")
-    measured = Measured.of(Round("p", 1.0, 1000.0, 3.0, requests, []), plan)
-    outputs = {0: "text 0", 1: "text 1", 2: "another text"}
-    assert result(measured, plan, outputs, {})["lossless"] == {"compared": 2, "same": 1, "share": 0.5}
+    measured = Measured.of([round_of(0, requests)], plan)
+    plain = Measured.of([round_of(0, [*requests[:1], requests[0], replace(requests[2], text="another text")])], plan)
+    assert result(measured, plan, plain, {})["lossless"] == {"compared": 2, "same": 1, "share": 0.5}
 
 
 def test_the_clients_own_time_and_lateness_are_told() -> None:

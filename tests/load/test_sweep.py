@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.load import sweep
 from ianvs_specdec.load.plan import SweepPlan
+from ianvs_specdec.load.rounds import Place
 from ianvs_specdec.load.servers import Server, ServerDied
 from tests.support.load_generator import Stub
 from tests.support.paths import EXAMPLE
@@ -117,14 +119,38 @@ def test_policies_see_the_same_arrivals_and_are_compared_with_plain_decoding(
 
 
 def test_the_order_of_the_policies_is_drawn_from_the_seed(stub: Stub, data: Path) -> None:
-    def order(seed: int) -> list[tuple[float, str]]:
-        more = {"rates": "1,2,3,4,5,6", "policies": "fixed:0,fixed:1,fixed:2", "settings": SETTINGS}
+    def order(seed: int) -> list[Place]:
+        more = {"rates": "1,2,3", "repeats": 2, "policies": "fixed:0,fixed:1,fixed:2", "settings": SETTINGS}
         return sweep.order(plan_of(stub, data, url=None, model=None, seed=seed, **more))
 
     assert order(1) == order(1) != order(2)
-    by_rate = [[policy for rate, policy in order(1) if rate == wanted] for wanted in range(1, 7)]
-    assert {tuple(sorted(policies)) for policies in by_rate} == {("fixed:0", "fixed:1", "fixed:2")}
-    assert len({tuple(policies) for policies in by_rate}) > 1
+    asked = [(rate, repeat) for rate in (1.0, 2.0, 3.0) for repeat in (0, 1)]
+    assert [(place.rate, place.repeat) for place in order(1)] == [one for one in asked for _ in range(3)]
+    in_turn = [tuple(place.policy for place in order(1)[start : start + 3]) for start in range(0, 18, 3)]
+    assert {tuple(sorted(policies)) for policies in in_turn} == {("fixed:0", "fixed:1", "fixed:2")}
+    assert len(set(in_turn)) > 1
+
+
+@pytest.mark.usefixtures("guidellm")
+def test_a_repeat_has_the_arrivals_of_the_next_seed(stub: Stub, data: Path, tmp_path: Path, served: list[str]) -> None:
+    asked = {"rates": "2", "policies": "fixed:0,goodput", "settings": SETTINGS, "url": None, "model": None}
+    plan = plan_of(stub, data, arrivals="poisson", repeats=2, seed=3, **asked)
+    plain, ours = sweep.run(plan, tmp_path / "out")
+    assert stub.rounds == 4
+    assert [row["rounds"] for row in (plain, ours)] == [2, 2]
+    assert len(ours["ratios"]["fixed:0"]["latency.mean"]["by_repeat"]) == 2
+    assert ours["lossless"]["same"] == ours["lossless"]["compared"] == ours["completed"] == ours["requests"]
+    first, second = (tmp_path / "out/rounds" / name for name in ("arrivals-2.jsonl", "arrivals-2-2.jsonl"))
+    assert first.read_text() != second.read_text()
+    sweep.run(plan_of(stub, data, arrivals="poisson", seed=4, **asked), tmp_path / "next")
+    assert (tmp_path / "next/rounds/arrivals-2.jsonl").read_text() == second.read_text()
+    # Nothing is left to do, and only a finished repeat counts.
+    sweep.run(plan, tmp_path / "out")
+    assert stub.rounds == 6
+    shutil.rmtree(next((tmp_path / "out/rounds").glob("2-goodput-*-2")))
+    plain, ours = sweep.results(plan, tmp_path / "out")
+    assert [(row["rounds"], row["ratios"]) for row in (plain, ours)] == [(2, None), (1, None)]
+    assert ours["lossless"]["compared"] == ours["requests"] < plain["requests"]
 
 
 @pytest.mark.usefixtures("guidellm")

@@ -13,7 +13,7 @@ from ianvs_specdec.cli import main
 from ianvs_specdec.load.generator import Answered
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measured, result
-from ianvs_specdec.load.rounds import Round
+from ianvs_specdec.load.rounds import Place, Round
 from ianvs_specdec.reporting.collect import collect
 from ianvs_specdec.reporting.page import to_html
 from tests.support.workspace import Bench
@@ -31,7 +31,7 @@ def sweep(folder: Path, slo: dict[str, float] | None = None) -> list[dict[str, A
                 Answered(i, due, "completed", due, first, end, end, 3, 10, "x")
                 for i, (due, first, end) in enumerate(last)
             ]
-            measured = Measured.of(Round(policy, rate, 1000.0, 3.0, answered, []), plan)
+            measured = Measured.of([Round(Place(rate, policy), 1000.0, 3.0, answered, [])], plan)
             rows.append(result(measured, plan, None, {}))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(rows))

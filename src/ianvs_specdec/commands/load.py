@@ -29,6 +29,7 @@ OPTIONS = (
     ("--queue", "N", "see specdec serve"),
     ("--rates", "LIST", "requests a second, such as 1,2,4"),
     ("--duration", "S", f"seconds of arrivals in each round (default {plans.DURATION:g})"),
+    ("--repeats", "N", "rounds of each policy at each rate, in turn, each repeat with new arrivals (default 1)"),
     ("--arrivals", "KIND", f"{', '.join(PATTERNS)}, or a trace's file (Azure CSV, Mooncake JSONL); default {POISSON}"),
     ("--data", "FILE", "data file of Ianvs with the questions to ask"),
     ("--max-tokens", "N", f"longest answer (default {plans.MAX_TOKENS})"),

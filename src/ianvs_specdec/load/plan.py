@@ -24,6 +24,8 @@ REACHED = ("url", "model", "api_key_env")
 """Keys for a server that runs already."""
 FILES = ("settings", "data")
 DURATION, MAX_TOKENS, TIMEOUT = 30.0, 128, 300.0
+MOST_REPEATS = 100
+"""The arrivals of all of them are made at the start, and their requests are counted together."""
 LONGEST = 7 * 86400.0
 """Seconds of one round: whoever writes more has mistaken the unit."""
 
@@ -31,12 +33,14 @@ LONGEST = 7 * 86400.0
 @dataclass(frozen=True)
 class SweepPlan:
     """Times are in seconds, ``rates`` in requests a second; ``slo`` has limits by names of ``SLO``. Either ``url`` is
-    there, or ``settings``. ``arrivals`` is one of ``PATTERNS`` or a trace's file.
+    there, or ``settings``. ``arrivals`` is one of ``PATTERNS`` or a trace's file. ``repeats``: the rounds that each
+    policy has at each rate.
     """
 
     rates: tuple[float, ...]
     data: str
     duration: float = DURATION
+    repeats: int = 1
     arrivals: str = POISSON
     max_tokens: int = MAX_TOKENS
     temperature: float = 0.0
@@ -79,6 +83,7 @@ class SweepPlan:
             "set": _mapping,
             "max_tokens": lambda value, key: _whole(value, key, 1),
             "seed": lambda value, key: _whole(value, key, 0),
+            "repeats": lambda value, key: _whole(value, key, 1, MOST_REPEATS),
             "concurrency": lambda value, key: _whole(value, key, 1),
             "queue": lambda value, key: _whole(value, key, 0),
             "duration": lambda value, key: _seconds(value, key, more=True),
@@ -148,10 +153,10 @@ def _number(value: Any, key: str, name: str = "") -> float:
     return number
 
 
-def _whole(value: Any, key: str, least: int) -> int:
+def _whole(value: Any, key: str, least: int, most: int = LARGEST_COUNT) -> int:
     number = _number(value, key)
-    if number != int(number) or not least <= number <= LARGEST_COUNT:
-        raise UserError(f"{key} must be a whole number from {least}, not {value!r:.60}", key=key)
+    if number != int(number) or not least <= number <= most:
+        raise UserError(f"{key} must be a whole number from {least} to {most}, not {value!r:.60}", key=key)
     return int(number)
 
 

@@ -1,7 +1,8 @@
-"""What comes of a round: percentiles, rates and what the server told, with 95 % intervals over requests.
+"""What comes of a policy's rounds at a rate: percentiles, rates and what the server told, with 95 % intervals over
+requests.
 
 All times are in seconds. Only requests that came after the warm-up are counted; tokens and answers per second are those
-that came between its end and the end of the arrivals.
+that came between its end and the end of the arrivals. The requests of all rounds count alike.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Statistic = Callable[[Floats], Floats]
 
 @dataclass(frozen=True)
 class Columns:
-    """The requests of a round, each a row: float64 [requests], NaN where there is no such time. ``counted``: came after
+    """Requests, each a row: float64 [requests], NaN where there is no such time. ``counted``: came after
     the warm-up; ``tokens``: of its output, those within the window; ``ended``: whether its end was there, too."""
 
     counted: Floats
@@ -89,43 +90,60 @@ def _within(first: Floats, last: Floats, tokens: Floats, opened: float, closed: 
 
 @dataclass(frozen=True)
 class Measured:
-    """A round's columns, and by name the value of each statistic and those in every draw. Rounds of one rate have the
-    same requests, and so the same draws: what is computed of two of them is paired."""
+    """A policy's rounds at a rate, and by name the value of each statistic over all their requests, that in every draw,
+    and those of each round. Policies have the same requests there, and so the same draws: what is computed of two of
+    them is paired."""
 
-    round: Round
+    rounds: Sequence[Round]
     columns: Columns
     values: Mapping[str, float]
     drawn: Mapping[str, Floats]
+    by_round: Mapping[str, Floats]
 
     @classmethod
-    def of(cls, round_: Round, plan: SweepPlan) -> Measured:
-        columns = Columns.of(round_.answered, plan)
-        statistics = _statistics(columns, plan.duration - plan.warmup, bool(plan.slo))
-        requests = len(round_.answered)
-        ones = np.ones((1, requests))
+    def of(cls, rounds: Sequence[Round], plan: SweepPlan) -> Measured:
+        columns = Columns.of([one for round_ in rounds for one in round_.answered], plan)
+        statistics = _statistics(columns, len(rounds) * (plan.duration - plan.warmup), bool(plan.slo))
+        round_of = np.repeat(np.arange(len(rounds)), [len(round_.answered) for round_ in rounds])
+        each = np.array([round_of == number for number in range(len(rounds))], dtype=np.float64)
+        requests = len(round_of)
         blocks = [{name: one(block) for name, one in statistics.items()} for block in draws(requests, seed=plan.seed)]
-        drawn = {name: np.concatenate([block[name] for block in blocks]) for name in statistics}
-        return cls(round_, columns, {name: float(one(ones)[0]) for name, one in statistics.items()}, drawn)
+        return cls(
+            rounds,
+            columns,
+            {name: float(one(np.ones((1, requests)))[0]) for name, one in statistics.items()},
+            {name: np.concatenate([block[name] for block in blocks]) for name in statistics},
+            {name: one(each) for name, one in statistics.items()},
+        )
+
+    @property
+    def repeats(self) -> list[int]:
+        """Which of the rounds there may be are there."""
+        return [round_.place.repeat for round_ in self.rounds]
 
     def ratios(self, other: Measured) -> dict[str, Any]:
-        """Of this round to another at the same rate, with intervals."""
+        """To another policy with the same repeats at this rate, with intervals."""
         found: dict[str, Any] = {}
         for name in sorted(COMPARED & self.values.keys()):
             with np.errstate(divide="ignore", invalid="ignore"):
                 value = np.divide(self.values[name], other.values[name])
                 drawn = self.drawn[name] / other.drawn[name]
+                by_round = self.by_round[name] / other.by_round[name]
             made = estimate(float(value), np.where(np.isfinite(drawn), drawn, np.nan))
-            found[name] = {"ratio": _plain(made.value), "interval": _ends(made)}
+            each = [_plain(float(one)) for one in by_round]
+            found[name] = {"ratio": _plain(made.value), "interval": _ends(made), "by_repeat": each}
         return found
 
 
 def result(
-    measured: Measured, plan: SweepPlan, outputs: Mapping[int, str] | None, others: Mapping[str, Measured]
+    measured: Measured, plan: SweepPlan, plain: Measured | None, others: Mapping[str, Measured]
 ) -> dict[str, Any]:
-    """One object of ``sweep.json``. ``outputs`` are the texts of plain decoding by request, None where lossless is not
-    asked; ``others`` the other policies at the same rate."""
-    round_, columns = measured.round, measured.columns
-    counted = [one for one, count in zip(round_.answered, columns.counted, strict=True) if count]
+    """One object of ``sweep.json``. ``plain``: the policy whose outputs these are to be, None where lossless is not
+    asked; ``others`` the other policies at the same rate. Those that do not have the same repeats yet are left out."""
+    rounds, columns = measured.rounds, measured.columns
+    answered = [one for round_ in rounds for one in round_.answered]
+    counted = [one for one, count in zip(answered, columns.counted, strict=True) if count]
+    compared = {policy: one for policy, one in others.items() if one.repeats == measured.repeats}
     statuses = (COMPLETED, FAILED, REFUSED, UNREPORTED)
     by_status = {status: sum(one.status == status for one in counted) for status in statuses}
     figures: dict[str, Any] = {}
@@ -135,23 +153,24 @@ def result(
         _put(intervals, name, _ends(estimate(value, measured.drawn[name])))
     delay = np.sort(columns.delay[(columns.counted > 0) & ~np.isnan(columns.delay)])
     return {
-        "policy": round_.policy,
-        "rate": round_.rate,
+        "policy": rounds[0].place.policy,
+        "rate": rounds[0].place.rate,
         "arrivals": plan.arrivals,
         "duration": plan.duration,
         "warmup": plan.warmup,
+        "rounds": len(rounds),
         "requests": len(counted),
         **by_status,
         **{name: figures.get(name) for name in ("ttft", "tpot", "itl", "latency")},
         **{name: figures.get(name) for name in ("output_tokens_per_second", "requests_per_second", "slo_goodput")},
         "slo": dict(plan.slo) or None,
         "intervals": intervals,
-        "ratios": {policy: measured.ratios(other) for policy, other in others.items()} or None,
-        "client_cpu_seconds": _client_seconds(round_, plan),
-        "client_cpu_seconds_total": round(round_.client_seconds, 3),
+        "ratios": {policy: measured.ratios(other) for policy, other in compared.items()} or None,
+        "client_cpu_seconds": _client_seconds(rounds, plan),
+        "client_cpu_seconds_total": round(sum(round_.client_seconds for round_ in rounds), 3),
         "client_delay_p99": _plain(float(delay[min(len(delay) - 1, int(0.99 * len(delay)))])) if len(delay) else None,
-        **told(round_.samples, round_.begin + LEAD_IN, plan.warmup, plan.duration),
-        "lossless": None if outputs is None else _lossless(round_.answered, outputs),
+        **told(rounds, plan.warmup, plan.duration),
+        "lossless": None if plain is None else _lossless(measured, plain),
         "notes": _notes(by_status, len(counted), figures, delay, plan),
     }
 
@@ -220,18 +239,33 @@ def _plain(value: float) -> float | None:
     return round(value, 6) if math.isfinite(value) else None
 
 
-def _client_seconds(round_: Round, plan: SweepPlan) -> float | None:
-    """Processor time of the load generator within the window."""
-    opened, closed = (round_.begin + LEAD_IN + seconds for seconds in (plan.warmup, plan.duration))
-    inside = [one.client for one in round_.samples if one.client is not None and opened <= one.at <= closed]
-    return round(inside[-1] - inside[0], 3) if len(inside) > 1 else None
+def _client_seconds(rounds: Sequence[Round], plan: SweepPlan) -> float | None:
+    """Processor time of the load generator within the windows."""
+    spent = []
+    for round_ in rounds:
+        opened, closed = (round_.begin + LEAD_IN + seconds for seconds in (plan.warmup, plan.duration))
+        inside = [one.client for one in round_.samples if one.client is not None and opened <= one.at <= closed]
+        if len(inside) > 1:
+            spent.append(inside[-1] - inside[0])
+    return round(sum(spent), 3) if spent else None
 
 
-def _lossless(answered: Sequence[Answered], outputs: Mapping[int, str]) -> dict[str, Any]:
+def _lossless(measured: Measured, plain: Measured) -> dict[str, Any]:
     """How many outputs are those of plain decoding, of the requests that both have completed."""
-    both = [one for one in answered if one.status == COMPLETED and one.index in outputs]
-    same = sum(one.text == outputs[one.index] for one in both)
+    outputs, expected = _outputs(measured), _outputs(plain)
+    both = outputs.keys() & expected.keys()
+    same = sum(outputs[request] == expected[request] for request in both)
     return {"compared": len(both), "same": same, "share": round(same / len(both), 6) if both else None}
+
+
+def _outputs(measured: Measured) -> dict[tuple[int, int], str]:
+    """The texts of completed requests, by repeat and place in its arrivals."""
+    return {
+        (round_.place.repeat, one.index): one.text or ""
+        for round_ in measured.rounds
+        for one in round_.answered
+        if one.status == COMPLETED
+    }
 
 
 def _notes(

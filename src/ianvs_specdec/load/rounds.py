@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.load.arrivals import LEAD_IN, label
@@ -47,31 +47,44 @@ class Sample:
         return {"at": self.at, "client": self.client, "server": self.server}
 
 
+class Place(NamedTuple):
+    """Where a round stands in a sweep. ``repeat`` counts the policy's rounds at this rate, from 0."""
+
+    rate: float
+    policy: str
+    repeat: int = 0
+
+
 @dataclass(frozen=True)
 class Round:
     """What a finished round left. ``begin`` is when guidellm's clock began (Unix seconds), ``client_seconds`` all the
     processor time that the client took, its start included."""
 
-    policy: str
-    rate: float
+    place: Place
     begin: float
     client_seconds: float
     answered: Sequence[Answered]
     samples: Sequence[Sample]
 
 
-def folder_of(out: Path, policy: str, rate: float) -> Path:
+def folder_of(out: Path, place: Place) -> Path:
     """Where a round is kept."""
+    rate, policy, repeat = place
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", policy).strip("-")[:40]
     mark = hashlib.sha256(policy.encode()).hexdigest()[:6]
-    return out / "rounds" / f"{label(rate)}-{plain}-{mark}"
+    return out / "rounds" / f"{label(rate)}-{plain}-{mark}{repeated(repeat)}"
 
 
-def run(plan: SweepPlan, server: Server, policy: str, rate: float, arrivals: Path, out: Path) -> None:
+def repeated(repeat: int) -> str:
+    """How the names end of what belongs to a repeat: those of the first one say nothing."""
+    return f"-{repeat + 1}" if repeat else ""
+
+
+def run(plan: SweepPlan, server: Server, place: Place, arrivals: Path, out: Path) -> None:
     """Drive the arrivals through the server, and keep what came of it. Raises UserError and ServerDied; then nothing is
     kept."""
-    place = folder_of(out, policy, rate)
-    with beside(place) as made, tempfile.TemporaryDirectory() as scratch:
+    folder = folder_of(out, place)
+    with beside(folder) as made, tempfile.TemporaryDirectory() as scratch:
         report, log = made / "report.json", made / "guidellm.log"
         own = Path(scratch)
         config = configuration(
@@ -89,26 +102,26 @@ def run(plan: SweepPlan, server: Server, policy: str, rate: float, arrivals: Pat
         seconds = _processor_time() - used
         server.check()
         begin, answered = read_report(report, arrivals, log)
-        described = {"policy": policy, "rate": rate, "begin": begin, "client_seconds": seconds}
+        described = {**place._asdict(), "begin": begin, "client_seconds": seconds}
         _write_lines(made / "requests.jsonl", [one.to_json() for one in answered])
         _write_lines(made / "samples.jsonl", [one.to_json() for one in samples])
         (made / "round.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-        put_in_place(made, place)
+        put_in_place(made, folder)
 
 
-def read(out: Path, policy: str, rate: float) -> Round | None:
+def read(out: Path, place: Place) -> Round | None:
     """A finished round, None where it was not finished. Raises UserError for a folder that was changed since."""
-    place = folder_of(out, policy, rate)
-    if not place.is_dir():
+    folder = folder_of(out, place)
+    if not folder.is_dir():
         return None
     try:
-        described = json.loads((place / "round.json").read_text(encoding="utf-8"))
-        answered = [Answered(**line) for line in _read_lines(place / "requests.jsonl")]
-        samples = [Sample(**line) for line in _read_lines(place / "samples.jsonl")]
-        return Round(policy, rate, float(described["begin"]), float(described["client_seconds"]), answered, samples)
+        described = json.loads((folder / "round.json").read_text(encoding="utf-8"))
+        answered = [Answered(**line) for line in _read_lines(folder / "requests.jsonl")]
+        samples = [Sample(**line) for line in _read_lines(folder / "samples.jsonl")]
+        return Round(place, float(described["begin"]), float(described["client_seconds"]), answered, samples)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(
-            f"{place} is not as it was written ({error!r:.200}): remove it, and the round is run again"
+            f"{folder} is not as it was written ({error!r:.200}): remove it, and the round is run again"
         ) from error
 
 

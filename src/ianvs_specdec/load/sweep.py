@@ -15,9 +15,10 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import write_atomically
 from ianvs_specdec.load import rounds
 from ianvs_specdec.load.arrivals import arrivals_text, label, read_chats
-from ianvs_specdec.load.generator import COMPLETED, check_installed
+from ianvs_specdec.load.generator import check_installed
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measured, result
+from ianvs_specdec.load.rounds import Place
 from ianvs_specdec.load.servers import Server, ServerDied, Started
 from ianvs_specdec.load.tables import to_csv
 from ianvs_specdec.load.traces import read_trace
@@ -29,11 +30,16 @@ PLAIN = ("fixed:0", "0")
 """Policies that do not speculate."""
 
 
-def order(plan: SweepPlan) -> list[tuple[float, str]]:
-    """The rounds one after the other: at every rate all policies, in an order drawn from the seed, so that what changes
-    on the machine meets all alike."""
+def order(plan: SweepPlan) -> list[Place]:
+    """The rounds one after the other: at every rate and in every repeat all policies, in an order drawn from the seed,
+    so that what changes on the machine meets all alike."""
     chance = random.Random(plan.seed)
-    return [(rate, policy) for rate in plan.rates for policy in chance.sample(plan.policies, len(plan.policies))]
+    return [
+        Place(rate, policy, repeat)
+        for rate in plan.rates
+        for repeat in range(plan.repeats)
+        for policy in chance.sample(plan.policies, len(plan.policies))
+    ]
 
 
 def reference(plan: SweepPlan) -> str:
@@ -56,13 +62,14 @@ def run(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
     _check_same(plan, out)
     write_atomically(out / ASKED, json.dumps(plan.to_json(), indent=1) + "\n")
     (out / "rounds").mkdir(exist_ok=True)
-    files = {rate: _write_arrivals(out, rate, text) for rate, text in texts.items()}
-    left = [(rate, policy) for rate, policy in order(plan) if rounds.read(out, policy, rate) is None]
-    done = len(plan.rates) * len(plan.policies) - len(left)
+    files = {of: _write_arrivals(out, *of, text) for of, text in texts.items()}
+    places = order(plan)
+    left = [place for place in places if rounds.read(out, place) is None]
+    done = len(places) - len(left)
     with _servers(plan, out) as server_of:
-        for number, (rate, policy) in enumerate(left, start=done + 1):
-            print(f"round {number} of {done + len(left)}: {policy} at {rate:g}/s", file=sys.stderr)
-            rounds.run(plan, server_of(policy), policy, rate, files[rate], out)
+        for number, place in enumerate(left, start=done + 1):
+            print(f"round {number} of {len(places)}: {place.policy} at {place.rate:g}/s", file=sys.stderr)
+            rounds.run(plan, server_of(place.policy), place, files[place.rate, place.repeat], out)
             results(plan, out)
     found = results(plan, out)
     del held
@@ -73,12 +80,12 @@ def results(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
     """What the finished rounds came to, in the order of rates and policies; written as JSON and CSV."""
     found = []
     for rate in plan.rates:
-        there = {policy: kept for policy in plan.policies if (kept := rounds.read(out, policy, rate))}
-        plain = there.get(reference(plan))
-        outputs = {one.index: one.text or "" for one in plain.answered if one.status == COMPLETED} if plain else None
-        measured = {policy: Measured.of(kept, plan) for policy, kept in there.items()}
+        places = {policy: [Place(rate, policy, repeat) for repeat in range(plan.repeats)] for policy in plan.policies}
+        there = {policy: [kept for place in of if (kept := rounds.read(out, place))] for policy, of in places.items()}
+        measured = {policy: Measured.of(finished, plan) for policy, finished in there.items() if finished}
+        plain = measured.get(reference(plan))
         for policy, one in measured.items():
-            compared = outputs if plan.temperature == 0 and policy != reference(plan) else None
+            compared = plain if plan.temperature == 0 and policy != reference(plan) else None
             found.append(
                 result(one, plan, compared, {name: other for name, other in measured.items() if name != policy})
             )
@@ -87,22 +94,26 @@ def results(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _arrivals(plan: SweepPlan) -> dict[float, str]:
-    """The file of arrivals for each rate. Raises UserError with the key at fault."""
+def _arrivals(plan: SweepPlan) -> dict[tuple[float, int], str]:
+    """The file of arrivals for each rate and repeat, each repeat with the next seed. Raises UserError with the key at
+    fault."""
     chats = read_chats(Path(plan.data))
     trace = read_trace(plan.trace) if plan.trace else []
     try:
         return {
-            rate: arrivals_text(plan.arrivals, trace, chats, rate, plan.duration, plan.seed, plan.max_tokens)
+            (rate, repeat): arrivals_text(
+                plan.arrivals, trace, chats, rate, plan.duration, plan.seed + repeat, plan.max_tokens
+            )
             for rate in plan.rates
+            for repeat in range(plan.repeats)
         }
     except UserError as error:
         raise UserError(f"{plan.trace}: {error}" if trace else str(error), key="rates") from error
 
 
-def _write_arrivals(out: Path, rate: float, text: str) -> Path:
+def _write_arrivals(out: Path, rate: float, repeat: int, text: str) -> Path:
     """Written once: a sweep that goes on replays what it began with."""
-    path = out / "rounds" / f"arrivals-{label(rate)}.jsonl"
+    path = out / "rounds" / f"arrivals-{label(rate)}{rounds.repeated(repeat)}.jsonl"
     if not path.exists():
         write_atomically(path, text)
     elif path.read_text(encoding="utf-8") != text:
@@ -152,7 +163,7 @@ def _servers(plan: SweepPlan, out: Path) -> Iterator[Any]:
 
 
 def _plain(policy: str) -> str:
-    return rounds.folder_of(Path(), policy, 0.0).name.removeprefix("0-")
+    return rounds.folder_of(Path(), Place(0.0, policy)).name.removeprefix("0-")
 
 
 def _running(plan: SweepPlan) -> Server:

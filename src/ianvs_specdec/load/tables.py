@@ -13,6 +13,7 @@ COLUMNS = {
     "Policy": "policy",
     "Rate": "rate",
     "Arrivals": "arrivals",
+    "Rounds": "rounds",
     "Requests": "requests",
     "Completed": "completed",
     "Refused": "refused",

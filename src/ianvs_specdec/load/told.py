@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ianvs_specdec.load.rounds import Sample
+from ianvs_specdec.load.arrivals import LEAD_IN
+from ianvs_specdec.load.rounds import Round
 
 ACCEPTANCE, EMITTED, AMPLIFICATION, LENGTH = (
     "acceptance_rate",
@@ -24,37 +25,49 @@ RATIOS = {
 DIGITS = 4
 
 
-def told(samples: Sequence[Sample], begin: float, warmup: float, duration: float) -> dict[str, Any]:
+Told = tuple[float, Mapping[str, float]]
+"""Seconds since the first request could come, and what the server counts."""
+
+
+def told(rounds: Sequence[Round], warmup: float, duration: float) -> dict[str, Any]:
     """``RATIOS`` and the mean and greatest ``queue`` and ``sequences`` between the end of the warm-up and the end of
-    the arrivals, and all of it ``over_time``, with ``seconds`` since ``begin`` (Unix seconds), when the first request
-    could come. None for a server that does not tell."""
-    known = [
-        (one.at - begin, one.server) for one in samples if one.server and "engine_verifications_total" in one.server
-    ]
-    inside = [(at, server) for at, server in known if warmup <= at <= duration]
-    names = (*RATIOS, "queue", "sequences", "over_time")
-    if len(inside) < 2:
-        return dict.fromkeys(names)
-    found: dict[str, Any] = {name: _ratio(name, inside[0][1], inside[-1][1]) for name in RATIOS}
+    the arrivals, of all rounds together; and all of it ``over_time``, with the round's ``repeat`` and the ``seconds``
+    since its first request could come. None for a server that does not tell."""
+    by_round = {one.place.repeat: _known(one) for one in rounds}
+    windows = [[now for now in known if warmup <= now[0] <= duration] for known in by_round.values()]
+    windows = [inside for inside in windows if len(inside) > 1]
+    if not windows:
+        return dict.fromkeys((*RATIOS, "queue", "sequences", "over_time"))
+    found: dict[str, Any] = {name: _ratio(name, [(one[0], one[-1]) for one in windows]) for name in RATIOS}
     for name, read in (("queue", _queue), ("sequences", _sequences)):
-        values = [read(server) for _, server in inside]
+        values = [read(server) for inside in windows for _, server in inside]
         found[name] = {"mean": round(sum(values) / len(values), DIGITS), "max": max(values)}
-    pairs = pairwise(known)
     found["over_time"] = [
         {
-            "seconds": round(at, 3),
-            "queue": _queue(server),
-            "sequences": _sequences(server),
-            **{name: _ratio(name, before, server) for name in (LENGTH, ACCEPTANCE)},
+            "repeat": repeat,
+            "seconds": round(now[0], 3),
+            "queue": _queue(now[1]),
+            "sequences": _sequences(now[1]),
+            **{name: _ratio(name, [(before, now)]) for name in (LENGTH, ACCEPTANCE)},
         }
-        for (_, before), (at, server) in pairs
-        if at >= 0
+        for repeat, known in by_round.items()
+        for before, now in pairwise(known)
+        if now[0] >= 0
     ]
     return found
 
 
-def _ratio(name: str, before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    above, below = (after[counter] - before[counter] for counter in RATIOS[name])
+def _known(round_: Round) -> list[Told]:
+    begin = round_.begin + LEAD_IN
+    return [
+        (one.at - begin, one.server)
+        for one in round_.samples
+        if one.server and "engine_verifications_total" in one.server
+    ]
+
+
+def _ratio(name: str, spans: Sequence[tuple[Told, Told]]) -> float | None:
+    above, below = (sum(after[1][one] - before[1][one] for before, after in spans) for one in RATIOS[name])
     return round(above / below, DIGITS) if below else None
 
 
