@@ -9,7 +9,7 @@ import pytest
 
 from ianvs_specdec.load import sweep
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.rounds import folder_of
+from ianvs_specdec.load.rounds import Place, folder_of
 from tests.support.models import build_model
 
 pytest.importorskip("guidellm", reason="needs the extra load: pip install 'ianvs-specdec[load]'")
@@ -42,7 +42,7 @@ def test_two_policies(settings: Path, data: Path, tmp_path: Path) -> None:
     assert 0 < drafted["draft_length"] <= 3
     assert drafted["work_amplification"] > 1
     assert drafted["lossless"]["compared"] == drafted["lossless"]["same"] == len(lines)
-    place = folder_of(tmp_path / "out", "fixed:3", 4.0)
+    place = folder_of(tmp_path / "out", Place(4.0, "fixed:3"))
     asked = [
         json.loads(request["request_args"])["body"]
         for request in json.loads((place / "report.json").read_text())["benchmarks"][0]["requests"]["successful"]
@@ -75,6 +75,6 @@ def test_a_server_that_dies_in_a_round(
         patched.setattr("ianvs_specdec.load.rounds._look", killing)
         with pytest.raises(sweep.ServerDied, match="ended by signal 9"):
             sweep.run(plan, tmp_path / "out")
-    assert not folder_of(tmp_path / "out", "fixed:0", 4.0).exists()
+    assert not folder_of(tmp_path / "out", Place(4.0, "fixed:0")).exists()
     (row,) = sweep.run(plan, tmp_path / "out")
     assert row["completed"] == row["requests"]
