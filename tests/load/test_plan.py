@@ -45,6 +45,8 @@ def test_texts_and_yaml_say_the_same(data: Path) -> None:
         ({"warmup": -1}, "warmup", "0 or more seconds"),
         ({"max_tokens": 0}, "max_tokens", "whole number from 1"),
         ({"max_tokens": 1.5}, "max_tokens", "whole number from 1"),
+        ({"repeats": 0}, "repeats", "whole number from 1 to 100"),
+        ({"repeats": 101}, "repeats", "whole number from 1 to 100"),
         ({"seed": True}, "seed", "must be a number"),
         ({"temperature": -1}, "temperature", "0 (greedy) or more"),
         ({"arrivals": "posson"}, "arrivals", "no file posson; a pattern is one of poisson"),
