@@ -127,10 +127,6 @@ class StepCosts:
             self._speed = settled
         self._speed_variance += PACE
         size, doubtful = self._size(step, settled)
-        if size is self._latest:
-            self._same += 1
-        else:
-            self._same, self._elsewhere, self._latest = 0, self._before, size
         beside = self._beside.of(*size.away(step))
         expected = size.work_at(beside)
         surprise = settled - self._speed - expected
@@ -138,19 +134,11 @@ class StepCosts:
             self._forget()
             self.add(rows, seconds, context, requests, prompt_rows)
             return
+        self._comes(size)
         if size.count >= FEW:
             apart = min(abs(surprise - self._before), OUTLIER)
             self._noise += (apart**2 / 2 - self._noise) / OFTEN
-        surprise, variance = self._believed(surprise, size)
-        doubt = self._speed_variance + variance + NOISE
-        self._speed += surprise * self._speed_variance / doubt
-        moved = surprise * variance / doubt
-        size.work += moved
-        # No single surprise counts for more than an outlier, so this one has lasted.
-        if abs(surprise) > OUTLIER and size.count >= FEW:
-            self._moved += moved
-        self._speed_variance *= 1 - self._speed_variance / doubt
-        size.variance = min(size.variance, variance * (1 - variance / doubt)) if variance else size.variance
+        surprise, _, moved = self._shared(surprise, size, NOISE)
         if doubtful:
             # It keeps nearly all of its doubt, so that it may be hoped for less.
             size.variance = NEW**2
@@ -160,15 +148,51 @@ class StepCosts:
         self._stale = self._stale or size.told(moved)
 
     def _read(self, step: Contents, settled: float) -> None:
-        """A step read prompts as well. So much may be for these that it tells nothing of the machine's speed."""
+        """A step read prompts as well. Where all steps do, only they tell how fast the machine is."""
         self._speed_variance += PACE
-        work, alone = math.exp(settled - self._speed), self._sizes.get(class_of(step.rows))
+        work = math.exp(settled - self._speed)
         if self._beside.prompts and class_of(step.rows) not in self._reading.sizes:
             thought = self._thought(step) / self.speed + self._beside.of(0, 0, step.prompts)
             work = min(work, math.exp(NEW) * thought)
-        told = self._reading.add(step, work, alone, self._beside, self.samples, self._state)
-        self._latest, self._same, self._before = None, 0, 0.0
-        self._stale = self._stale or told
+        size = self._reading.size(step, work, self._beside)
+        self._comes(size)
+        beside = self._beside.of(*size.away(step))
+        expected = size.work_at(beside)
+        whole = math.exp(expected)
+        scale = max(whole, work)
+        noise = self._reading.noise(step, size, scale, whole, self._beside)
+        surprise, sped, moved = self._shared(math.log(work) - expected, size, noise)
+        # By the machine's speed as it is now: else prompts would be thought to take what is due to that.
+        more, known = whole * (surprise - sped), 0.0
+        if alone := self._sizes.get(class_of(step.rows)):
+            rest = math.exp(alone.work)
+            known = NOISE / (NOISE + alone.variance_now(self.samples, self._state) * (rest / scale) ** 2)
+            self._beside.learn(step, alone, scale, whole + more - rest, known)
+        self._beside.learn(step, size, scale, beside + more, 1 - known)
+        size.seen(step, beside, self.samples, self._state)
+        self._stale = self._stale or size.told(moved)
+
+    def _comes(self, size: Size) -> None:
+        """The step is of that size."""
+        if size is self._latest:
+            self._same += 1
+        else:
+            self._same, self._elsewhere, self._latest = 0, self._before, size
+
+    def _shared(self, surprise: float, size: Size, noise: float) -> tuple[float, float, float]:
+        """Share a surprise, whose own variance is the ``noise``, between the machine's speed and the size. Returns what
+        of it counts, and by how much the speed and the size have moved."""
+        surprise, variance = self._believed(surprise, size)
+        doubt = self._speed_variance + variance + noise
+        sped, moved = surprise * self._speed_variance / doubt, surprise * variance / doubt
+        self._speed += sped
+        size.work += moved
+        # No single surprise counts for more than an outlier, so this one has lasted.
+        if abs(surprise) > OUTLIER and size.count >= FEW:
+            self._moved += moved
+        self._speed_variance *= 1 - self._speed_variance / doubt
+        size.variance = min(size.variance, variance * (1 - variance / doubt)) if variance else size.variance
+        return surprise, sped, moved
 
     def _thought(self, step: Contents) -> float:
         """Seconds that a step is thought to take, but for its prompts."""
@@ -254,7 +278,7 @@ class StepCosts:
         known = self._known()
         rows, whole, variances = known.rows, known.work, known.variances
         work = np.maximum(whole - self._beside.of(known.context, known.requests), ROWS * whole)
-        latest = known.place(self._latest) if self._latest else None
+        latest = known.place(self._latest) if self._latest and not self._latest.prompts else None
         likely = np.exp(2 * np.sqrt(variances))
         least, most = work / likely, work * likely
         if len(rows) > 2:

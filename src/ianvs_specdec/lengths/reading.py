@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ianvs_specdec.lengths.beside import Beside
-from ianvs_specdec.lengths.sizes import FEW, NEW, NOISE, OUTLIER, ROWS, Contents, Known, Size, class_of
+from ianvs_specdec.lengths.sizes import NOISE, ROWS, Contents, Known, Size, class_of
 
 
 class Reading:
@@ -18,29 +18,16 @@ class Reading:
     def __init__(self) -> None:
         self.sizes: dict[int, Size] = {}
 
-    def add(self, step: Contents, work: float, alone: Size | None, beside: Beside, samples: int, state: float) -> bool:
-        """Step number ``samples``, in that ``state`` of the machine, took so much ``work`` in units of its speed.
-        ``alone``: what is known of its size without prompts. Returns whether the step told of much."""
+    def size(self, step: Contents, work: float, beside: Beside) -> Size:
+        """What is known of steps of that size; of the first one, that it took so much ``work``."""
         beside.begin(step.prompts, work)
-        size = self.sizes.setdefault(class_of(step.rows), Size.first(step, math.log(work)))
-        more, average = beside.of(*size.away(step)), math.exp(size.work)
-        # Its noise is a part of what it took, even where what is known leads to expect hardly anything.
-        scale = max(average + more, work)
-        limit = scale * math.expm1(NEW if size.count < FEW else OUTLIER)
-        surprise = max(min(work - more - average, limit), -limit)
-        variance = size.variance_now(samples, state)
-        doubt = variance + (NOISE * scale**2 + beside.doubt * (step.prompts - size.prompts) ** 2) / average**2
-        settled = size.work_at(surprise * variance / doubt)
-        moved, size.work = settled - size.work, settled
-        size.variance = variance * (1 - variance / doubt)
-        known = 0.0
-        if alone:
-            rest = math.exp(alone.work)
-            known = NOISE / (NOISE + alone.variance_now(samples, state) * (rest / scale) ** 2)
-            beside.learn(step, alone, scale, average + more + surprise - rest, known)
-        beside.learn(step, size, scale, surprise + more, 1 - known)
-        size.seen(step, more, samples, state)
-        return size.told(moved)
+        return self.sizes.setdefault(class_of(step.rows), Size.first(step, math.log(work)))
+
+    def noise(self, step: Contents, size: Size, scale: float, expected: float, beside: Beside) -> float:
+        """The variance of the log of what the step takes. Its noise is a part of what it took, its ``scale``, even
+        where hardly anything was ``expected``, and more or fewer prompts than the size has may take any time."""
+        prompts = beside.doubt * (step.prompts - size.prompts) ** 2
+        return (NOISE * scale**2 + prompts) / expected**2
 
     def without(self, known: Known, beside: Beside) -> Known:
         """What is ``known`` of the ``sizes``, less the prompts."""

@@ -1,0 +1,59 @@
+"""What steps cost that read prompts as well, and what these steps tell of others."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ianvs_specdec.lengths.costs import StepCosts
+from tests.lengths.test_costs import at, costs
+
+
+def test_where_every_step_reads_prompts_what_rows_take_is_told_from_what_these_take():
+    """As on a busy server with short answers. The first steps are taken for what they are not, nearly all prompt."""
+    learned, rng = StepCosts(), random.Random(0)
+    for _ in range(200):
+        rows, prompts = rng.choice((8, 16, 24, 40)), rng.randrange(40, 250)
+        learned.add(rows, (2.0 + 0.1 * rows + 0.1 * prompts) * rng.lognormvariate(0, 0.05), 0, 8, prompts)
+    assert at(learned, 8, 16, 24, 40, requests=8) == pytest.approx([2.8, 3.6, 4.4, 6.0], rel=0.25)
+
+
+def test_prompts_of_which_a_few_tokens_are_free_leave_what_is_known_without_them():
+    learned, rng = costs({8: 6.0, 16: 6.1, 32: 6.3}), random.Random(0)
+    for _ in range(300):
+        rows, prompts = rng.choice((8, 16, 32)), rng.choice((0, 0, 60, 400))
+        seconds = 6.0 + 0.01 * (rows - 8) + max(prompts - 200, 0) * 0.025
+        learned.add(rows, seconds * rng.lognormvariate(0, 0.03), 0, 8, prompts)
+    assert at(learned, 8, 16, 32, requests=8) == pytest.approx([6.0, 6.1, 6.3], rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_prompts_that_take_no_time_are_soon_known_to(seed):
+    """At first half of a step is taken for its prompt. By that, a step with fewer tokens of prompts than others of its
+    size takes hardly anything: if it counted by that and not by what it took, nothing else would count any more."""
+    learned, rng = costs({120: 7.0, 200: 7.2}), random.Random(seed)
+    for number in range(300):
+        rows = rng.choice((64, 88, 120))
+        prompts = 0 if rows == 120 and number % 2 else 32 * rng.choice((1, 1, 1, 2, 4, 12))
+        learned.add(rows, 7.0 * rng.lognormvariate(0, 0.02), 0, 60, prompts)
+    assert at(learned, 48, 64, 88, 120, requests=60) == pytest.approx([7.0] * 4, rel=0.05)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_where_every_step_reads_prompts_they_tell_that_the_machine_changes_its_speed(factor):
+    """Of sizes that are not seen meanwhile as well: what they take decides whether anybody asks for them again."""
+    learned, rng = costs({8: 2.8, 16: 3.6, 40: 6.0}, noise=0.03, requests=8), random.Random(0)
+
+    def steps(number, sizes, slower):
+        for _ in range(number):
+            rows, prompts = rng.choice(sizes), rng.randrange(40, 250)
+            seconds = slower * (2.0 + 0.1 * rows + 0.02 * prompts) * rng.lognormvariate(0, 0.05)
+            learned.add(rows, seconds, 0, 8, prompts)
+
+    steps(200, (8, 16, 24, 40), 1.0)
+    learned.changed = False
+    steps(40, (24, 40), factor)
+    assert learned.changed
+    expected = [factor * one for one in (2.8, 3.6, 6.0)]
+    assert at(learned, 8, 16, 40, requests=8) == pytest.approx(expected, rel=0.15)
