@@ -216,6 +216,15 @@ def test_when_the_machine_changes_its_speed_two_sizes_tell_the_others(factor):
     assert at(learned, 1, 8, 16, 32) == pytest.approx([factor, 2 * factor, 3 * factor, 5 * factor], rel=0.2)
 
 
+def test_on_a_machine_that_keeps_its_speed_late_steps_make_nothing_drift():
+    learned, rng = costs({1: 1.0, 8: 2.0, 16: 3.0}), random.Random(0)
+    for _ in range(10_000):
+        rows = rng.choice((8, 16))
+        seconds = (1.0 if rows == 8 else 1.5) * 2 * rng.lognormvariate(0, 0.1)
+        learned.add(rows, 3 * seconds if rng.random() < 0.1 else seconds, 0, 1)
+    assert learned.speed == pytest.approx(1.0, rel=0.5)
+
+
 def test_when_one_size_alone_changes_the_others_stay():
     learned = costs({1: 1.0, 8: 2.0, 16: 3.0}, noise=0.03)
     costs({1: 1.0, 8: 2.0, 16: 6.0}, rounds=40, learned=learned)

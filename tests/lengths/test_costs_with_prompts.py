@@ -57,3 +57,13 @@ def test_where_every_step_reads_prompts_they_tell_that_the_machine_changes_its_s
     assert learned.changed
     expected = [factor * one for one in (2.8, 3.6, 6.0)]
     assert at(learned, 8, 16, 40, requests=8) == pytest.approx(expected, rel=0.15)
+
+
+def test_on_a_machine_that_keeps_its_speed_nothing_drifts_however_badly_prompts_fit():
+    """Some tokens of a prompt are free, so the price of one fits no step; and late steps are only late."""
+    learned, rng = costs({8: 2.8, 16: 3.6, 40: 6.0}, requests=8), random.Random(0)
+    for _ in range(10_000):
+        rows, prompts = rng.choice((16, 24, 32, 40)), rng.randrange(20, 500)
+        seconds = (2.0 + 0.1 * rows + 0.02 * max(prompts - 200, 0)) * rng.lognormvariate(0, 0.05)
+        learned.add(rows, 3 * seconds if rng.random() < 0.05 else seconds, 0, 8, prompts)
+    assert learned.speed == pytest.approx(2.8, rel=0.5)

@@ -36,6 +36,8 @@ they differ is not known better on a machine that is quieter."""
 SETTLED = 32
 """Steps for which what is known of all sizes holds while none of them told of much: to work it out anew takes half of
 the time of a plan."""
+COMMON = 500
+"""Steps over which what sizes have in common is averaged: more than any change of speed takes to be learned."""
 UNUSUAL = 0.17
 """In log seconds: twice in a row on the same side, it is no noise."""
 SHORTEST = 1e-9
@@ -67,6 +69,8 @@ class StepCosts:
         self._speed, self._speed_variance = 0.0, 0.0
         self._moved = 0.0
         """By how much sizes have changed, in log seconds: others may have changed with them, unseen."""
+        self._common = 0.0
+        """What the latest steps of sizes that are well known changed of them, on average, in log seconds."""
         self._before = 0.0
         self._noise = NOISE
         """The variance of the log time of a step as it was measured: how far apart a step and the one before it are."""
@@ -154,13 +158,16 @@ class StepCosts:
         if self._beside.prompts and class_of(step.rows) not in self._reading.sizes:
             thought = self._thought(step) / self.speed + self._beside.of(0, 0, step.prompts)
             work = min(work, math.exp(NEW) * thought)
-        size = self._reading.size(step, work, self._beside)
+        self._beside.begin(step.prompts, work)
+        size = self._reading.size(step, work)
         self._comes(size)
         beside = self._beside.of(*size.away(step))
         expected = size.work_at(beside)
         whole = math.exp(expected)
+        # The noise is a part of what it took, even where what is known leads to expect hardly anything.
         scale = max(whole, work)
-        noise = self._reading.noise(step, size, scale, whole, self._beside)
+        prompts = self._beside.doubt * (step.prompts - size.prompts) ** 2
+        noise = (NOISE * scale**2 + prompts) / whole**2
         surprise, sped, moved = self._shared(math.log(work) - expected, size, noise)
         # By the machine's speed as it is now: else prompts would be thought to take what is due to that.
         more, known = whole * (surprise - sped), 0.0
@@ -181,10 +188,16 @@ class StepCosts:
 
     def _shared(self, surprise: float, size: Size, noise: float) -> tuple[float, float, float]:
         """Share a surprise, whose own variance is the ``noise``, between the machine's speed and the size. Returns what
-        of it counts, and by how much the speed and the size have moved."""
+        of it counts, and by how much the speed and the size have moved.
+
+        What all sizes have in common is the machine's: late steps may count for less than fast ones, so that without
+        this the speed and the sizes that are seen would move apart for ever, and leave the others behind."""
         surprise, variance = self._believed(surprise, size)
         doubt = self._speed_variance + variance + noise
         sped, moved = surprise * self._speed_variance / doubt, surprise * variance / doubt
+        if size.count == OFTEN:
+            self._common += (moved - self._common) / COMMON
+            sped, moved = sped + self._common, moved - self._common
         self._speed += sped
         size.work += moved
         # No single surprise counts for more than an outlier, so this one has lasted.
@@ -278,6 +291,7 @@ class StepCosts:
         known = self._known()
         rows, whole, variances = known.rows, known.work, known.variances
         work = np.maximum(whole - self._beside.of(known.context, known.requests), ROWS * whole)
+        # A step with prompts tells less of its rows.
         latest = known.place(self._latest) if self._latest and not self._latest.prompts else None
         likely = np.exp(2 * np.sqrt(variances))
         least, most = work / likely, work * likely

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ianvs_specdec.lengths.beside import Beside
-from ianvs_specdec.lengths.sizes import NOISE, ROWS, Contents, Known, Size, class_of
+from ianvs_specdec.lengths.sizes import ROWS, Contents, Known, Size, class_of
 
 
 class Reading:
@@ -18,16 +18,9 @@ class Reading:
     def __init__(self) -> None:
         self.sizes: dict[int, Size] = {}
 
-    def size(self, step: Contents, work: float, beside: Beside) -> Size:
+    def size(self, step: Contents, work: float) -> Size:
         """What is known of steps of that size; of the first one, that it took so much ``work``."""
-        beside.begin(step.prompts, work)
         return self.sizes.setdefault(class_of(step.rows), Size.first(step, math.log(work)))
-
-    def noise(self, step: Contents, size: Size, scale: float, expected: float, beside: Beside) -> float:
-        """The variance of the log of what the step takes. Its noise is a part of what it took, its ``scale``, even
-        where hardly anything was ``expected``, and more or fewer prompts than the size has may take any time."""
-        prompts = beside.doubt * (step.prompts - size.prompts) ** 2
-        return (NOISE * scale**2 + prompts) / expected**2
 
     def without(self, known: Known, beside: Beside) -> Known:
         """What is ``known`` of the ``sizes``, less the prompts."""
