@@ -3,6 +3,8 @@ the best fixed length in hindsight."""
 
 from __future__ import annotations
 
+from statistics import mean
+
 import pytest
 
 from ianvs_specdec import lengths
@@ -43,3 +45,21 @@ def test_where_nearly_every_step_reads_prompts_it_comes_near_the_best_fixed_leng
     machine = CPU if table == "cpu" else costs.read(GPU)
     best = max(tokens_per_second(machine, f"fixed:{tokens}", *load) for tokens in (0, 1, 2, 4))
     assert tokens_per_second(machine, "goodput", *load) >= 0.94 * best
+
+
+def test_where_more_short_requests_come_than_a_gpu_can_answer_it_comes_near_the_best_fixed_length():
+    machine = costs.read(GPU)
+    survival = [(rate,) * 64 for rate in (0.99, 0.96, 0.9)]
+    asked = [
+        RecordedAnswer(f"t{kind}", prompt, output, rates)
+        for kind, rates in enumerate(survival)
+        for prompt in (20, 40, 60)
+        for output in (15, 38, 64)
+    ]
+
+    def throughput(length, seeds):
+        plans = [UserPlan(length, 1, 10 / 3600, seed, 640.0, "poisson", at_once=64) for seed in range(seeds)]
+        runs = [simulate(plan, machine, lengths.create(length), Workload(asked)) for plan in plans]
+        return mean(run["tokens_per_second"] for run in runs)
+
+    assert throughput("goodput", 4) >= 0.9 * max(throughput("fixed:2", 1), throughput("fixed:4", 1))

@@ -29,6 +29,19 @@ def test_prompts_of_which_a_few_tokens_are_free_leave_what_is_known_without_them
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_where_every_step_reads_prompts_of_which_some_are_free_it_is_known_how_rows_differ(seed):
+    """What prompts take is not known well from such steps alone, and nor is what a step takes without any. That leaves
+    no doubt of what more rows take."""
+    learned, rng = StepCosts(), random.Random(seed)
+    for _ in range(1000):
+        rows, prompts = rng.choice((256, 320, 384, 448)), rng.randrange(100, 500)
+        seconds = 0.025 * (rows + max(prompts - 221, 0))
+        learned.add(rows, seconds * rng.lognormvariate(0, 0.03), 0, 64, prompts)
+    few, many = at(learned, 256, 448, requests=64)
+    assert many - few == pytest.approx(0.025 * (448 - 256), rel=0.2)
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_prompts_that_take_no_time_are_soon_known_to(seed):
     """At first half of a step is taken for its prompt. By that, a step with fewer tokens of prompts than others of its
     size takes hardly anything: if it counted by that and not by what it took, nothing else would count any more."""

@@ -1,14 +1,15 @@
-"""What a step takes beside its rows: for each token of context that it reads, each request, each token of a prompt."""
+"""What a step takes beside its rows: for each token of context that it reads, each request, tokens of prompts."""
 
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
 
 from ianvs_specdec.lengths.evidence import Floats
-from ianvs_specdec.lengths.sizes import FEW, NOISE, ROWS, Amount, Contents, Known, Size
+from ianvs_specdec.lengths.sizes import FEW, FREE, NOISE, ROWS, Amount, Contents, Known, Size
 
 MEMORY = 100
 """Steps that tell of the same over which it is learned; what no step tells of is kept."""
@@ -23,9 +24,12 @@ MANY = 40
 times as long."""
 HALF = 0.5
 """The part of the first step with prompts that is thought to be for these, before more is known."""
-TERMS = OF_ROWS, OF_CONTEXT, OF_REQUESTS, OF_PROMPTS = range(4)
-APART = np.outer((1.0, 0.0, -1.0, 0.0), (1.0, 0.0, -1.0, 0.0))
+OF_ROWS, OF_CONTEXT, OF_REQUESTS, OF_PROMPTS = range(4)
+"""The terms; that of prompts is the first of several, one for each of ``FREE``."""
+TERMS = OF_PROMPTS + len(FREE)
+APART = np.zeros((TERMS, TERMS))
 """The square of more rows and fewer requests."""
+APART[:OF_PROMPTS:2, :OF_PROMPTS:2] = (1.0, -1.0), (-1.0, 1.0)
 
 
 class Beside:
@@ -34,30 +38,37 @@ class Beside:
     by its own."""
 
     def __init__(self) -> None:
-        self.context = self.requests = self.prompts = 0.0
-        self.doubt = 0.0
-        """The variance of what a token of a prompt takes: a few may take nothing more, others twice as much."""
+        self.context = self.requests = 0.0
+        self.prompts: Floats = np.zeros(len(FREE))
+        """What a token of a prompt takes more beyond each of ``FREE``."""
+        self.doubt: Floats = np.zeros((len(FREE), len(FREE)))
+        """The covariance of these."""
         self._doubt_of_requests = math.inf
         """The variance of what a request takes, whatever the other terms are."""
         self._first = self._unit = 0.0
         """The first guess at what a token of a prompt takes; steps' work to the power of -2, on average."""
-        self._sums = np.zeros((len(TERMS), len(TERMS) + 1))
+        self._sums = np.zeros((TERMS, TERMS + 1))
         self._heard: list[tuple[float, ...]] = []
+        self._due = 1
+        """How many steps are heard of until they are counted in. While the prices are guessed, these are few: a guess
+        that is far off leaves wrong sizes behind."""
 
     def begin(self, prompts: int, work: float) -> None:
         """A step that read so many tokens of prompts took so much in all."""
         if not self._first:
-            self.prompts = self._first = HALF * work / prompts
-            self.doubt = 2 * self._first**2
+            self.prompts[0] = self._first = HALF * work / prompts
+            self.doubt = self._first**2 * np.eye(len(FREE))
 
-    def of(self, context: Amount, requests: Amount, prompts: Amount = 0.0) -> Any:
-        """What so much of each takes."""
-        return self.context * context + self.requests * requests + self.prompts * prompts
+    def of(self, context: Amount, requests: Amount, *beyond: float) -> Any:
+        """What so much of each takes; of prompts, tokens ``beyond`` each of ``FREE``."""
+        reading = sum(map(operator.mul, self.prompts.tolist(), beyond)) if beyond else 0.0
+        return self.context * context + self.requests * requests + reading
 
     def learn(self, step: Contents, size: Size, work: float, more: float, weight: float = 1.0) -> None:
         """A step that was thought to take the ``work`` took longer than the ``size`` does on average, by ``more``."""
         self._heard.append((step.rows - size.rows, *size.away(step), more, work, weight))
-        if len(self._heard) == MANY:
+        if len(self._heard) >= self._due:
+            self._due = min(2 * self._due, MANY)
             self.settle()
 
     def settle(self) -> None:
@@ -88,7 +99,8 @@ class Beside:
 
     def _little(self) -> Floats:
         """For each term, up to which sum of squares steps tell little of it."""
-        return np.array([*(self._unit * one for one in LITTLE), NOISE / self._first**2 if self._first else 1.0])
+        of_prompts = NOISE / self._first**2 if self._first else 1.0
+        return np.array([*(self._unit * one for one in LITTLE), *(of_prompts for _ in FREE)])
 
     def _solve(self) -> None:
         little, told = self._little(), self._sums[:, -1].copy()
@@ -96,6 +108,7 @@ class Beside:
         known = self._sums[:, :-1] + np.diag(little) + ALIKE * self._unit * APART
         variances = np.linalg.inv(known)
         self._doubt_of_requests = NOISE * float(variances[OF_REQUESTS, OF_REQUESTS])
+        self.doubt = NOISE * variances[OF_PROMPTS:, OF_PROMPTS:] * (self._first > 0)
         found = variances @ told
         # None of them makes a step faster.
         while found[least := 1 + int(found[1:].argmin())] < 0:
@@ -104,8 +117,8 @@ class Beside:
             variances = variances - variances[least][:, None] * shares
             # Rounding would leave a little of the term, perhaps below 0 again.
             found[least], variances[least], variances[:, least], variances[least, least] = 0.0, 0.0, 0.0, 1.0
-        self.context, self.requests, self.prompts = found[OF_CONTEXT:].tolist()
-        self.doubt = self.prompts**2 + (NOISE / float(known[OF_PROMPTS, OF_PROMPTS]) if self._first else 0.0)
+        self.context, self.requests = found[OF_CONTEXT:OF_PROMPTS].tolist()
+        self.prompts = found[OF_PROMPTS:]
 
     def limit(self, known: Known) -> None:
         """Leave no size less than a share of its work for its rows."""

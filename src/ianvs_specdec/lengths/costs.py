@@ -20,6 +20,7 @@ from ianvs_specdec.lengths.sizes import (
     Floats,
     Known,
     Size,
+    beyond,
     class_of,
 )
 
@@ -155,18 +156,19 @@ class StepCosts:
         """A step read prompts as well. Where all steps do, only they tell how fast the machine is."""
         self._speed_variance += PACE
         work = math.exp(settled - self._speed)
-        if self._beside.prompts and class_of(step.rows) not in self._reading.sizes:
-            thought = self._thought(step) / self.speed + self._beside.of(0, 0, step.prompts)
+        if self._beside.prompts.any() and class_of(step.rows) not in self._reading.sizes:
+            thought = self._thought(step) / self.speed + self._beside.of(0, 0, *beyond(step.prompts))
             work = min(work, math.exp(NEW) * thought)
         self._beside.begin(step.prompts, work)
         size = self._reading.size(step, work)
         self._comes(size)
-        beside = self._beside.of(*size.away(step))
+        away = size.away(step)
+        beside, more_prompts = self._beside.of(*away), np.array(away[2:])
         expected = size.work_at(beside)
         whole = math.exp(expected)
         # The noise is a part of what it took, even where what is known leads to expect hardly anything.
         scale = max(whole, work)
-        prompts = self._beside.doubt * (step.prompts - size.prompts) ** 2
+        prompts = float(more_prompts @ self._beside.doubt @ more_prompts)
         noise = (NOISE * scale**2 + prompts) / whole**2
         surprise, sped, moved = self._shared(math.log(work) - expected, size, noise)
         # By the machine's speed as it is now: else prompts would be thought to take what is due to that.
@@ -289,16 +291,17 @@ class StepCosts:
         """Sizes and their work, smoothed where little is known: each size is about on the line through those around it.
         And the least work that may be hoped for."""
         known = self._known()
-        rows, whole, variances = known.rows, known.work, known.variances
+        rows, whole, variances, shared = known.rows, known.work, known.variances, known.shared
         work = np.maximum(whole - self._beside.of(known.context, known.requests), ROWS * whole)
         # A step with prompts tells less of its rows.
-        latest = known.place(self._latest) if self._latest and not self._latest.prompts else None
+        latest = known.place(self._latest) if self._latest and not self._latest.beyond[0] else None
         likely = np.exp(2 * np.sqrt(variances))
         least, most = work / likely, work * likely
         if len(rows) > 2:
             # What steps of the latest size take is known, whatever part of it is the machine's speed.
             now = np.arange(len(rows)) == latest
-            spreads = np.where(now, np.minimum(variances, NOISE / (self._same + 1)), variances) * whole**2
+            apart = np.maximum(variances - (shared / whole) ** 2, NOISE / OFTEN)
+            spreads = np.where(now, np.minimum(apart, NOISE / (self._same + 1)), apart) * whole**2
             low, middle, high = rows[:-2], rows[1:-1], rows[2:]
             share, place = (middle - low) / (high - low), np.arange(len(middle))
             bends = np.zeros((len(middle), len(rows)))
@@ -307,9 +310,13 @@ class StepCosts:
             # may have been late. A quiet machine's sizes are known better.
             often = known.counts >= FEW
             spreads[often] *= min(max(self._noise, QUIET) / NOISE, 1.0)
-            own = np.maximum((bends @ work) ** 2 - bends**2 @ spreads, 0.0) * (often[:-2] & often[1:-1] & often[2:])
+            doubts = bends**2 @ spreads + (bends @ shared) ** 2
+            own = np.maximum((bends @ work) ** 2 - doubts, 0.0) * (often[:-2] & often[1:-1] & often[2:])
             bends /= np.sqrt((BEND * whole[1:-1]) ** 2 + own)[:, None]
-            smooth = np.linalg.solve(np.diag(1 / spreads) + bends.T @ bends, work / spreads)
+            # The inverse of ``diag(spreads) + shared sharedT``.
+            alike = shared / spreads
+            known_to = np.diag(1 / spreads) - np.outer(alike, alike) / (1 + alike @ shared)
+            smooth = np.linalg.solve(known_to + bends.T @ bends, known_to @ work)
             # Near sizes that take much longer, the line may go below nothing.
             work = np.clip(smooth, least, most)
         # What the latest size takes bounds the others: a change is seen there first. Fewer rows do not take more, and

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ianvs_specdec.lengths.costs import SHORTEST
 from ianvs_specdec.lengths.plans import DraftPlan, Options, Place, Steps
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Prices:
         dearer = np.array(larger) - least + level * np.maximum(options.depths - deepest, 0.0) + node * options.nodes
         dearer = dearer + late * (1 + gains)
         choices, rest = (
-            options.best(more, token * more - dearer, (1 + more) / (token + call + dearer))
+            options.best(more, token * more - dearer, (1 + more) / np.maximum(token + call + dearer, SHORTEST))
             for more in (gains, gains / CLEAR)
         )
         return DraftPlan(choices, rest, call, late, token)

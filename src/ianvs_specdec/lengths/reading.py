@@ -23,7 +23,9 @@ class Reading:
         return self.sizes.setdefault(class_of(step.rows), Size.first(step, math.log(work)))
 
     def without(self, known: Known, beside: Beside) -> Known:
-        """What is ``known`` of the ``sizes``, less the prompts."""
-        work = np.maximum(known.work - beside.prompts * known.prompts, ROWS * known.work)
-        variances = known.variances * known.work**2 + beside.doubt * known.prompts**2
-        return replace(known, work=work, variances=variances / work**2)
+        """What is ``known`` of the ``sizes``, less the prompts. If these take more than is thought, the rows of all
+        sizes take less: they are off together, and their differences are known better than each of them."""
+        work = np.maximum(known.work - beside.prompts @ known.beyond, ROWS * known.work)
+        doubt = np.einsum("is,ij,js->s", known.beyond, beside.doubt, known.beyond)
+        variances = (known.variances * known.work**2 + doubt) / work**2
+        return replace(known, work=work, variances=variances, shared=np.sqrt(doubt))

@@ -36,9 +36,21 @@ ROWS = 0.05
 """The share of a step's work that is at least for its rows."""
 
 
+FREE = 0.0, 128.0, 256.0
+"""Tokens of prompts in a step beyond each of which one more may take longer. A processor that waits for the weights has
+room for some of them: about 150 to 300 on a GPU of a data center, none on most others. So what prompts take is a line
+with bends at these places, all upward."""
+
+
 @lru_cache(maxsize=4096)
 def class_of(rows: int) -> int:
     return rows if rows < PER_DOUBLING else int(PER_DOUBLING * (1 + math.log2(rows / PER_DOUBLING)))
+
+
+@lru_cache(maxsize=4096)
+def beyond(prompts: int) -> tuple[float, ...]:
+    """How many tokens of prompts are beyond each of ``FREE``."""
+    return tuple([max(prompts - free, 0.0) for free in FREE])
 
 
 class Contents(NamedTuple):
@@ -54,14 +66,15 @@ class Contents(NamedTuple):
 @dataclass(eq=False, slots=True)
 class Size:
     """Steps of about the same size: the log of their ``work`` and its variance when it was last seen, at step ``when``
-    and in the ``state`` of then, how surprising the one ``before`` was, and what they have on average."""
+    and in the ``state`` of then, how surprising the one ``before`` was, and what they have on average; of the tokens of
+    prompts, how many are ``beyond`` each of ``FREE``."""
 
     work: float
     variance: float
     rows: float
     context: float
     requests: float
-    prompts: float
+    beyond: tuple[float, ...]
     count: int = 0
     when: int = 0
     state: float = 0.0
@@ -70,7 +83,7 @@ class Size:
     @classmethod
     def first(cls, step: Contents, work: float) -> Size:
         """The first step of a size."""
-        return cls(work, UNKNOWN, step.rows, step.context, step.requests, step.prompts)
+        return cls(work, UNKNOWN, step.rows, step.context, step.requests, beyond(step.prompts))
 
     def variance_now(self, samples: int, state: float) -> float:
         """What has changed the machine, its speed or another size, may have changed this size's share as well.
@@ -78,9 +91,10 @@ class Size:
         changed, age = max(abs(state - self.state) - OUTLIER, 0.0), samples - self.when
         return min(self.variance + SHAPE * age + changed**2, UNKNOWN)
 
-    def away(self, step: Contents) -> tuple[float, float, float]:
-        """How much more context, how many more requests and tokens of prompts a step has."""
-        return step.context - self.context, step.requests - self.requests, step.prompts - self.prompts
+    def away(self, step: Contents) -> tuple[float, ...]:
+        """How much more context a step has, how many more requests and tokens of prompts beyond each of ``FREE``."""
+        more = [one - average for one, average in zip(beyond(step.prompts), self.beyond, strict=True)]
+        return step.context - self.context, step.requests - self.requests, *more
 
     def work_at(self, beside: float) -> float:
         """The log of its work where that beside the rows is so much more."""
@@ -97,15 +111,16 @@ class Size:
         self.count = min(self.count + 1, OFTEN)
         self.work = self.work_at(beside / self.count)
         self.rows += (step.rows - self.rows) / self.count
-        context, requests, prompts = self.away(step)
+        context, requests, *more = self.away(step)
         self.context += context / self.count
         self.requests += requests / self.count
-        self.prompts += prompts / self.count
+        self.beyond = tuple([average + one / self.count for average, one in zip(self.beyond, more, strict=True)])
 
 
 @dataclass(frozen=True)
 class Known:
-    """Sizes in columns, by class: what each has on average, their work and the variance of its log."""
+    """Sizes in columns, by class: what each has on average, their work and the variance of its log. ``beyond`` are
+    ``[FREE, sizes]``. Of the work's errors, the part that is ``shared`` is one and the same error, so many times."""
 
     classes: NDArray[np.int64]
     rows: Floats
@@ -113,19 +128,21 @@ class Known:
     variances: Floats
     context: Floats
     requests: Floats
-    prompts: Floats
     counts: Floats
+    beyond: Floats
+    shared: Floats
 
     @classmethod
     def of(cls, sizes: Iterable[Size], samples: int, state: float) -> Known:
         """What is known at that step, in that state of the machine."""
         columns = [
-            (one.rows, one.work, one.variance_now(samples, state), one.context, one.requests, one.prompts, one.count)
+            (one.rows, one.work, one.variance_now(samples, state), one.context, one.requests, one.count, *one.beyond)
             for one in sizes
         ]
-        rows, work, *others = np.array(sorted(columns)).reshape(-1, 7).T
+        table = np.array(sorted(columns)).reshape(-1, 6 + len(FREE)).T
+        rows, work, variances, context, requests, counts = table[:6]
         classes = np.array([class_of(round(one)) for one in rows.tolist()], dtype=int)
-        return cls(classes, rows, np.exp(work), *others)
+        return cls(classes, rows, np.exp(work), variances, context, requests, counts, table[6:], np.zeros(len(rows)))
 
     def place(self, size: Size) -> int:
         """Where a size is among these."""
@@ -141,12 +158,13 @@ class Known:
         columns = np.concatenate((self._columns, other._columns), axis=1)
         weights = 1 / (columns[1] * columns[0] ** 2)
         sums = of_class @ weights
-        work, _, rows, context, requests = (of_class @ (weights * columns).T / sums[:, None]).T
+        work, _, rows, context, requests, shared = (of_class @ (weights * columns).T / sums[:, None]).T
         variances = np.minimum(1 / (sums * work**2), UNKNOWN)
         counts = of_class @ np.concatenate((self.counts, other.counts))
-        return Known(classes, rows, work, variances, context, requests, np.zeros_like(work), counts)
+        none = np.zeros((len(FREE), len(rows)))
+        return Known(classes, rows, work, variances, context, requests, counts, none, shared)
 
     @property
     def _columns(self) -> Floats:
         """What two sources of the same size are averaged by, work and variances first, and what else is averaged."""
-        return np.array((self.work, self.variances, self.rows, self.context, self.requests))
+        return np.array((self.work, self.variances, self.rows, self.context, self.requests, self.shared))
