@@ -178,7 +178,10 @@ class StepCosts:
             known = NOISE / (NOISE + alone.variance_now(self.samples, self._state) * (rest / scale) ** 2)
             self._beside.learn(step, alone, scale, whole + more - rest, known)
         self._beside.learn(step, size, scale, beside + more, 1 - known)
+        before, took = size.work, settled - self._speed
         size.seen(step, beside, self.samples, self._state)
+        # While prices are guessed, this step says how far off they may be: the average is between those before and it.
+        size.work = min(max(size.work, min(before, took - OUTLIER)), max(before, took + OUTLIER))
         self._stale = self._stale or size.told(moved)
 
     def _comes(self, size: Size) -> None:
