@@ -68,7 +68,8 @@ def run(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
     done = len(places) - len(left)
     with _servers(plan, out) as server_of:
         for number, place in enumerate(left, start=done + 1):
-            print(f"round {number} of {len(places)}: {place.policy} at {place.rate:g}/s", file=sys.stderr)
+            again = f", repeat {place.repeat + 1} of {plan.repeats}" if plan.repeats > 1 else ""
+            print(f"round {number} of {len(places)}: {place.policy} at {place.rate:g}/s{again}", file=sys.stderr)
             rounds.run(plan, server_of(place.policy), place, files[place.rate, place.repeat], out)
             results(plan, out)
     found = results(plan, out)
