@@ -41,8 +41,8 @@ class Beside:
         self.context = self.requests = 0.0
         self.prompts: Floats = np.zeros(len(FREE))
         """What a token of a prompt takes more beyond each of ``FREE``."""
-        self.doubt: Floats = np.zeros((len(FREE), len(FREE)))
-        """The covariance of these."""
+        self._covariance: Floats = np.zeros((len(FREE), len(FREE)))
+        """Of these."""
         self._doubt_of_requests = math.inf
         """The variance of what a request takes, whatever the other terms are."""
         self._first = self._unit = 0.0
@@ -57,12 +57,17 @@ class Beside:
         """A step that read so many tokens of prompts took so much in all."""
         if not self._first:
             self.prompts[0] = self._first = HALF * work / prompts
-            self.doubt = self._first**2 * np.eye(len(FREE))
+            self._covariance = self._first**2 * np.eye(len(FREE))
 
     def of(self, context: Amount, requests: Amount, *beyond: float) -> Any:
         """What so much of each takes; of prompts, tokens ``beyond`` each of ``FREE``."""
         reading = sum(map(operator.mul, self.prompts.tolist(), beyond)) if beyond else 0.0
         return self.context * context + self.requests * requests + reading
+
+    def doubt(self, beyond: Floats) -> Any:
+        """The variance of what prompts take, of which so many tokens are ``beyond`` each of ``FREE``."""
+        # Rounding may leave a little less than nothing.
+        return np.maximum((beyond * (self._covariance @ beyond)).sum(0), 0.0)
 
     def learn(self, step: Contents, size: Size, work: float, more: float, weight: float = 1.0) -> None:
         """A step that was thought to take the ``work`` took longer than the ``size`` does on average, by ``more``."""
@@ -106,9 +111,9 @@ class Beside:
         little, told = self._little(), self._sums[:, -1].copy()
         told[OF_PROMPTS] += little[OF_PROMPTS] * self._first
         known = self._sums[:, :-1] + np.diag(little) + ALIKE * self._unit * APART
-        variances = np.linalg.inv(known)
+        variances: Floats = np.linalg.inv(known)
         self._doubt_of_requests = NOISE * float(variances[OF_REQUESTS, OF_REQUESTS])
-        self.doubt = NOISE * variances[OF_PROMPTS:, OF_PROMPTS:] * (self._first > 0)
+        self._covariance = NOISE * float(self._first > 0) * variances[OF_PROMPTS:, OF_PROMPTS:]
         found = variances @ told
         # None of them makes a step faster.
         while found[least := 1 + int(found[1:].argmin())] < 0:

@@ -163,13 +163,12 @@ class StepCosts:
         size = self._reading.size(step, work)
         self._comes(size)
         away = size.away(step)
-        beside, more_prompts = self._beside.of(*away), np.array(away[2:])
+        beside, doubt = self._beside.of(*away), float(self._beside.doubt(np.array(away[2:])))
         expected = size.work_at(beside)
         whole = math.exp(expected)
         # The noise is a part of what it took, even where what is known leads to expect hardly anything.
         scale = max(whole, work)
-        prompts = float(more_prompts @ self._beside.doubt @ more_prompts)
-        noise = (NOISE * scale**2 + prompts) / whole**2
+        noise = (NOISE * scale**2 + doubt) / whole**2
         surprise, sped, moved = self._shared(math.log(work) - expected, size, noise)
         # By the machine's speed as it is now: else prompts would be thought to take what is due to that.
         more, known = whole * (surprise - sped), 0.0
