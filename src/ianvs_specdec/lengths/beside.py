@@ -111,9 +111,9 @@ class Beside:
         little, told = self._little(), self._sums[:, -1].copy()
         told[OF_PROMPTS] += little[OF_PROMPTS] * self._first
         known = self._sums[:, :-1] + np.diag(little) + ALIKE * self._unit * APART
-        variances: Floats = np.linalg.inv(known)
+        variances = np.linalg.inv(known)
         self._doubt_of_requests = NOISE * float(variances[OF_REQUESTS, OF_REQUESTS])
-        self._covariance = NOISE * float(self._first > 0) * variances[OF_PROMPTS:, OF_PROMPTS:]
+        self._covariance = np.float64(NOISE * (self._first > 0)) * variances[OF_PROMPTS:, OF_PROMPTS:]
         found = variances @ told
         # None of them makes a step faster.
         while found[least := 1 + int(found[1:].argmin())] < 0:
