@@ -41,10 +41,11 @@ def test_where_every_step_reads_prompts_of_which_some_are_free_it_is_known_how_r
     assert many - few == pytest.approx(0.025 * (448 - 256), rel=0.2)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, 2, 15])
 def test_prompts_that_take_no_time_are_soon_known_to(seed):
     """At first half of a step is taken for its prompt. By that, a step with fewer tokens of prompts than others of its
-    size takes hardly anything: if it counted by that and not by what it took, nothing else would count any more."""
+    size takes hardly anything: if it counted by that and not by what it took, nothing else would count any more. With
+    the last seed, sizes were left at nothing by it, and stayed there."""
     learned, rng = costs({120: 7.0, 200: 7.2}), random.Random(seed)
     for number in range(300):
         rows = rng.choice((64, 88, 120))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -132,11 +133,14 @@ def test_the_order_of_the_policies_is_drawn_from_the_seed(stub: Stub, data: Path
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_a_repeat_has_the_arrivals_of_the_next_seed(stub: Stub, data: Path, tmp_path: Path, served: list[str]) -> None:
+def test_a_repeat_has_the_arrivals_of_the_next_seed(
+    stub: Stub, data: Path, tmp_path: Path, served: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = {"rates": "2", "policies": "fixed:0,goodput", "settings": SETTINGS, "url": None, "model": None}
     plan = plan_of(stub, data, arrivals="poisson", repeats=2, seed=3, **asked)
     plain, ours = sweep.run(plan, tmp_path / "out")
     assert stub.rounds == 4
+    assert re.search(r"round 4 of 4: \S+ at 2/s, repeat 2 of 2\n", capsys.readouterr().err)
     assert [row["rounds"] for row in (plain, ours)] == [2, 2]
     assert len(ours["ratios"]["fixed:0"]["latency.mean"]["by_repeat"]) == 2
     assert ours["lossless"]["same"] == ours["lossless"]["compared"] == ours["completed"] == ours["requests"]

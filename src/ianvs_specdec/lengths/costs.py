@@ -156,7 +156,7 @@ class StepCosts:
         """A step read prompts as well. Where all steps do, only they tell how fast the machine is."""
         self._speed_variance += PACE
         work = math.exp(settled - self._speed)
-        if self._beside.prompts.any() and class_of(step.rows) not in self._reading.sizes:
+        if class_of(step.rows) not in self._reading.sizes and self._beside.prompts.any():
             thought = self._thought(step) / self.speed + self._beside.of(0, 0, *beyond(step.prompts))
             work = min(work, math.exp(NEW) * thought)
         self._beside.begin(step.prompts, work)
@@ -315,7 +315,8 @@ class StepCosts:
             doubts = bends**2 @ spreads + (bends @ shared) ** 2
             own = np.maximum((bends @ work) ** 2 - doubts, 0.0) * (often[:-2] & often[1:-1] & often[2:])
             bends /= np.sqrt((BEND * whole[1:-1]) ** 2 + own)[:, None]
-            # The inverse of ``diag(spreads) + shared sharedT``.
+            # What is known of each size and of the error that all of them share: the inverse of their covariance,
+            # ``diag(spreads) + outer(shared, shared)`` (Sherman and Morrison 1950).
             alike = shared / spreads
             known_to = np.diag(1 / spreads) - np.outer(alike, alike) / (1 + alike @ shared)
             smooth = np.linalg.solve(known_to + bends.T @ bends, known_to @ work)

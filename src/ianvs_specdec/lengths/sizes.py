@@ -38,8 +38,9 @@ ROWS = 0.05
 
 FREE = 0.0, 128.0, 256.0
 """Tokens of prompts in a step beyond each of which one more may take longer. A processor that waits for the weights has
-room for some of them: about 150 to 300 on a GPU of a data center, none on most others. So what prompts take is a line
-with bends at these places, all upward."""
+room for some of them: its operations over its bytes per second say how many, some 150 to 300 on the GPUs of a data
+center (``docs/simulate.md`` has 221), hardly any on a CPU. So what prompts take is a line with bends at these places,
+all upward."""
 
 
 @lru_cache(maxsize=4096)
