@@ -23,14 +23,13 @@ from ianvs_specdec.lengths.sizes import (
     beyond,
     class_of,
 )
+from ianvs_specdec.lengths.smoothing import smoothed
 
 WARM = 6
 """Steps until a machine is warm: the first ones take several times as long. When one of them is clearly faster than
 those before, these were not yet what steps take."""
 PACE = 0.04**2
 """By how much the speed of a machine changes from step to step."""
-BEND = 0.02
-"""How far off, as a share, a size may be from the line through those around it."""
 QUIET = 0.04**2
 """The variance of the log time of a step that a machine has at least: steps of a size are not all the same, and how
 they differ is not known better on a machine that is quieter."""
@@ -304,23 +303,10 @@ class StepCosts:
             now = np.arange(len(rows)) == latest
             apart = np.maximum(variances - (shared / whole) ** 2, NOISE / OFTEN)
             spreads = np.where(now, np.minimum(apart, NOISE / (self._same + 1)), apart) * whole**2
-            low, middle, high = rows[:-2], rows[1:-1], rows[2:]
-            share, place = (middle - low) / (high - low), np.arange(len(middle))
-            bends = np.zeros((len(middle), len(rows)))
-            bends[place, place], bends[place, place + 1], bends[place, place + 2] = share - 1, 1.0, -share
-            # A bend that is more than the sizes' uncertainty is one of the machine's own; what was seen once or twice
-            # may have been late. A quiet machine's sizes are known better.
-            often = known.counts >= FEW
-            spreads[often] *= min(max(self._noise, QUIET) / NOISE, 1.0)
-            doubts = bends**2 @ spreads + (bends @ shared) ** 2
-            own = np.maximum((bends @ work) ** 2 - doubts, 0.0) * (often[:-2] & often[1:-1] & often[2:])
-            bends /= np.sqrt((BEND * whole[1:-1]) ** 2 + own)[:, None]
-            # What is known of each size and of the error that all of them share: the inverse of their covariance,
-            # ``diag(spreads) + outer(shared, shared)`` (Sherman and Morrison 1950).
-            alike = shared / spreads
-            known_to = np.diag(1 / spreads) - np.outer(alike, alike) / (1 + alike @ shared)
-            smooth = np.linalg.solve(known_to + bends.T @ bends, known_to @ work)
+            # A quiet machine's sizes are known better; what was seen once or twice may have been late.
+            spreads[known.counts >= FEW] *= min(max(self._noise, QUIET) / NOISE, 1.0)
             # Near sizes that take much longer, the line may go below nothing.
+            smooth = smoothed(rows, whole, work, spreads, shared, known.counts >= OFTEN)
             work = np.clip(smooth, least, most)
         # What the latest size takes bounds the others: a change is seen there first. Fewer rows do not take more, and
         # as many small steps as have all the rows of a large one do not take less than it.
