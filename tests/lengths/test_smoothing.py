@@ -11,10 +11,10 @@ NO = np.zeros(9, dtype=bool)
 ROWS = np.array([8.0, 16, 32, 64, 128, 190, 256, 320, 400])
 
 
-def drawn(work, errors, often=NO, shared=0.0):
+def drawn(work, errors, often=NO):
     """What is made of sizes whose times are each known but for such a part of it."""
     work, errors = np.array(work), np.broadcast_to(errors, len(work))
-    return smoothed(ROWS, work, work, (errors * work) ** 2, shared * np.ones(len(work)), often)
+    return smoothed(ROWS, work, work, (errors * work) ** 2, np.zeros(len(work)), often)
 
 
 def test_few_steps_of_several_sizes_tell_of_a_bend_together():
@@ -32,8 +32,8 @@ def test_a_single_size_that_was_late_tells_little():
 def test_an_error_that_all_share_is_no_bend():
     times = 2.0 + ROWS / 100
     shifted = times + np.where(ROWS > 100, 1.0, 0.0)
-    sure, shared = np.full(9, 0.02), np.where(ROWS > 100, 1.0, 0.0)
-    result = smoothed(ROWS, times, shifted, (sure * times) ** 2, shared, NO)
+    shared = np.where(ROWS > 100, 1.0, 0.0)
+    result = smoothed(ROWS, times, shifted, (0.02 * times) ** 2, shared, NO)
     assert np.diff(result) / np.diff(ROWS) == pytest.approx(np.full(8, 0.01), rel=0.1)
 
 

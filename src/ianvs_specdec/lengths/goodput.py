@@ -257,7 +257,9 @@ class Goodput:
         self._until_plan = self._holds = int(max(PLAN, min(LONGER * self._holds, long_enough)))
         self._lasting = self._prices.plan(self._options, by_difficulty, steps, best, load.context_tokens)
         wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
-        return (self._since_trial >= wait and self._attempt(load, running, steps, best)) or self._lasting
+        # A plan follows every trial: while one is owed, no other trial.
+        may = self._since_trial >= wait and self._planning.affords(0)
+        return (may and self._attempt(load, running, steps, best)) or self._lasting
 
     def _attempt(self, load: Load, running: Sequence[Running], steps: Steps, best: Place) -> DraftPlan | None:
         """A trial of what may turn out to be faster than the best step, if there is such a thing and it may be paid."""
