@@ -90,6 +90,8 @@ class StepCosts:
         self._stale, self._due = False, 0
         """Whether a step since the knots were worked out has told of much, and the step at which they are at the latest
         worked out anew."""
+        self._largest = 0
+        """The most tokens of a step so far, those of prompts as well."""
         self.samples = 0
         """Steps so far."""
 
@@ -123,8 +125,10 @@ class StepCosts:
         ``prompt_rows`` tokens of prompts took so many seconds."""
         settled = math.log(max(seconds, SHORTEST))
         self.samples += 1
+        # It touches memory that no step has before, which may take as long as all else.
+        larger, self._largest = rows + prompt_rows > self._largest, max(rows + prompt_rows, self._largest)
         if prompt_rows and self.samples > WARM:
-            self._read(Contents(rows, context, requests, prompt_rows), settled)
+            self._read(Contents(rows, context, requests, prompt_rows), settled, larger)
             return
         step = Contents(rows + prompt_rows, context, requests)
         if self.samples == 1:
@@ -151,10 +155,10 @@ class StepCosts:
         size.seen(step, beside, self.samples, self._state)
         self._stale = self._stale or size.told(moved)
 
-    def _read(self, step: Contents, settled: float) -> None:
+    def _read(self, step: Contents, settled: float, larger: bool) -> None:
         """A step read prompts as well. Where all steps do, only they tell how fast the machine is."""
         self._speed_variance += PACE
-        work = math.exp(settled - self._speed)
+        work, doubtful = math.exp(settled - self._speed), larger and class_of(step.rows) not in self._reading.sizes
         if class_of(step.rows) not in self._reading.sizes and self._beside.prompts.any():
             thought = self._thought(step) / self.speed + self._beside.of(0, 0, *beyond(step.prompts))
             work = min(work, math.exp(NEW) * thought)
@@ -169,6 +173,8 @@ class StepCosts:
         scale = max(whole, work)
         noise = (NOISE * scale**2 + doubt) / whole**2
         surprise, sped, moved = self._shared(math.log(work) - expected, size, noise)
+        if doubtful:
+            size.variance = NEW**2
         # By the machine's speed as it is now: else prompts would be thought to take what is due to that.
         more, known = whole * (surprise - sped), 0.0
         if alone := self._sizes.get(class_of(step.rows)):
