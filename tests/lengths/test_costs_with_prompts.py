@@ -84,12 +84,11 @@ def test_on_a_machine_that_keeps_its_speed_nothing_drifts_however_badly_prompts_
     assert learned.speed == pytest.approx(2.8, rel=0.5)
 
 
-@pytest.mark.parametrize("late", [1.0, 1.9])
-def test_a_step_larger_than_all_before_may_have_been_late(late):
+def test_a_step_larger_than_all_before_may_have_been_late():
     """It touches memory for the first time: what it took is no reason not to try that size again."""
     learned = StepCosts()
     for _ in range(20):
         learned.add(40, 0.010, 1000, 40, 50)
         learned.add(60, 0.012, 1000, 40, 50)
-    learned.add(160, 0.022 * late, 1000, 40, 50)
+    learned.add(160, 1.9 * 0.022, 1000, 40, 50)
     assert float(learned.at(np.array([160.0]), 1000, 40, hoped=True)[0]) < 0.8 * 0.022
