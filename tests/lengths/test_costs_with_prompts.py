@@ -85,10 +85,31 @@ def test_on_a_machine_that_keeps_its_speed_nothing_drifts_however_badly_prompts_
 
 
 def test_a_step_larger_than_all_before_may_have_been_late():
-    """It touches memory for the first time: what it took is no reason not to try that size again."""
+    """What it took is no reason not to try that size again."""
     learned = StepCosts()
     for _ in range(20):
         learned.add(40, 0.010, 1000, 40, 50)
         learned.add(60, 0.012, 1000, 40, 50)
     learned.add(160, 1.9 * 0.022, 1000, 40, 50)
     assert float(learned.at(np.array([160.0]), 1000, 40, hoped=True)[0]) < 0.8 * 0.022
+
+
+@pytest.mark.parametrize("most", [0, 250])
+def test_on_a_noisy_machine_noise_is_told_from_a_change_of_times(most):
+    """What is unusual on a quiet machine happens here in every twelfth step."""
+    rng, learned, changes = random.Random(0), StepCosts(), 0
+
+    def add(slower: float) -> bool:
+        rows, prompts = rng.choice((60, 120, 240, 360)), rng.randrange(most + 1)
+        seconds = slower * (2.0 + 0.05 * rows + 0.06 * prompts) * rng.lognormvariate(0, 0.17)
+        learned.changed = False
+        learned.add(rows, seconds, 0, 60, prompts)
+        return learned.changed
+
+    for number in range(1500):
+        changes += add(1.0) and number >= 200
+    assert changes <= 1300 / 40
+    before = learned.speed
+    for _ in range(12):
+        add(2.0)
+    assert learned.speed > 1.3 * before

@@ -39,7 +39,7 @@ the time of a plan."""
 COMMON = 500
 """Steps over which what sizes have in common is averaged: more than any change of speed takes to be learned."""
 UNUSUAL = 0.17
-"""In log seconds: twice in a row on the same side, it is no noise."""
+"""In log seconds: twice in a row on the same side, it is no noise. Where there is more than ``NOISE``, so is this."""
 SHORTEST = 1e-9
 """Seconds: what a clock that did not move is taken for."""
 
@@ -125,7 +125,7 @@ class StepCosts:
         ``prompt_rows`` tokens of prompts took so many seconds."""
         settled = math.log(max(seconds, SHORTEST))
         self.samples += 1
-        # It touches memory that no step has before, which may take as long as all else.
+        # It comes while much is new, and nothing says what it should take: it may be late.
         larger, self._largest = rows + prompt_rows > self._largest, max(rows + prompt_rows, self._largest)
         if prompt_rows and self.samples > WARM:
             self._read(Contents(rows, context, requests, prompt_rows), settled, larger)
@@ -143,9 +143,7 @@ class StepCosts:
             self.add(rows, seconds, context, requests, prompt_rows)
             return
         self._comes(size)
-        if size.count >= FEW:
-            apart = min(abs(surprise - self._before), OUTLIER)
-            self._noise += (apart**2 / 2 - self._noise) / OFTEN
+        self._compare(surprise, size)
         surprise, _, moved = self._shared(surprise, size, NOISE)
         if doubtful:
             # It keeps nearly all of its doubt, so that it may be hoped for less.
@@ -172,7 +170,9 @@ class StepCosts:
         # The noise is a part of what it took, even where what is known leads to expect hardly anything.
         scale = max(whole, work)
         noise = (NOISE * scale**2 + doubt) / whole**2
-        surprise, sped, moved = self._shared(math.log(work) - expected, size, noise)
+        surprise = math.log(work) - expected
+        self._compare(surprise, size)
+        surprise, sped, moved = self._shared(surprise, size, noise)
         if doubtful:
             size.variance = NEW**2
         # By the machine's speed as it is now: else prompts would be thought to take what is due to that.
@@ -194,6 +194,12 @@ class StepCosts:
             self._same += 1
         else:
             self._same, self._elsewhere, self._latest = 0, self._before, size
+
+    def _compare(self, surprise: float, size: Size) -> None:
+        """How far the step is from the one before it tells of the noise."""
+        if size.count >= FEW:
+            apart = min(abs(surprise - self._before), OUTLIER)
+            self._noise += (apart**2 / 2 - self._noise) / OFTEN
 
     def _shared(self, surprise: float, size: Size, noise: float) -> tuple[float, float, float]:
         """Share a surprise, whose own variance is the ``noise``, between the machine's speed and the size. Returns what
@@ -264,18 +270,18 @@ class StepCosts:
         well, the speed has changed, else the size has. Late and fast steps are treated alike: if only one of them moved
         the speed, it would drift away from the sizes."""
         side, variance = math.copysign(1.0, surprise), size.variance_now(self.samples, self._state)
-        sure = side * size.before
+        sure, unusual = side * size.before, UNUSUAL * math.sqrt(max(self._noise / NOISE, 1.0))
         believed = side * min(abs(surprise), max(OUTLIER, sure))
         # Of a size that is seldom seen, two steps that contradict each other are no more than one.
-        self.disputed = self._same == 1 and size.count < OFTEN and min(abs(surprise), -sure) > UNUSUAL
+        self.disputed = self._same == 1 and size.count < OFTEN and min(abs(surprise), -sure) > unusual
         if self.disputed:
             self._same = 0
-        lasting = min(abs(surprise), sure) > UNUSUAL
+        lasting = min(abs(surprise), sure) > unusual
         if lasting and size.count >= FEW:
             self.changed = True
         if size.count < FEW:
             variance = max(variance, OUTLIER**2)
-        elif lasting and side * self._elsewhere > UNUSUAL:
+        elif lasting and side * self._elsewhere > unusual:
             self._speed_variance = max(self._speed_variance, OUTLIER**2)
         elif lasting:
             variance = max(variance, OUTLIER**2)
