@@ -90,7 +90,7 @@ class Engine:
             return False
         if any(request.over for request in self._waiting):
             return False
-        return not (self._waiting and len(self._running) < self._at_once and self._fits(self._waiting[0]))
+        return not (self._waiting and len(self._running) < self._at_once and self._fits(self._waiting[0], self._room()))
 
     @property
     def occupancy(self) -> Occupancy:
@@ -139,19 +139,26 @@ class Engine:
         over = [request for request in self._waiting if request.over]
         for request in over:
             self._waiting.remove(request)
+        room = self._room() if self._waiting else 0
         while self._waiting and len(self._running) < self._at_once:
             request = self._waiting[0]
-            if not self._fits(request):
+            if not self._fits(request, room):
                 break
             self._waiting.popleft()
             if request.error is None:
                 _guarded(request, request.open)
             # One that was cancelled meanwhile has a sequence to be closed.
             (self._running if request.opened else over).append(request)
+            if request.opened and room is not None:
+                room -= request.memory
         return over
 
-    def _fits(self, request: Request) -> bool:
-        if self._memory is None:
+    def _room(self) -> int | None:
+        """Bytes that those under way leave to others; None = no limit."""
+        return None if self._memory is None else self._memory - sum([other.memory for other in self._running])
+
+    def _fits(self, request: Request, room: int | None) -> bool:
+        if self._memory is None or room is None:
             return True
         needed = request.memory
         if needed > self._memory:
@@ -161,7 +168,7 @@ class Engine:
                 "for all requests: shorten the prompt, or lower max_tokens"
             )
             return True
-        return needed + sum(other.memory for other in self._running) <= self._memory
+        return needed <= room
 
     def _read(self) -> list[Request]:
         """Who has a piece of a prompt computed in the next step: as many as make one piece of the target's size, and at
