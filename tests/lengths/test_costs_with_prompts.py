@@ -84,7 +84,7 @@ def test_on_a_machine_that_keeps_its_speed_nothing_drifts_however_badly_prompts_
     assert learned.speed == pytest.approx(2.8, rel=0.5)
 
 
-def test_a_step_larger_than_all_before_may_have_been_late():
+def test_a_first_step_of_a_size_that_took_much_longer_than_expected_may_have_been_late():
     """What it took is no reason not to try that size again."""
     learned = StepCosts()
     for _ in range(20):
@@ -96,7 +96,7 @@ def test_a_step_larger_than_all_before_may_have_been_late():
 
 @pytest.mark.parametrize("most", [0, 250])
 def test_on_a_noisy_machine_noise_is_told_from_a_change_of_times(most):
-    """What is unusual on a quiet machine happens here in every twelfth step."""
+    """What is unusual on a quiet machine happens here in one step of thirteen."""
     rng, learned, changes = random.Random(0), StepCosts(), 0
 
     def add(slower: float) -> bool:

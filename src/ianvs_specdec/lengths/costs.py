@@ -90,8 +90,6 @@ class StepCosts:
         self._stale, self._due = False, 0
         """Whether a step since the knots were worked out has told of much, and the step at which they are at the latest
         worked out anew."""
-        self._largest = 0
-        """The most tokens of a step so far, those of prompts as well."""
         self.samples = 0
         """Steps so far."""
 
@@ -125,10 +123,8 @@ class StepCosts:
         ``prompt_rows`` tokens of prompts took so many seconds."""
         settled = math.log(max(seconds, SHORTEST))
         self.samples += 1
-        # It comes while much is new, and nothing says what it should take: it may be late.
-        larger, self._largest = rows + prompt_rows > self._largest, max(rows + prompt_rows, self._largest)
         if prompt_rows and self.samples > WARM:
-            self._read(Contents(rows, context, requests, prompt_rows), settled, larger)
+            self._read(Contents(rows, context, requests, prompt_rows), settled)
             return
         step = Contents(rows + prompt_rows, context, requests)
         if self.samples == 1:
@@ -153,13 +149,14 @@ class StepCosts:
         size.seen(step, beside, self.samples, self._state)
         self._stale = self._stale or size.told(moved)
 
-    def _read(self, step: Contents, settled: float, larger: bool) -> None:
+    def _read(self, step: Contents, settled: float) -> None:
         """A step read prompts as well. Where all steps do, only they tell how fast the machine is."""
         self._speed_variance += PACE
-        work, doubtful = math.exp(settled - self._speed), larger and class_of(step.rows) not in self._reading.sizes
+        work, doubtful = math.exp(settled - self._speed), False
         if class_of(step.rows) not in self._reading.sizes and self._beside.prompts.any():
+            # As for any new size: see ``_size``.
             thought = self._thought(step) / self.speed + self._beside.of(0, 0, *beyond(step.prompts))
-            work = min(work, math.exp(NEW) * thought)
+            work, doubtful = min(work, math.exp(NEW) * thought), work > math.exp(OUTLIER) * thought
         self._beside.begin(step.prompts, work)
         size = self._reading.size(step, work)
         self._comes(size)
