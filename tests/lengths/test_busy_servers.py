@@ -11,7 +11,7 @@ from ianvs_specdec import lengths
 from ianvs_specdec.decoding import costs
 from ianvs_specdec.decoding.costs import CostTable, Grid
 from ianvs_specdec.simulation.users import UserPlan, simulate
-from ianvs_specdec.simulation.workload import RecordedAnswer, Workload
+from ianvs_specdec.simulation.workload import RecordedAnswer, Workload, stated
 from tests.support.paths import EXAMPLE
 
 GPU = EXAMPLE / "costs" / "h100-8b.json"
@@ -63,3 +63,44 @@ def test_where_more_short_requests_come_than_a_gpu_can_answer_it_comes_near_the_
         return mean(run["tokens_per_second"] for run in runs)
 
     assert throughput("goodput", 4) >= 0.9 * max(throughput("fixed:2", 1), throughput("fixed:4", 1))
+
+
+def saturated(length, acceptance, at_once, seconds=20):
+    """Tokens per second of a GPU with as many requests at once, all the time, and the lengths that were chosen."""
+    plan = UserPlan("", at_once, seconds / 3600, 1, 1e5, "closed", at_once=at_once)
+    rule, chosen = lengths.create(length), list[set[int]]()
+    choose = rule.budgets
+
+    def budgets(load):
+        found = choose(load)
+        # What is left of an answer may be too little for any draft.
+        chosen.append({budget for budget, stats in zip(found, load.running, strict=True) if stats.remaining > 1})
+        return found
+
+    rule.budgets = budgets
+    told = simulate(plan, costs.read(GPU), rule, Workload(stated(acceptance, 32, 256)))
+    return mean(row["tokens_per_second"] for row in told["over_time"]), chosen
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "at_once"),
+    [
+        pytest.param({"all": 0.7}, 64, id="alike"),
+        pytest.param({"a": 0.98, "b": 0.93, "c": 0.8}, 64, id="nearly alike", marks=pytest.mark.slow),
+        pytest.param({"a": 0.95, "b": 0.5}, 160, id="not so alike", marks=pytest.mark.slow),
+    ],
+)
+def test_requests_that_differ_little_all_draft_the_same_as_with_the_best_fixed_length(acceptance, at_once):
+    """To tell them apart would bring less than the errors of what is known of each of them cost."""
+    best = max(saturated(f"fixed:{tokens}", acceptance, at_once)[0] for tokens in (0, 1, 2, 3, 4))
+    found, chosen = saturated("goodput", acceptance, at_once)
+    assert found >= 0.97 * best
+    assert mean(len(budgets) == 1 for budgets in chosen) > 0.5
+
+
+@pytest.mark.slow
+def test_easy_and_hard_requests_do_not_draft_the_same():
+    best = max(saturated(f"fixed:{tokens}", {"easy": 0.95, "hard": 0.1}, 192, 40)[0] for tokens in (0, 1, 2))
+    found, chosen = saturated("goodput", {"easy": 0.95, "hard": 0.1}, 192, 40)
+    assert found >= 1.1 * best
+    assert mean(len(budgets) > 1 for budgets in chosen) > 0.5

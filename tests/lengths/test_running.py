@@ -7,8 +7,9 @@ import pytest
 
 from ianvs_specdec.decoding import Load, Stats
 from ianvs_specdec.lengths.evidence import Evidence
-from ianvs_specdec.lengths.plans import Options, Steps
+from ianvs_specdec.lengths.plans import Options
 from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread
+from ianvs_specdec.lengths.steps import Mix
 
 
 def request():
@@ -77,7 +78,7 @@ def test_rows_join_in_the_order_in_which_they_begin_to_pay():
     its second from 1.6 (f + 3) < 1.96 (f + 2); the hard one's first from f + 2 < 1.3 (f + 1): f of 0.67, 2.44, 2.33."""
     options = Options(*(np.array([1.0, 2.0]) for _ in range(3)), np.ones(2), 0.0)
     gains = np.array([[0.6, 0.96], [0.3, 0.39]])
-    steps = Steps.lined_up(options, gains, np.ones(2), np.zeros(2), np.ones(2), 9.0)
+    steps = Mix(gains, np.ones(2), np.zeros(2), np.ones(2), 9.0).ragged(options)
     assert list(zip(steps.who.tolist(), steps.place.tolist(), strict=True))[:3] == [(0, 0), (1, 0), (0, 1)]
 
 
@@ -90,7 +91,7 @@ def test_a_step_is_of_the_mix_that_there_will_be(paces):
     number = 4 if easy == 1 else 5
     begun = np.array([1, 1, 0, 0] if easy == 1 else [1, 0, 0, 0, 0], dtype=float)
     gains, pace = 3.0 * begun[:, None], np.where(begun > 0, easy, hard)
-    steps = Steps.lined_up(options, gains, np.ones(number), np.zeros(number), pace, 9.0)
+    steps = Mix(gains, np.ones(number), np.zeros(number), pace, 9.0).ragged(options)
     (none, one), (tokens_none, tokens) = steps.rows[0, [0, -1]] / number, steps.tokens[0, [0, -1]] / number
     assert (none, tokens_none) == (1.0, 1.0)
     assert one == pytest.approx(1 + 3 / 5)
@@ -100,7 +101,7 @@ def test_a_step_is_of_the_mix_that_there_will_be(paces):
 def test_where_prompts_decide_how_many_steps_there_are_a_step_has_no_more_tokens_and_fewer_requests():
     options = Options(*(np.array([1.0, 3.0]) for _ in range(3)), np.ones(2), 0.0)
     gains = np.tile([0.8, 2.0], (4, 1))
-    free, bound = (Steps.lined_up(options, gains, np.ones(4), np.zeros(4), np.ones(4), most) for most in (9.0, 1.0))
+    free, bound = (Mix(gains, np.ones(4), np.zeros(4), np.ones(4), most).ragged(options) for most in (9.0, 1.0))
     assert not free.bound.any()
     assert free.tokens[1, [0, -1]].tolist() == pytest.approx([4, 12])
     assert bound.bound[1].tolist() == [False] + [True] * 8
@@ -131,8 +132,22 @@ def test_who_began_and_stopped_of_late_is_told_from_who_rests_for_long():
 def test_a_place_of_a_line_is_a_budget_for_each_request():
     options = Options(*(np.array([1.0, 2.0, 4.0]) for _ in range(3)), np.ones(3), 0.0)
     gains = np.array([[0.9, 1.7, 3.0], [0.2, 0.3, 0.4]])
-    steps = Steps.lined_up(options, gains, np.ones(2), np.zeros(2), np.ones(2), 9.0)
+    steps = Mix(gains, np.ones(2), np.zeros(2), np.ones(2), 9.0).ragged(options)
     assert steps.budgets((2, 0), options) == [0, 0]
     assert steps.budgets((0, 2), options) == [1, 0]
     assert steps.budgets((2, 2), options) == [2, 0]
     assert steps.budgets((2, len(steps.who)), options) == [4, 4]
+
+
+def test_where_all_draft_the_same_the_step_is_that_at_the_end_of_a_line():
+    """Of two easy requests and a hard one, which may have no draft and whose drafter is behind."""
+    axis = np.array([1.0, 2.0, 4.0])
+    options = Options(axis, axis, axis, np.ones(3), 0.5)
+    found, behind, pace = np.array([1.0, 0.5, 1.0]), np.array([0.0, 3.0, 1.0]), np.array([2.0, 1.0, 2.0])
+    mix = Mix(np.array([[0.9, 1.7, 3.0], [0.2, 0.3, 0.4], [0.9, 1.7, 3.0]]), found, behind, pace, 1.5)
+    ragged, uniform = mix.ragged(options), mix.uniform(options)
+    for name in ("requests", "rows", "asked", "nodes", "depth", "behind", "tokens", "bound"):
+        of_all, lines = getattr(uniform, name)[0], getattr(ragged, name)
+        np.testing.assert_allclose(of_all, [lines[0, 0], *lines[:, -1]], err_msg=name)
+    for step in range(4):
+        assert uniform.budgets((0, step), options) == ragged.budgets((max(step - 1, 0), 9 * (step > 0)), options)

@@ -143,7 +143,7 @@ def test_where_all_rest_and_nobody_drafts_what_a_draft_might_bring_is_tried():
     for one in resting:
         one.since, one.budget = REST + 10, 0
     length._savings.fund = 1.0
-    steps = length._lined_up(load, resting, length._gains(), CLEAR)
+    steps = length._mix(load, resting, length._gains(), CLEAR).ragged(length._options)
     best = steps.fastest(np.add(*length._prices.of(load, steps, hoped=True)))
     assert not steps.asked[best]
     assert length._attempt(load, resting, steps, best).trial

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ianvs_specdec.lengths.evidence import Evidence, Floats
-from ianvs_specdec.lengths.plans import JOINED, DraftPlan, KeptPlans, Options, Place, Steps
+from ianvs_specdec.lengths.plans import JOINED, DraftPlan, KeptPlans, Options
 from ianvs_specdec.lengths.prices import CLEAR, Prices
 from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread, patience
 from ianvs_specdec.lengths.savings import Allowance, Savings
 from ianvs_specdec.lengths.shapes import Shapes
+from ianvs_specdec.lengths.steps import Mix, Place, Steps
 from ianvs_specdec.lengths.times import Times
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ HURRY, AHEAD = 2.0, 8
 """Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
 PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
+APART = 1.1
+"""Requests are told apart if that promises so many times the tokens per second of the best step in which all draft the
+same. The best of many steps seems better than it is, as it is chosen by the errors of what is known, too (Smith and
+Winkler 2006, "The optimizer's curse"): the more is told apart, the more so."""
 TRIAL, LOOK = 2, 20
 """Steps of a trial: a single one would not be believed; from one look at times that have changed to the next."""
 CHANCES = 3
@@ -55,6 +60,7 @@ class Goodput:
     from nobody drafting to everybody drafting at length are lined up, and the one with the most tokens per second is
     taken. Beside what the others have of that step, the best budget of each request is known for all difficulties. So
     at every step it takes the one for the difficulty that its latest draft leads to expect.
+    Where that promises little more than the best step in which all draft the same, all do.
     """
 
     confidence = 0.0
@@ -242,7 +248,8 @@ class Goodput:
 
     def _planned_for(self, load: Load, running: Sequence[Running]) -> DraftPlan:
         by_difficulty = self._gains()
-        steps = self._lined_up(load, running, by_difficulty, CLEAR)
+        mix = self._mix(load, running, by_difficulty, CLEAR)
+        steps: Steps = mix.ragged(self._options)
         taken = np.add(*self._prices.of(load, steps))
         if self._savings.reach(steps.number, float(taken[0, 0])):
             self._holds = PLAN
@@ -256,41 +263,46 @@ class Goodput:
         long_enough = self._planning.price / (SPENT * float(taken[best]))
         self._until_plan = self._holds = int(max(PLAN, min(LONGER * self._holds, long_enough)))
         self._lasting = self._prices.plan(self._options, by_difficulty, steps, best, load.context_tokens)
+        cases = [(steps, best), *self._uniform(load, mix, steps.rate(best, taken))]
         wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
         # A plan follows every trial: while one is owed, no other trial.
         may = self._since_trial >= wait and self._planning.affords(0)
-        return (may and self._attempt(load, running, steps, best)) or self._lasting
+        trials = (self._attempt(load, running, *case) for case in reversed(cases)) if may else ()
+        return next((trial for trial in trials if trial), self._lasting)
+
+    def _uniform(self, load: Load, mix: Mix, rate: float) -> list[tuple[Steps, Place]]:
+        """If to tell requests apart does not promise enough, all draft the same: these steps, and the best of them.
+        Else the plan stays as it is, with so many tokens per second (``rate``), and there are none."""
+        steps = mix.uniform(self._options)
+        taken = np.add(*self._prices.of(load, steps))
+        best = steps.fastest(taken)
+        budget = steps.budget(best, self._options)
+        if steps.number == 1 or not budget or APART * steps.rate(best, taken) < rate:
+            return []
+        self._lasting = self._lasting.uniform(budget)
+        return [(steps, best)]
 
     def _attempt(self, load: Load, running: Sequence[Running], steps: Steps, best: Place) -> DraftPlan | None:
         """A trial of what may turn out to be faster than the best step, if there is such a thing and it may be paid."""
         if not steps.asked[best]:
             # Where answers are short, nearly all rest: so nobody would ever find out what drafts of many take.
-            steps, best = self._lined_up(load, running, self._by_difficulty, 1.0), (0, 0)
-        drafting, verifying = self._prices.of(load, steps)
-        taken = drafting + verifying
-        # What is done already is known: there is nothing to hope for, but that more rows take no longer.
-        hoped_drafting, less = self._prices.of(load, steps, hoped=True)
-        hoped = np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
-        # Where nobody drafts, what is known of drafts was learned long ago, or of single ones that had much to read.
-        hoped += drafting if steps.asked[best] else hoped_drafting
-        hoped[steps.tokens == steps.tokens[best]] = taken[best]
-        lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
-        self._savings.saved_for = TRIAL * max(float(lost[steps.fastest(hoped)]), 0.0)
-        tried = steps.fastest(hoped, lost <= self._savings.fund)
-        if steps.tokens[tried] == steps.tokens[best]:
+            mix = self._mix(load, running, self._by_difficulty, 1.0)
+            steps, best = mix.ragged(self._options), (0, 0)
+        hopeful = self._prices.hopeful(load, steps, best, self._savings, TRIAL)
+        if hopeful is None:
             return None
         # Whoever has begun and stopped of late sits it out: at the boundary, nobody is to change all the time.
-        budgets = steps.budgets(tried, self._options)
+        budgets = steps.budgets(hopeful[0], self._options)
         budgets = [0 if request.stopped else budget for request, budget in zip(running, budgets, strict=True)]
         if not any(budgets):
             return None
         # What is not known for sure is worth a trial.
-        self._savings.attempt(TRIAL * float(lost[tried]))
+        self._savings.attempt(TRIAL * hopeful[1])
         self._chances = max(self._chances - 1, 0)
         return self._trial(running, budgets)
 
-    def _lined_up(self, load: Load, running: Sequence[Running], by_difficulty: Floats, clear: float) -> Steps:
-        """The steps that there may be for these requests. Of drafts that should rest, so ``clear`` a gain counts."""
+    def _mix(self, load: Load, running: Sequence[Running], by_difficulty: Floats, clear: float) -> Mix:
+        """What there is to know of these requests. Of drafts that should rest, so ``clear`` a gain counts."""
         subjects = [request.subject for request in running]
         found = np.array([self._evidence.found(subject) for subject in subjects])
         gains = by_difficulty[[self._evidence.difficulty(subject) for subject in subjects]] * found[:, None]
@@ -300,7 +312,7 @@ class Goodput:
         missed = [self._outputs.missed(stats, tokens) for stats, tokens in zip(load.running, emitted, strict=True)]
         now, numbers = self._evidence.now, zip(load.running, running, strict=True)
         pace = [request.pace(stats.context_tokens, now) for stats, request in numbers]
-        return Steps.lined_up(self._options, gains, found, np.array(missed), np.array(pace), self._unread.most)
+        return Mix(gains, found, np.array(missed), np.array(pace), self._unread.most)
 
     def _trial(self, running: Sequence[Running], budgets: Sequence[int]) -> DraftPlan:
         """Have the requests draft so much in the steps to come. What other plans were made of is no longer all there is

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ianvs_specdec.lengths.costs import SHORTEST
-from ianvs_specdec.lengths.plans import DraftPlan, Options, Place, Steps
+from ianvs_specdec.lengths.plans import DraftPlan, Options
+from ianvs_specdec.lengths.steps import Place, Steps
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Load, Stats
     from ianvs_specdec.lengths.evidence import Floats
+    from ianvs_specdec.lengths.savings import Savings
     from ianvs_specdec.lengths.times import Times
 
 CLEAR = 1.5
@@ -31,6 +33,24 @@ class Prices:
         contexts = load.context_tokens / steps.number * steps.requests
         verifying = self._verify.at(steps.rows, contexts, steps.requests, hoped=hoped)
         return self._draft.at(*drafts, hoped=hoped) * self._verify.speed, verifying
+
+    def hopeful(
+        self, load: Load, steps: Steps, best: Place, savings: Savings, trial: int
+    ) -> tuple[Place, float] | None:
+        """The step that may be hoped for to be the fastest, where a ``trial`` of so many of them may be paid, and the
+        seconds that each is thought to lose; None: the ``best`` one is as fast."""
+        drafting, verifying = self.of(load, steps)
+        taken = drafting + verifying
+        # What is done already is known: there is nothing to hope for, but that more rows take no longer.
+        hoped_drafting, less = self.of(load, steps, hoped=True)
+        hoped = np.where(steps.rows < steps.rows[best], less, np.maximum(less, verifying[best]))
+        # Where nobody drafts, what is known of drafts was learned long ago, or of single ones that had much to read.
+        hoped += drafting if steps.asked[best] else hoped_drafting
+        hoped[steps.tokens == steps.tokens[best]] = taken[best]
+        lost = (taken + hoped) / 2 - steps.tokens * float(taken[best] / steps.tokens[best])
+        savings.saved_for = trial * max(float(lost[steps.fastest(hoped)]), 0.0)
+        tried = steps.fastest(hoped, lost <= savings.fund)
+        return None if steps.tokens[tried] == steps.tokens[best] else (tried, float(lost[tried]))
 
     def plan(self, options: Options, gains: Floats, steps: Steps, best: Place, context: int) -> DraftPlan:
         """What decides for each request where the step at ``best`` is taken: its budget is the best one beside what
