@@ -237,3 +237,23 @@ def test_no_speculation_before_a_plain_step_was_timed_and_none_that_cannot_be_us
     assert goodput.budgets(Load([Stats(50, "a", 1)]))[0] == 0
     with pytest.raises(UserError, match="goodput takes no argument"):
         lengths.create("goodput:3")
+
+
+def test_while_all_draft_the_same_nothing_is_chosen_anew(monkeypatch):
+    """What is learned of a request then changes nothing, and to choose takes time."""
+    from ianvs_specdec.lengths.goodput import Goodput
+
+    chosen, choose = [], Goodput._chosen
+    monkeypatch.setattr(Goodput, "_chosen", lambda self, *one: chosen.append(self._plan.same) or choose(self, *one))
+    budgets = []
+    requests = [request("a", 0.8, 50, 600, seed, True, 1.0) for seed in range(4)]
+    run(
+        lengths.create("goodput"),
+        MANY["gpu"],
+        Chain(),
+        requests,
+        at_once=4,
+        watch=lambda _, own, *__: budgets.append(own),
+    )
+    assert sum(len(set(own)) == 1 for own in budgets) > 0.8 * len(budgets)
+    assert sum(chosen) < 0.5 * 4 * len(budgets)

@@ -150,9 +150,9 @@ class Evidence:
         """How likely its drafter has any guess."""
         return 1 - _share(self._all.none.mean + subject.task.none.mean + subject.own.none.mean)
 
-    def step(self, number: int = 1) -> None:
-        """So many more steps have passed."""
-        self.now += number
+    def step(self) -> None:
+        """One more step has passed."""
+        self.now += 1
 
     def learn(self, subject: Subject, drafted: bool, accepted: int, failed: bool, width: float) -> None:
         """Of a draft of the request, if there was one, so many tokens were accepted; ``failed``: the next one was

@@ -95,7 +95,8 @@ class Goodput:
 
     def budgets(self, load: Load) -> Sequence[int]:
         self._unread.add(load)
-        if self._holding and [stats.kept for stats in load.running] == self._held_for:
+        if self._holding and self._until_plan > 0 and [stats.kept for stats in load.running] == self._held_for:
+            self._evidence.step()
             self._holding -= 1
             self._held += 1
             held = zip(self._held_for, load.running, strict=True)
@@ -140,7 +141,6 @@ class Goodput:
         """The budgets hold no longer; count the steps for which they did."""
         held, self._held, self._holding = self._held, 0, 0
         if held:
-            self._evidence.step(held)
             self._until_plan -= held
             self._until_probe -= held
             self._since_trial += held
@@ -164,7 +164,7 @@ class Goodput:
             self._times.read()
             return
         asked = [share for share in finished.shares if share.budget]
-        if asked:
+        if asked and not self._plan.same:
             self._catch_up()
         if self._times.hears(finished, made):
             self._learn_times(finished, asked)
@@ -273,11 +273,13 @@ class Goodput:
     def _uniform(self, load: Load, mix: Mix, rate: float) -> list[tuple[Steps, Place]]:
         """If to tell requests apart does not promise enough, all draft the same: these steps, and the best of them.
         Else the plan stays as it is, with so many tokens per second (``rate``), and there are none."""
+        if len(mix.pace) == 1:
+            return []
         steps = mix.uniform(self._options)
         taken = np.add(*self._prices.of(load, steps))
         best = steps.fastest(taken)
         budget = steps.budget(best, self._options)
-        if steps.number == 1 or not budget or APART * steps.rate(best, taken) < rate:
+        if not budget or APART * steps.rate(best, taken) < rate:
             return []
         self._lasting = self._lasting.uniform(budget)
         return [(steps, best)]

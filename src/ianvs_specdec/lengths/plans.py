@@ -80,7 +80,8 @@ NOBODY: Sequence[Choice] = ((0, 0.0, 1.0),) * len(DIFFICULTIES)
 class DraftPlan:
     """What each request is to draft, by the difficulty of its guesses: ``choices``, and those of requests that had
     better ``rest``. Asking a drafter takes ``call`` seconds, and ``late`` for each token that it is behind. A
-    ``token`` that is accepted saves so many. A ``trial`` is for the sake of what it teaches."""
+    ``token`` that is accepted saves so many. A ``trial`` is for the sake of what it teaches. With the
+    ``same`` budget for all, what is learned of a request changes nothing."""
 
     choices: Sequence[Choice] = NOBODY
     rest: Sequence[Choice] = NOBODY
@@ -88,11 +89,12 @@ class DraftPlan:
     late: float = 0.0
     token: float = 0.0
     trial: bool = False
+    same: bool = False
 
     def uniform(self, budget: int) -> DraftPlan:
         """The same, but that all requests draft so much."""
         choices = ((budget, math.inf, 1.0),) * len(DIFFICULTIES)
-        return replace(self, choices=choices, rest=choices)
+        return replace(self, choices=choices, rest=choices, same=True)
 
 
 class KeptPlans:
