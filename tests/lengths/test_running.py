@@ -9,7 +9,7 @@ from ianvs_specdec.decoding import Load, Stats
 from ianvs_specdec.lengths.evidence import Evidence
 from ianvs_specdec.lengths.plans import Options
 from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread
-from ianvs_specdec.lengths.steps import Mix
+from ianvs_specdec.lengths.steps import Apart, Mix
 
 
 def request():
@@ -151,3 +151,12 @@ def test_where_all_draft_the_same_the_step_is_that_at_the_end_of_a_line():
         np.testing.assert_allclose(of_all, [lines[0, 0], *lines[:, -1]], err_msg=name)
     for step in range(4):
         assert uniform.budgets((0, step), options) == ragged.budgets((max(step - 1, 0), 9 * (step > 0)), options)
+
+
+def test_requests_are_told_apart_only_where_that_promises_more_for_several_plans():
+    apart = Apart()
+    assert [apart.pays(promise) for promise in (1.3, 1.0, 1.3, 1.0, 1.0)] == [False, False, True, False, False]
+    assert [apart.pays(1.09) for _ in range(99)] == [False] * 99
+    assert [apart.pays(1.2) for _ in range(20)][-1]
+    apart.pays(1000.0)
+    assert not [apart.pays(1.0) for _ in range(9)][-1]

@@ -23,7 +23,7 @@ from ianvs_specdec.lengths.prices import CLEAR, Prices
 from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread, patience
 from ianvs_specdec.lengths.savings import Allowance, Savings
 from ianvs_specdec.lengths.shapes import Shapes
-from ianvs_specdec.lengths.steps import Mix, Place, Steps
+from ianvs_specdec.lengths.steps import Apart, Mix, Place, Steps
 from ianvs_specdec.lengths.times import Times
 
 if TYPE_CHECKING:
@@ -37,10 +37,6 @@ HURRY, AHEAD = 2.0, 8
 """Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
 PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
-APART = 1.1
-"""Requests are told apart if that promises so many times the tokens per second of the best step in which all draft the
-same. The best of many steps seems better than it is, as it is chosen by the errors of what is known, too (Smith and
-Winkler 2006, "The optimizer's curse"): the more is told apart, the more so."""
 TRIAL, LOOK = 2, 20
 """Steps of a trial: a single one would not be believed; from one look at times that have changed to the next."""
 CHANCES = 3
@@ -77,7 +73,7 @@ class Goodput:
         self._misses = self._evidence.misses
         self._by_difficulty = self._options.gains(self._misses)
         self._kept, self._outputs = KeptPlans(), Outputs()
-        self._savings, self._unread = Savings(), Unread()
+        self._savings, self._unread, self._apart = Savings(), Unread(), Apart()
         self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
         self._since_trial, self._chances, self._changed, self._looked = REST, 0, 0, 0
         self._learning = Allowance(LEARNING, LEARNED, 1)
@@ -279,7 +275,7 @@ class Goodput:
         taken = np.add(*self._prices.of(load, steps))
         best = steps.fastest(taken)
         budget = steps.budget(best, self._options)
-        if not budget or APART * steps.rate(best, taken) < rate:
+        if not budget or self._apart.pays(rate / steps.rate(best, taken)):
             return []
         self._lasting = self._lasting.uniform(budget)
         return [(steps, best)]

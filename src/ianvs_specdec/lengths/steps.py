@@ -14,6 +14,12 @@ from ianvs_specdec.lengths.plans import Options
 Place = tuple[int, int]
 """A line of steps, and one of them."""
 
+ENOUGH, PROMISES, MOST = 1.1, 4, 2.0
+"""Requests are told apart if that promises so many times the tokens per second of the best step in which all draft the
+same, on average over so many plans, of which none counts for more than so many times. The best of many steps seems
+better than it is, as it is chosen by the errors of what is known, too (Smith and Winkler 2006, "The optimizer's
+curse"): the more is told apart, the more so, and most where little is known."""
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -130,6 +136,18 @@ class Mix:
         rows = scale * running + drafted + asked * options.scouts
         tokens, bound = scale * self.pace.sum(), number / running > self.most
         return number, scale * running, rows, asked, drafted, depth, scale * missed, tokens, bound
+
+
+class Apart:
+    """Whether requests are to be told apart."""
+
+    def __init__(self) -> None:
+        self._promise = 1.0
+
+    def pays(self, promise: float) -> bool:
+        """The latest plan promises so many times the tokens per second that it has with one length for all."""
+        self._promise += (min(promise, MOST) - self._promise) / PROMISES
+        return self._promise > ENOUGH
 
 
 def _order(tokens: Floats, more_rows: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
