@@ -1,7 +1,7 @@
 """As many draft tokens as pay: the budgets with which all requests together get done soonest.
 
 Goodput as the objective is from SmartSpec (Liu et al. 2024, arXiv 2406.14066); here nothing is profiled beforehand, and
-each request gets its own share of the rows that a step verifies. What is maximized are the tokens per second of the
+each request may get its own share of the rows that a step verifies. What is maximized are the tokens per second of the
 steps that there will be after a while. Who gets more tokens from each step is done sooner: where easy and hard requests
 come, hard ones are most of those that run, the more so the longer the drafts of the easy ones. By the requests as they
 are now, these drafts would seem to bring too much at first, and too little later on.
@@ -268,7 +268,8 @@ class Goodput:
 
     def _uniform(self, load: Load, mix: Mix, rate: float) -> list[tuple[Steps, Place]]:
         """If to tell requests apart does not promise enough, all draft the same: these steps, and the best of them.
-        Else the plan stays as it is, with so many tokens per second (``rate``), and there are none."""
+        Else the plan stays as it is, with so many tokens per second (``rate``), and there are none. Where the best
+        length for all is 0, it stays as well: only requests that are told apart could begin."""
         if len(mix.pace) == 1:
             return []
         steps = mix.uniform(self._options)

@@ -14,7 +14,7 @@ from ianvs_specdec.lengths.plans import Options
 Place = tuple[int, int]
 """A line of steps, and one of them."""
 
-ENOUGH, PROMISES, MOST = 1.1, 4, 2.0
+ENOUGH, PROMISES, MOST = 1.1, 2, 2.0
 """Requests are told apart if that promises so many times the tokens per second of the best step in which all draft the
 same, on average over so many plans, of which none counts for more than so many times. The best of many steps seems
 better than it is, as it is chosen by the errors of what is known, too (Smith and Winkler 2006, "The optimizer's
@@ -77,7 +77,8 @@ class RaggedSteps(Steps):
 
 @dataclass(frozen=True)
 class UniformSteps(Steps):
-    """One line, from nobody drafting to all with the largest of the options."""
+    """One line, from nobody drafting to all with the largest of the options. Each is the step at the end of a ragged
+    line."""
 
     def budgets(self, at: Place, options: Options) -> list[int]:
         return [self.budget(at, options)] * self.number
@@ -114,7 +115,7 @@ class Mix:
     def uniform(self, options: Options) -> UniformSteps:
         """Those in which all draft the same."""
         drafts = _from_none(self._of_each(options).sum(axis=1))[:, None]
-        depth = _from_none(options.depths)[None]
+        depth = _from_none(options.depths * self.found.max())[None]
         idle = np.where(depth > 0, 0.0, self.pace.sum())
         return UniformSteps(*self._steps(options, depth, idle, *drafts))
 
