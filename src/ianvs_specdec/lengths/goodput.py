@@ -41,10 +41,11 @@ TRIAL, LOOK = 2, 20
 """Steps of a trial: a single one would not be believed; from one look at times that have changed to the next."""
 CHANCES = 3
 """Trials that a change of times is worth at once."""
-LEARNING, LEARNED = 6e-5, 0.01
-"""Learning from a step, and choosing anew by what was learned, takes about so many seconds, and should take no more
-than that share of the time. A small model's steps leave most of the code and data of both no place in the caches, so
-several steps at once take less than as many by themselves."""
+LEARNING, FROM_EACH, LEARNED = 3e-5, 6e-6, 0.005
+"""Learning from a step, and choosing anew by what was learned, takes about so many seconds and so many for each
+request, and should take no more than that share of the time. A small model's steps leave most of the code and data of
+both no place in the caches, so several steps at once take less than as many by themselves. Of many requests, every
+second step teaches as much as is needed."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -146,6 +147,7 @@ class Goodput:
     def learn(self, finished: Finished) -> None:
         self._planning.took(finished.choosing_seconds)
         self._learning.earn(finished.seconds)
+        self._learning.price = LEARNING + FROM_EACH * len(finished.shares)
         made = self._plan.trial or self._probing
         self._unlearned.append((finished, made))
         if self._learning.pay(anyway=made or not self._verify.warm or len(self._unlearned) == PLAN):
