@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from ianvs_specdec.decoding import Load, Stats
 from ianvs_specdec.lengths.evidence import Evidence
 from ianvs_specdec.lengths.plans import Options
-from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread
+from ianvs_specdec.lengths.prompts import Prompts, Readers
+from ianvs_specdec.lengths.running import REST, Outputs, Running, paces
 from ianvs_specdec.lengths.steps import Apart, Mix
 
 
@@ -78,7 +81,7 @@ def test_rows_join_in_the_order_in_which_they_begin_to_pay():
     its second from 1.6 (f + 3) < 1.96 (f + 2); the hard one's first from f + 2 < 1.3 (f + 1): f of 0.67, 2.44, 2.33."""
     options = Options(*(np.array([1.0, 2.0]) for _ in range(3)), np.ones(2), 0.0)
     gains = np.array([[0.6, 0.96], [0.3, 0.39]])
-    steps = Mix(gains, np.ones(2), np.zeros(2), np.ones(2), 9.0).ragged(options)
+    steps = Mix(gains, np.ones(2), np.zeros(2), np.ones(2), Prompts()).ragged(options)
     assert list(zip(steps.who.tolist(), steps.place.tolist(), strict=True))[:3] == [(0, 0), (1, 0), (0, 1)]
 
 
@@ -91,7 +94,7 @@ def test_a_step_is_of_the_mix_that_there_will_be(paces):
     number = 4 if easy == 1 else 5
     begun = np.array([1, 1, 0, 0] if easy == 1 else [1, 0, 0, 0, 0], dtype=float)
     gains, pace = 3.0 * begun[:, None], np.where(begun > 0, easy, hard)
-    steps = Mix(gains, np.ones(number), np.zeros(number), pace, 9.0).ragged(options)
+    steps = Mix(gains, np.ones(number), np.zeros(number), pace, Prompts()).ragged(options)
     (none, one), (tokens_none, tokens) = steps.rows[0, [0, -1]] / number, steps.tokens[0, [0, -1]] / number
     assert (none, tokens_none) == (1.0, 1.0)
     assert one == pytest.approx(1 + 3 / 5)
@@ -101,7 +104,8 @@ def test_a_step_is_of_the_mix_that_there_will_be(paces):
 def test_where_prompts_decide_how_many_steps_there_are_a_step_has_no_more_tokens_and_fewer_requests():
     options = Options(*(np.array([1.0, 3.0]) for _ in range(3)), np.ones(2), 0.0)
     gains = np.tile([0.8, 2.0], (4, 1))
-    free, bound = (Mix(gains, np.ones(4), np.zeros(4), np.ones(4), most).ragged(options) for most in (9.0, 1.0))
+    mixes = [Mix(gains, np.ones(4), np.zeros(4), np.ones(4), Prompts(most=most)) for most in (9.0, 1.0)]
+    free, bound = (mix.ragged(options) for mix in mixes)
     assert not free.bound.any()
     assert free.tokens[1, [0, -1]].tolist() == pytest.approx([4, 12])
     assert bound.bound[1].tolist() == [False] + [True] * 8
@@ -110,12 +114,32 @@ def test_where_prompts_decide_how_many_steps_there_are_a_step_has_no_more_tokens
     assert bound.rows[1, -1] == pytest.approx(4 / 3 * 4)
 
 
-@pytest.mark.parametrize(("unread", "most"), [(0, 50), (3, 1), (None, 2)])
-def test_the_fewer_steps_leave_prompts_unread_the_more_tokens_they_may_have(unread, most):
-    found = Unread()
+def test_who_reads_a_prompt_has_a_place_among_those_that_run():
+    """Who is done twice as soon makes room for others, which read first. With four places of five for the rest, a step
+    has a third more tokens, not twice as many."""
+    options = Options(*(np.array([1.0]) for _ in range(3)), np.ones(1), 0.0)
+    steps = Mix(np.ones((4, 1)), np.ones(4), np.zeros(4), np.ones(4), Prompts(reading=1.0)).uniform(options)
+    assert steps.growth[0].tolist() == pytest.approx([1.0, 5 / 3])
+    assert steps.tokens[0].tolist() == pytest.approx([4.0, 4 * 5 / 3])
+    assert steps.requests[0].tolist() == pytest.approx([4.0, 4 / 2 * 5 / 3])
+
+
+@pytest.mark.parametrize(("unread", "most"), [(0, math.inf), (3, 1), (None, 4 / 3)])
+def test_the_less_of_what_a_step_can_read_is_read_the_more_tokens_steps_may_have(unread, most):
+    """A step has room for 200 tokens of prompts; every second one needs no more than half of it."""
+    readers = Readers()
     for number in range(600):
-        found.add(Load([], unread=number % 2 if unread is None else unread))
-    assert found.most == pytest.approx(most, rel=0.05)
+        left = 3 * (number % 2) if unread is None else unread
+        readers.add(Load([], prompt_rows=200 if left else 100, unread=left, reading=2 + left))
+    known = readers.known()
+    assert known.most == pytest.approx(most)
+    assert (known.reading, len(known.tokens)) == ({0: 2, 3: 5, None: 3.5}[unread], 50)
+
+
+def test_a_request_that_has_just_begun_is_as_fast_as_the_others_are():
+    running = [Running(None, 10, begun=0), Running(None, 20, begun=5), Running(None, 30, begun=10)]
+    assert paces(running, [Stats(10 + 40), Stats(20 + 5), Stats(30)], 10).tolist() == pytest.approx([43 / 11, 8 / 6, 3])
+    assert paces(running[:1], [Stats(10)], 0).tolist() == [1.0]
 
 
 def test_who_began_and_stopped_of_late_is_told_from_who_rests_for_long():
@@ -132,7 +156,7 @@ def test_who_began_and_stopped_of_late_is_told_from_who_rests_for_long():
 def test_a_place_of_a_line_is_a_budget_for_each_request():
     options = Options(*(np.array([1.0, 2.0, 4.0]) for _ in range(3)), np.ones(3), 0.0)
     gains = np.array([[0.9, 1.7, 3.0], [0.2, 0.3, 0.4]])
-    steps = Mix(gains, np.ones(2), np.zeros(2), np.ones(2), 9.0).ragged(options)
+    steps = Mix(gains, np.ones(2), np.zeros(2), np.ones(2), Prompts()).ragged(options)
     assert steps.budgets((2, 0), options) == [0, 0]
     assert steps.budgets((0, 2), options) == [1, 0]
     assert steps.budgets((2, 2), options) == [2, 0]
@@ -144,7 +168,8 @@ def test_where_all_draft_the_same_the_step_is_that_at_the_end_of_a_line():
     axis = np.array([1.0, 2.0, 4.0])
     options = Options(axis, axis, axis, np.ones(3), 0.5)
     found, behind, pace = np.array([0.8, 0.5, 0.7]), np.array([0.0, 3.0, 1.0]), np.array([2.0, 1.0, 2.0])
-    mix = Mix(np.array([[0.9, 1.7, 3.0], [0.2, 0.3, 0.4], [0.9, 1.7, 3.0]]), found, behind, pace, 1.5)
+    gains = np.array([[0.9, 1.7, 3.0], [0.2, 0.3, 0.4], [0.9, 1.7, 3.0]])
+    mix = Mix(gains, found, behind, pace, Prompts(reading=0.5, most=1.5))
     ragged, uniform = mix.ragged(options), mix.uniform(options)
     for name in ("requests", "rows", "asked", "nodes", "depth", "behind", "tokens", "bound"):
         of_all, lines = getattr(uniform, name)[0], getattr(ragged, name)

@@ -29,13 +29,14 @@ class Stats:
 @dataclass(frozen=True, slots=True)
 class Load:
     """What the next step is for: the requests ``running``, whose drafts it verifies, and ``prompt_rows`` tokens of
-    prompts of others. ``waiting`` requests have no room yet, ``unread`` ones have room, and more of their prompts to be
-    read than the next step reads."""
+    prompts of others. ``waiting`` requests have no room yet. ``reading`` ones have room, and have not read their
+    prompts yet; of these, ``unread`` ones have more to read than the next step reads."""
 
     running: Sequence[Stats]
     waiting: int = 0
     prompt_rows: int = 0
     unread: int = 0
+    reading: int = 0
 
     @property
     def context_tokens(self) -> int:

@@ -194,7 +194,8 @@ class Engine:
         asked: list[Request] = []
         if decoding:
             _each(decoding, _LOOK)
-            load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows, unread)
+            reading = len([request for request in self._running if not request.began])
+            load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows, unread, reading)
             self._meter.looked()
             budgets = self._length.budgets(load)
             self._meter.chosen()

@@ -20,7 +20,8 @@ import numpy as np
 from ianvs_specdec.lengths.evidence import Evidence, Floats
 from ianvs_specdec.lengths.plans import JOINED, DraftPlan, KeptPlans, Options
 from ianvs_specdec.lengths.prices import CLEAR, Prices
-from ianvs_specdec.lengths.running import REST, Outputs, Running, Unread, patience
+from ianvs_specdec.lengths.prompts import Readers
+from ianvs_specdec.lengths.running import REST, Outputs, Running, paces, patience
 from ianvs_specdec.lengths.savings import Allowance, Savings
 from ianvs_specdec.lengths.shapes import Shapes
 from ianvs_specdec.lengths.steps import Apart, Mix, Place, Steps
@@ -43,9 +44,8 @@ CHANCES = 3
 """Trials that a change of times is worth at once."""
 LEARNING, FROM_EACH, LEARNED = 3e-5, 6e-6, 0.005
 """Learning from a step, and choosing anew by what was learned, takes about so many seconds and so many for each
-request, and should take no more than that share of the time. A small model's steps leave most of the code and data of
-both no place in the caches, so several steps at once take less than as many by themselves. Of many requests, every
-second step teaches as much as is needed."""
+request, and should take no more than that share of the time: of many requests, every second step tells enough. A small
+model's steps leave most of the code and data of both no place in the caches, so several steps at once take less."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -74,7 +74,7 @@ class Goodput:
         self._misses = self._evidence.misses
         self._by_difficulty = self._options.gains(self._misses)
         self._kept, self._outputs = KeptPlans(), Outputs()
-        self._savings, self._unread, self._apart = Savings(), Unread(), Apart()
+        self._savings, self._readers, self._apart = Savings(), Readers(), Apart()
         self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
         self._since_trial, self._chances, self._changed, self._looked = REST, 0, 0, 0
         self._learning = Allowance(LEARNING, LEARNED, 1)
@@ -91,7 +91,7 @@ class Goodput:
         return cls()
 
     def budgets(self, load: Load) -> Sequence[int]:
-        self._unread.add(load)
+        self._readers.add(load)
         if self._holding and self._until_plan > 0 and [stats.kept for stats in load.running] == self._held_for:
             self._evidence.step()
             self._holding -= 1
@@ -311,13 +311,11 @@ class Goodput:
         gains[[stats.remaining < 2 for stats in load.running]] = 0.0
         emitted = (1 + gains[:, 0]).tolist()
         missed = [self._outputs.missed(stats, tokens) for stats, tokens in zip(load.running, emitted, strict=True)]
-        now, numbers = self._evidence.now, zip(load.running, running, strict=True)
-        pace = [request.pace(stats.context_tokens, now) for stats, request in numbers]
-        return Mix(gains, found, np.array(missed), np.array(pace), self._unread.most)
+        pace = paces(running, load.running, self._evidence.now - 1)
+        return Mix(gains, found, np.array(missed), pace, self._readers.known())
 
     def _trial(self, running: Sequence[Running], budgets: Sequence[int]) -> DraftPlan:
-        """Have the requests draft so much in the steps to come. What other plans were made of is no longer all there is
-        to know."""
+        """Have the requests draft so much in the steps to come. They tell more than other plans were made of."""
         self._since_trial, self._until_plan = 0, TRIAL
         self._kept.clear()
         for request, budget in zip(running, budgets, strict=True):

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ianvs_specdec.lengths.evidence import Subject
+import numpy as np
+
+from ianvs_specdec.lengths.evidence import Floats, Subject
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Load, Stats
+    from ianvs_specdec.decoding.load import Stats
 
 REST = 40
 """Steps between two moments at which a request may begin to speculate. At the boundary, noise would have it change with
 every step: so it does once in 20 steps on average. New requests have such a moment at their first step."""
 STEADY, SELDOM = 0.1, 4 * REST
 """The share of the steps since times last changed for which nothing new is tried, and the most of them."""
-RECENT = 50
-"""Steps over which it is averaged how many leave prompts unread."""
 OUTPUTS = 100
 """Outputs over which their length is averaged."""
 
@@ -35,10 +36,6 @@ class Running:
     probed: float = 0.0
     trial: int = 0
     tried: bool = False
-
-    def pace(self, tokens: int, now: int) -> float:
-        """Tokens of a step up to now, at step ``now``, at which it holds so many."""
-        return (tokens - self.start + 1) / (now - self.begun + 1)
 
     @property
     def resting(self) -> bool:
@@ -61,27 +58,20 @@ class Running:
         self.since += self.resting
 
 
+def paces(running: Sequence[Running], stats: Sequence[Stats], now: int) -> Floats:
+    """Tokens of a step of each request before step ``now``. Of one that has just begun, it is what all of them have."""
+    emitted = np.array([one.context_tokens - request.start for request, one in zip(running, stats, strict=True)])
+    steps = np.array([now - request.begun for request in running])
+    # Each step brings a token at least.
+    usual = max(float(emitted.sum() / max(steps.sum(), 1)), 1.0)
+    result: Floats = (emitted + usual) / (steps + 1)
+    return result
+
+
 def patience(steady: int) -> float:
     """Steps from one trial to the next, where times have been as they are for so many: what has been so for long will
     be so for long."""
     return max(REST, min(STEADY * steady, SELDOM))
-
-
-class Unread:
-    """How many steps leave prompts unread. Where all do, these decide how many steps there are, and who is done sooner
-    only makes room for more of them."""
-
-    def __init__(self) -> None:
-        self._share = 0.0
-
-    def add(self, load: Load) -> None:
-        """The next step."""
-        self._share += ((load.unread > 0) - self._share) / RECENT
-
-    @property
-    def most(self) -> float:
-        """How many times as many tokens a step may come to have, until all leave prompts unread."""
-        return 1 / max(self._share, 1 / RECENT)
 
 
 class Outputs:

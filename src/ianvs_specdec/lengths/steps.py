@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ianvs_specdec.lengths.evidence import Floats
 from ianvs_specdec.lengths.plans import Options
+from ianvs_specdec.lengths.prompts import Prompts
 
 Place = tuple[int, int]
 """A line of steps, and one of them."""
@@ -24,13 +25,14 @@ curse"): the more is told apart, the more so, and most where little is known."""
 @dataclass(frozen=True)
 class Steps:
     """Steps for ``number`` requests, in lines: what they have of requests, of rows, of requests asked for drafts, of
-    nodes and levels of these, of tokens to catch up with, and the ``tokens`` that may be expected.
+    nodes and levels of these, of tokens to catch up with, and the ``tokens`` that may be expected: ``growth`` times as
+    many as up to now, and so as many times the ``prompts``.
 
     All this is of the mix of requests that there will be after a while: who gets faster by drafts is done sooner, and
     so is a smaller part of those that run.
 
-    Who is done makes room for others. Where the step is ``bound``, their prompts would have to be read faster than they
-    are: fewer requests run, then.
+    Who is done makes room for others, which have to read their prompts first. Where the step is ``bound``, these would
+    have to be read faster than they can be: fewer requests run, then.
     """
 
     number: int
@@ -42,6 +44,8 @@ class Steps:
     behind: Floats
     tokens: Floats
     bound: NDArray[np.bool_]
+    growth: Floats
+    prompts: Prompts
 
     def rate(self, at: Place, seconds: Floats) -> float:
         """Tokens per second of a step, where the steps take so many ``seconds``."""
@@ -92,14 +96,14 @@ class UniformSteps(Steps):
 class Mix:
     """The requests that run. ``gains`` are the tokens that drafts are expected to bring, ``[requests, budgets]``. Of a
     request, ``found`` is how likely it has a draft, ``behind`` how much a step has of what its drafter has missed,
-    beside what a step emits with each draft, and ``pace`` the tokens of a step up to now. Steps may come to have
-    ``most`` times as many tokens as they had."""
+    beside what a step emits with each draft, and ``pace`` the tokens of a step up to now, which came with ``prompts``
+    of others."""
 
     gains: Floats
     found: Floats
     behind: Floats
     pace: Floats
-    most: float
+    prompts: Prompts
 
     def ragged(self, options: Options) -> RaggedSteps:
         """Those in which rows go where they pay most."""
@@ -128,15 +132,17 @@ class Mix:
 
     def _steps(
         self, options: Options, depth: Floats, idle: Floats, drafting: Floats, nodes: Floats, missed: Floats
-    ) -> tuple[int, Floats, Floats, Floats, Floats, Floats, Floats, Floats, NDArray[np.bool_]]:
+    ) -> tuple[int, Floats, Floats, Floats, Floats, Floats, Floats, Floats, NDArray[np.bool_], Floats, Prompts]:
         """The fields of ``Steps``, for what they would have of requests that draft and that do not (``idle``), if they
         had as many tokens as up to now."""
-        number, running = len(self.pace), drafting + idle
-        scale = np.minimum(number / running, self.most)
+        number, running, prompts = len(self.pace), drafting + idle, self.prompts
+        # The places are those of all, and who reads a prompt has one as well.
+        growth = (number + prompts.reading) / (running + prompts.reading)
+        bound, scale = growth > prompts.most, np.minimum(growth, prompts.most)
         asked, drafted = scale * drafting, scale * nodes
         rows = scale * running + drafted + asked * options.scouts
-        tokens, bound = scale * self.pace.sum(), number / running > self.most
-        return number, scale * running, rows, asked, drafted, depth, scale * missed, tokens, bound
+        tokens = scale * self.pace.sum()
+        return number, scale * running, rows, asked, drafted, depth, scale * missed, tokens, bound, scale, prompts
 
 
 class Apart:
