@@ -102,7 +102,7 @@ def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
     assert [request.result().token_ids for request in (first, second)] == expected
 
 
-def test_a_length_is_told_how_many_prompts_a_step_leaves_unread(model):
+def test_a_length_is_told_how_many_read_their_prompts_and_how_many_a_step_leaves_unread(model):
     loads: list[Load] = []
 
     class Told(Fixed):
@@ -117,7 +117,8 @@ def test_a_length_is_told_how_many_prompts_a_step_leaves_unread(model):
     engine.step()
     run(engine, *requests[1:])
     # The two take turns: a piece of 8 of each, another of the first, then the rest of both, 1 and 4.
-    assert [(load.prompt_rows, load.unread) for load in loads[:5]] == [(8, 2), (8, 2), (8, 2), (5, 0), (0, 0)]
+    told = [(load.prompt_rows, load.unread, load.reading) for load in loads[:5]]
+    assert told == [(8, 2, 2), (8, 2, 2), (8, 2, 2), (5, 0, 2), (0, 0, 0)]
 
 
 def test_prompts_take_turns_and_short_ones_share_a_step(model):

@@ -44,8 +44,8 @@ CHANCES = 3
 """Trials that a change of times is worth at once."""
 LEARNING, FROM_EACH, LEARNED = 3e-5, 6e-6, 0.005
 """Learning from a step, and choosing anew by what was learned, takes about so many seconds and so many for each
-request, and should take no more than that share of the time: of many requests, every second step tells enough. A small
-model's steps leave most of the code and data of both no place in the caches, so several steps at once take less."""
+request, and should take no more than that share of the time. A small model's steps leave most of the code and data of
+both no place in the caches, so several steps at once take less than as many by themselves."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
