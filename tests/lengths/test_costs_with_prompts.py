@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 
-from ianvs_specdec.lengths.beside import Beside
 from ianvs_specdec.lengths.costs import StepCosts
 from tests.lengths.test_costs import at, costs
 
@@ -28,15 +27,6 @@ def test_prompts_of_which_a_few_tokens_are_free_leave_what_is_known_without_them
         seconds = 6.0 + 0.01 * (rows - 8) + max(prompts - 200, 0) * 0.025
         learned.add(rows, seconds * rng.lognormvariate(0, 0.03), 0, 8, prompts)
     assert at(learned, 8, 16, 32, requests=8) == pytest.approx([6.0, 6.1, 6.3], rel=0.05)
-
-
-def test_the_fewer_tokens_of_prompts_a_step_reads_the_more_of_them_are_free():
-    """With room for 128 of them: 100 cost nothing, 300 do, and twice as many cost more than twice as much."""
-    beside = Beside()
-    beside.prompts = np.array([0.0, 0.1, 0.0])
-    took = beside.reading(np.array([100.0, 300.0]), np.array([0.4, 1.0, 2.0]))
-    assert took.tolist() == pytest.approx([0.0, 172 * 0.1 / 2, (72 + 472) * 0.1 / 2], abs=0.3)
-    assert beside.reading(np.zeros(3), np.ones((2, 4))).tolist() == np.zeros((2, 4)).tolist()
 
 
 @pytest.mark.parametrize("seed", range(3))

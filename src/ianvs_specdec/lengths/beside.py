@@ -24,8 +24,6 @@ MANY = 40
 times as long."""
 HALF = 0.5
 """The part of the first step with prompts that is thought to be for these, before more is known."""
-PLACES = 9
-"""Amounts of prompts for which it is worked out what they take; in between it is interpolated."""
 OF_ROWS, OF_CONTEXT, OF_REQUESTS, OF_PROMPTS = range(4)
 """The terms; that of prompts is the first of several, one for each of ``FREE``."""
 TERMS = OF_PROMPTS + len(FREE)
@@ -70,15 +68,6 @@ class Beside:
         """The variance of what prompts take, of which so many tokens are ``beyond`` each of ``FREE``."""
         # Rounding may leave a little less than nothing.
         return np.maximum((beyond * (self._covariance @ beyond)).sum(0), 0.0)
-
-    def reading(self, tokens: Floats, growth: Floats) -> Floats:
-        """What prompts take in steps that read ``growth`` times as many of their tokens as those that read so many
-        ``tokens``, on average over these."""
-        if not tokens.any():
-            return np.zeros(growth.shape)
-        places = np.linspace(growth.min(), growth.max(), PLACES)
-        beyond = np.maximum(places[:, None, None] * tokens[:, None] - FREE, 0.0).mean(axis=1)
-        return np.interp(growth, places, beyond @ self.prompts)
 
     def learn(self, step: Contents, size: Size, work: float, more: float, weight: float = 1.0) -> None:
         """A step that was thought to take the ``work`` took longer than the ``size`` does on average, by ``more``."""

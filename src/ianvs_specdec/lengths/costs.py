@@ -261,11 +261,6 @@ class StepCosts:
             result = np.minimum(result, np.interp(rows, sizes, least) + least_slope * beyond + hoped_each)
         return (result + self._context * context) * self.speed
 
-    def prompts(self, tokens: Floats, growth: Floats) -> Floats:
-        """Seconds that prompts take in steps that read ``growth`` times as many of their tokens as those that read so
-        many ``tokens``, on average over these."""
-        return self._beside.reading(tokens, growth) * self.speed
-
     def _believed(self, surprise: float, size: Size) -> tuple[float, float]:
         """What of a surprise counts, and how uncertain the size's work is by it: one that is alone for its size counts
         little, late or fast, a second one on the same side all. If the step of another size before them surprised as

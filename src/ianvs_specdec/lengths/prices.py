@@ -27,12 +27,11 @@ class Prices:
         self._verify, self._draft = times.verify, times.draft
 
     def of(self, load: Load, steps: Steps, hoped: bool = False) -> tuple[Floats, Floats]:
-        """What drafting and verifying take in each of the steps. Reading prompts counts as verifying: they are read
-        once, however many steps there are, but a step may have room for some that cost it nothing."""
+        """What drafting and verifying take in each of the steps. Prompts are read once, however many steps there are:
+        the time that they take is no part of a step's price."""
         drafts = steps.requests, steps.asked, steps.depth, steps.nodes, steps.behind
         contexts = load.context_tokens / steps.number * steps.requests
         verifying = self._verify.at(steps.rows, contexts, steps.requests, hoped=hoped)
-        verifying += self._verify.prompts(steps.prompts.tokens, steps.growth)
         return self._draft.at(*drafts, hoped=hoped) * self._verify.speed, verifying
 
     def hopeful(

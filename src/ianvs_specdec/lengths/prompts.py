@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from ianvs_specdec.lengths.evidence import Floats
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Load
@@ -20,12 +18,10 @@ RECENT = 50
 
 @dataclass(frozen=True)
 class Prompts:
-    """The latest steps read so many ``tokens`` of prompts. In one of them, ``reading`` requests had room and had not
-    read their prompts yet, on average. Steps may come to read ``most`` times as much, and so to put out as many times
-    the tokens, until all leave prompts unread. Then prompts decide how many steps there are, and who is done sooner
-    only makes room for more of them."""
+    """At each of the latest steps, ``reading`` requests had room and had not read their prompts yet, on average. Steps
+    may come to read ``most`` times as much, and so to put out as many times the tokens, until all leave prompts unread.
+    Then prompts decide how many steps there are, and who is done sooner only makes room for more of them."""
 
-    tokens: Floats = field(default_factory=lambda: np.zeros(1))
     reading: float = 0.0
     most: float = math.inf
 
@@ -46,4 +42,4 @@ class Readers:
         # A step that leaves prompts unread has read as much as a step can.
         full = tokens[unread > 0]
         most = max(float(full.mean() / tokens.mean()), 1.0) if full.any() else math.inf
-        return Prompts(tokens, float(reading.mean()), most)
+        return Prompts(float(reading.mean()), most)

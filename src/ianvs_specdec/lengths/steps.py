@@ -25,8 +25,7 @@ curse"): the more is told apart, the more so, and most where little is known."""
 @dataclass(frozen=True)
 class Steps:
     """Steps for ``number`` requests, in lines: what they have of requests, of rows, of requests asked for drafts, of
-    nodes and levels of these, of tokens to catch up with, and the ``tokens`` that may be expected: ``growth`` times as
-    many as up to now, and so as many times the ``prompts``.
+    nodes and levels of these, of tokens to catch up with, and the ``tokens`` that may be expected.
 
     All this is of the mix of requests that there will be after a while: who gets faster by drafts is done sooner, and
     so is a smaller part of those that run.
@@ -44,8 +43,6 @@ class Steps:
     behind: Floats
     tokens: Floats
     bound: NDArray[np.bool_]
-    growth: Floats
-    prompts: Prompts
 
     def rate(self, at: Place, seconds: Floats) -> float:
         """Tokens per second of a step, where the steps take so many ``seconds``."""
@@ -132,17 +129,17 @@ class Mix:
 
     def _steps(
         self, options: Options, depth: Floats, idle: Floats, drafting: Floats, nodes: Floats, missed: Floats
-    ) -> tuple[int, Floats, Floats, Floats, Floats, Floats, Floats, Floats, NDArray[np.bool_], Floats, Prompts]:
+    ) -> tuple[int, Floats, Floats, Floats, Floats, Floats, Floats, Floats, NDArray[np.bool_]]:
         """The fields of ``Steps``, for what they would have of requests that draft and that do not (``idle``), if they
         had as many tokens as up to now."""
-        number, running, prompts = len(self.pace), drafting + idle, self.prompts
+        number, running, reading = len(self.pace), drafting + idle, self.prompts.reading
         # The places are those of all, and who reads a prompt has one as well.
-        growth = (number + prompts.reading) / (running + prompts.reading)
-        bound, scale = growth > prompts.most, np.minimum(growth, prompts.most)
+        growth = (number + reading) / (running + reading)
+        bound, scale = growth > self.prompts.most, np.minimum(growth, self.prompts.most)
         asked, drafted = scale * drafting, scale * nodes
         rows = scale * running + drafted + asked * options.scouts
         tokens = scale * self.pace.sum()
-        return number, scale * running, rows, asked, drafted, depth, scale * missed, tokens, bound, scale, prompts
+        return number, scale * running, rows, asked, drafted, depth, scale * missed, tokens, bound
 
 
 class Apart:
