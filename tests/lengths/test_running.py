@@ -115,8 +115,8 @@ def test_where_prompts_decide_how_many_steps_there_are_a_step_has_no_more_tokens
 
 
 def test_who_reads_a_prompt_has_a_place_among_those_that_run():
-    """Who is done twice as soon makes room for others, which read first. With four places of five for the rest, a step
-    has a third more tokens, not twice as many."""
+    """Who is done twice as soon makes room for others, which read first: with one of five places for them, a step comes
+    to have two thirds more tokens, not twice as many."""
     options = Options(*(np.array([1.0]) for _ in range(3)), np.ones(1), 0.0)
     steps = Mix(np.ones((4, 1)), np.ones(4), np.zeros(4), np.ones(4), Prompts(reading=1.0)).uniform(options)
     assert steps.tokens[0].tolist() == pytest.approx([4.0, 4 * 5 / 3])

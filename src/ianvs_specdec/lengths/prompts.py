@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Load
 
 RECENT = 50
-"""Steps over which this is averaged."""
+"""Steps over which it is averaged how many requests read, and how much."""
 
 
 @dataclass(frozen=True)
