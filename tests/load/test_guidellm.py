@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,18 +32,26 @@ def plan_of(settings: Path, data: Path, **more: object) -> SweepPlan:
     return SweepPlan.parse(given | {"max_tokens": 16, "slo": "latency=60"} | more)
 
 
+def left_out(row: Mapping[str, Any]) -> int:
+    """The requests that guidellm's report left out, and the row tells: now and then it is one of a round."""
+    assert row["unreported"] <= 1
+    unreported: int = row["unreported"]
+    return unreported
+
+
 def test_two_policies(settings: Path, data: Path, tmp_path: Path) -> None:
     plain, drafted = sweep.run(plan_of(settings, data), tmp_path / "out")
     lines = (tmp_path / "out/rounds/arrivals-4.jsonl").read_text().splitlines()
     for row in (plain, drafted):
-        assert (row["completed"], row["failed"], row["refused"]) == (len(lines), 0, 0)
+        assert (row["completed"] + left_out(row), row["failed"], row["refused"]) == (len(lines), 0, 0)
         assert row["latency"]["p50"] >= row["ttft"]["p50"] > 0
-        assert row["slo_goodput"] == pytest.approx(len(lines) / 3, abs=1e-6)
+        assert row["slo_goodput"] == pytest.approx(row["completed"] / 3, abs=1e-6)
         assert row["client_cpu_seconds_total"] > 0
     assert (plain["draft_length"], plain["mean_accepted_tokens"]) == (0.0, 1.0)
     assert 0 < drafted["draft_length"] <= 3
     assert drafted["work_amplification"] > 1
-    assert drafted["lossless"]["compared"] == drafted["lossless"]["same"] == len(lines)
+    assert drafted["lossless"]["compared"] == drafted["lossless"]["same"]
+    assert drafted["lossless"]["compared"] >= len(lines) - left_out(plain) - left_out(drafted)
     place = folder_of(tmp_path / "out", Place(4.0, "fixed:3"))
     asked = [
         json.loads(request["request_args"])["body"]
@@ -57,7 +67,7 @@ def test_refusals_are_told_as_such(settings: Path, data: Path, tmp_path: Path) -
     (row,) = sweep.run(plan, tmp_path / "out")
     assert row["refused"] > 0
     assert row["failed"] == 0
-    assert row["completed"] + row["refused"] == row["requests"]
+    assert row["completed"] + row["refused"] + left_out(row) == row["requests"]
 
 
 def test_a_server_that_dies_in_a_round(
@@ -77,4 +87,4 @@ def test_a_server_that_dies_in_a_round(
             sweep.run(plan, tmp_path / "out")
     assert not folder_of(tmp_path / "out", Place(4.0, "fixed:0")).exists()
     (row,) = sweep.run(plan, tmp_path / "out")
-    assert row["completed"] == row["requests"]
+    assert row["completed"] + left_out(row) == row["requests"]
