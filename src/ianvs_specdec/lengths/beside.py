@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.lengths.evidence import Floats
-from ianvs_specdec.lengths.sizes import FEW, FREE, NOISE, ROWS, Amount, Contents, Known, Size
+from ianvs_specdec.lengths.sizes import FEW, NOISE, PROMPT_TERMS, ROWS, Amount, Contents, Known, Size
 
 MEMORY = 100
 """Steps that tell of the same over which it is learned; what no step tells of is kept."""
@@ -25,8 +25,10 @@ times as long."""
 HALF = 0.5
 """The part of the first step with prompts that is thought to be for these, before more is known."""
 OF_ROWS, OF_CONTEXT, OF_REQUESTS, OF_PROMPTS = range(4)
-"""The terms; that of prompts is the first of several, one for each of ``FREE``."""
-TERMS = OF_PROMPTS + len(FREE)
+"""The terms; that of prompts is the first of several."""
+OF_TOKENS = 1
+"""Among those of prompts, that for each of their tokens."""
+TERMS = OF_PROMPTS + PROMPT_TERMS
 APART = np.zeros((TERMS, TERMS))
 """The square of more rows and fewer requests."""
 APART[:OF_PROMPTS:2, :OF_PROMPTS:2] = (1.0, -1.0), (-1.0, 1.0)
@@ -39,9 +41,9 @@ class Beside:
 
     def __init__(self) -> None:
         self.context = self.requests = 0.0
-        self.prompts: Floats = np.zeros(len(FREE))
-        """What a token of a prompt takes more beyond each of ``FREE``."""
-        self._covariance: Floats = np.zeros((len(FREE), len(FREE)))
+        self.prompts: Floats = np.zeros(PROMPT_TERMS)
+        """What one of each term of prompts takes."""
+        self._covariance: Floats = np.zeros((PROMPT_TERMS, PROMPT_TERMS))
         """Of these."""
         self._doubt_of_requests = math.inf
         """The variance of what a request takes, whatever the other terms are."""
@@ -56,18 +58,20 @@ class Beside:
     def begin(self, prompts: int, work: float) -> None:
         """A step that read so many tokens of prompts took so much in all."""
         if not self._first:
-            self.prompts[0] = self._first = HALF * work / prompts
-            self._covariance = self._first**2 * np.eye(len(FREE))
+            self.prompts[OF_TOKENS] = self._first = HALF * work / prompts
+            self._covariance = self._first**2 * np.eye(PROMPT_TERMS)
 
-    def of(self, context: Amount, requests: Amount, *beyond: float) -> Any:
-        """What so much of each takes; of prompts, tokens ``beyond`` each of ``FREE``."""
-        reading = sum(map(operator.mul, self.prompts.tolist(), beyond)) if beyond else 0.0
+    def of(self, context: Amount, requests: Amount, *prompts: float) -> Any:
+        """What so much of each takes, and of each term of ``prompts``."""
+        reading = sum(map(operator.mul, self.prompts.tolist(), prompts)) if prompts else 0.0
         return self.context * context + self.requests * requests + reading
 
-    def doubt(self, beyond: Floats) -> Any:
-        """The variance of what prompts take, of which so many tokens are ``beyond`` each of ``FREE``."""
+    def doubt(self, prompts: Floats) -> Any:
+        """The variance of what so much of each term of ``prompts`` takes, but for ``ANY``: where all steps read some,
+        nobody knows that apart from what their rows take, and nobody needs to, as steps have both."""
+        tokens, covariance = prompts[OF_TOKENS:], self._covariance[OF_TOKENS:, OF_TOKENS:]
         # Rounding may leave a little less than nothing.
-        return np.maximum((beyond * (self._covariance @ beyond)).sum(0), 0.0)
+        return np.maximum((tokens * (covariance @ tokens)).sum(0), 0.0)
 
     def learn(self, step: Contents, size: Size, work: float, more: float, weight: float = 1.0) -> None:
         """A step that was thought to take the ``work`` took longer than the ``size`` does on average, by ``more``."""
@@ -105,11 +109,12 @@ class Beside:
     def _little(self) -> Floats:
         """For each term, up to which sum of squares steps tell little of it."""
         of_prompts = NOISE / self._first**2 if self._first else 1.0
-        return np.array([*(self._unit * one for one in LITTLE), *(of_prompts for _ in FREE)])
+        return np.array([*(self._unit * one for one in LITTLE), *[of_prompts] * PROMPT_TERMS])
 
     def _solve(self) -> None:
         little, told = self._little(), self._sums[:, -1].copy()
-        told[OF_PROMPTS] += little[OF_PROMPTS] * self._first
+        of_tokens = OF_PROMPTS + OF_TOKENS
+        told[of_tokens] += little[of_tokens] * self._first
         known = self._sums[:, :-1] + np.diag(little) + ALIKE * self._unit * APART
         variances = np.linalg.inv(known)
         self._doubt_of_requests = NOISE * float(variances[OF_REQUESTS, OF_REQUESTS])

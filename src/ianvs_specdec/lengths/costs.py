@@ -9,6 +9,7 @@ import numpy as np
 from ianvs_specdec.lengths.beside import Beside
 from ianvs_specdec.lengths.reading import Reading
 from ianvs_specdec.lengths.sizes import (
+    ANY,
     FEW,
     NEW,
     NOISE,
@@ -20,14 +21,17 @@ from ianvs_specdec.lengths.sizes import (
     Floats,
     Known,
     Size,
-    beyond,
     class_of,
+    terms_of,
 )
 from ianvs_specdec.lengths.smoothing import smoothed
 
 WARM = 6
 """Steps until a machine is warm: the first ones take several times as long. When one of them is clearly faster than
 those before, these were not yet what steps take."""
+SURE = 12
+"""The first steps with prompts may take several times as long as well. They tell of prompts only: so the first of them
+counts for one part in so many, the next for two, and so on."""
 PACE = 0.04**2
 """By how much the speed of a machine changes from step to step."""
 QUIET = 0.04**2
@@ -90,8 +94,8 @@ class StepCosts:
         self._stale, self._due = False, 0
         """Whether a step since the knots were worked out has told of much, and the step at which they are at the latest
         worked out anew."""
-        self.samples = 0
-        """Steps so far."""
+        self.samples = self._read_prompts = 0
+        """Steps so far, and those that read prompts."""
 
     @property
     def warm(self) -> bool:
@@ -102,6 +106,11 @@ class StepCosts:
     def speed(self) -> float:
         """Seconds of the unit in which sizes are kept: all of the machine's work takes longer with it."""
         return math.exp(self._speed)
+
+    @property
+    def for_reading(self) -> float:
+        """Seconds that a step takes for reading prompts at all, beside those for their tokens."""
+        return float(self._beside.prompts[0]) * ANY * self.speed
 
     @property
     def _state(self) -> float:
@@ -155,7 +164,7 @@ class StepCosts:
         work, doubtful = math.exp(settled - self._speed), False
         if class_of(step.rows) not in self._reading.sizes and self._beside.prompts.any():
             # As for any new size: see ``_size``.
-            thought = self._thought(step) / self.speed + self._beside.of(0, 0, *beyond(step.prompts))
+            thought = self._thought(step) / self.speed + self._beside.of(0, 0, *terms_of(step.prompts))
             work, doubtful = min(work, math.exp(NEW) * thought), work > math.exp(OUTLIER) * thought
         self._beside.begin(step.prompts, work)
         size = self._reading.size(step, work)
@@ -174,11 +183,13 @@ class StepCosts:
             size.variance = NEW**2
         # By the machine's speed as it is now: else prompts would be thought to take what is due to that.
         more, known = whole * (surprise - sped), 0.0
+        self._read_prompts += 1
+        sure = min(self._read_prompts / SURE, 1.0)
         if alone := self._sizes.get(class_of(step.rows)):
             rest = math.exp(alone.work)
             known = NOISE / (NOISE + alone.variance_now(self.samples, self._state) * (rest / scale) ** 2)
-            self._beside.learn(step, alone, scale, whole + more - rest, known)
-        self._beside.learn(step, size, scale, beside + more, 1 - known)
+            self._beside.learn(step, alone, scale, whole + more - rest, sure * known)
+        self._beside.learn(step, size, scale, beside + more, sure * (1 - known))
         before, took = size.work, settled - self._speed
         size.seen(step, beside, self.samples, self._state)
         # While prices are guessed, this step says how far off they may be: the average is between those before and it.
@@ -304,7 +315,7 @@ class StepCosts:
         rows, whole, variances, shared = known.rows, known.work, known.variances, known.shared
         work = np.maximum(whole - self._beside.of(known.context, known.requests), ROWS * whole)
         # A step with prompts tells less of its rows.
-        latest = known.place(self._latest) if self._latest and not self._latest.beyond[0] else None
+        latest = known.place(self._latest) if self._latest and not self._latest.prompts[0] else None
         likely = np.exp(2 * np.sqrt(variances))
         least, most = work / likely, work * likely
         if len(rows) > 2:

@@ -294,7 +294,8 @@ class Goodput:
             return None
         # Whoever has begun and stopped of late sits it out: at the boundary, nobody is to change all the time.
         budgets = steps.budgets(hopeful[0], self._options)
-        budgets = [0 if request.stopped else budget for request, budget in zip(running, budgets, strict=True)]
+        each = zip(running, load.running, budgets, strict=True)
+        budgets = [0 if request.stopped or stats.remaining < 2 else budget for request, stats, budget in each]
         if not any(budgets):
             return None
         # What is not known for sure is worth a trial.
@@ -303,12 +304,12 @@ class Goodput:
         return self._trial(running, budgets)
 
     def _mix(self, load: Load, running: Sequence[Running], by_difficulty: Floats, clear: float) -> Mix:
-        """What there is to know of these requests. Of drafts that should rest, so ``clear`` a gain counts."""
+        """What there is to know of these requests. Of drafts that should rest, so ``clear`` a gain counts. Whoever has
+        one token left to come counts as before: others of its kind take its place."""
         subjects = [request.subject for request in running]
         found = np.array([self._evidence.found(subject) for subject in subjects])
         gains = by_difficulty[[self._evidence.difficulty(subject) for subject in subjects]] * found[:, None]
         gains /= np.array([[clear if request.resting else 1.0] for request in running])
-        gains[[stats.remaining < 2 for stats in load.running]] = 0.0
         emitted = (1 + gains[:, 0]).tolist()
         missed = [self._outputs.missed(stats, tokens) for stats, tokens in zip(load.running, emitted, strict=True)]
         pace = paces(running, load.running, self._evidence.now - 1)

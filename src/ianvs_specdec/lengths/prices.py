@@ -27,11 +27,12 @@ class Prices:
         self._verify, self._draft = times.verify, times.draft
 
     def of(self, load: Load, steps: Steps, hoped: bool = False) -> tuple[Floats, Floats]:
-        """What drafting and verifying take in each of the steps. Prompts are read once, however many steps there are:
-        the time that they take is no part of a step's price."""
+        """What drafting and verifying take in each of the steps. A token of a prompt is read once, however many steps
+        there are, so its time is no part of a step's price: only what reading takes at all is."""
         drafts = steps.requests, steps.asked, steps.depth, steps.nodes, steps.behind
         contexts = load.context_tokens / steps.number * steps.requests
         verifying = self._verify.at(steps.rows, contexts, steps.requests, hoped=hoped)
+        verifying = verifying + self._verify.for_reading * steps.reading
         return self._draft.at(*drafts, hoped=hoped) * self._verify.speed, verifying
 
     def hopeful(
@@ -61,7 +62,8 @@ class Prices:
         rows = 1 + (number - 1) / number * steps.rows[best] + np.append(0.0, options.nodes + options.scouts)
         alone, least, *larger = self._verify.at(np.append(number, rows), context, number)
         step, each, call, level, node, late = (weight * self._verify.speed for weight in self._draft.weights)
-        token = each + float(alone + step + level * deepest) / number
+        reading = self._verify.for_reading * steps.reading[best]
+        token = each + float(alone + reading + step + level * deepest) / number
         if steps.bound[best] and number > 1:
             # There are as many steps whatever this request drafts: a token saves its own part of one.
             fewer = np.array([number - 1.0, number])

@@ -18,11 +18,13 @@ RECENT = 50
 
 @dataclass(frozen=True)
 class Prompts:
-    """At each of the latest steps, ``reading`` requests had room and had not read their prompts yet, on average. Steps
-    may come to read ``most`` times as much, and so to put out as many times the tokens, until all leave prompts unread.
-    Then prompts decide how many steps there are, and who is done sooner only makes room for more of them."""
+    """At each of the latest steps, ``reading`` requests had room and had not read their prompts yet, on average, and so
+    ``often`` a step read some. Steps may come to read ``most`` times as much, and so to put out as many times the
+    tokens, until all leave prompts unread. Then prompts decide how many steps there are, and who is done sooner only
+    makes room for more of them."""
 
     reading: float = 0.0
+    often: float = 0.0
     most: float = math.inf
 
 
@@ -42,4 +44,4 @@ class Readers:
         # A step that leaves prompts unread has read as much as a step can.
         full = tokens[unread > 0]
         most = max(float(full.mean() / tokens.mean()), 1.0) if full.any() else math.inf
-        return Prompts(float(reading.mean()), most)
+        return Prompts(float(reading.mean()), float((tokens > 0).mean()), most)

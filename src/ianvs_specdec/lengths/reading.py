@@ -25,7 +25,7 @@ class Reading:
     def without(self, known: Known, beside: Beside) -> Known:
         """What is ``known`` of the ``sizes``, less the prompts. If these take more than is thought, the rows of all
         sizes take less: they are off together, and their differences are known better than each of them."""
-        work = np.maximum(known.work - beside.prompts @ known.beyond, ROWS * known.work)
-        doubt = beside.doubt(known.beyond)
+        work = np.maximum(known.work - beside.prompts @ known.prompts, ROWS * known.work)
+        doubt = beside.doubt(known.prompts)
         variances = (known.variances * known.work**2 + doubt) / work**2
         return replace(known, work=work, variances=variances, shared=np.sqrt(doubt))

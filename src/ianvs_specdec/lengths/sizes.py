@@ -41,6 +41,11 @@ FREE = 0.0, 128.0, 256.0
 room for some of them: its operations over its bytes per second say how many, some 150 to 300 on the GPUs of a data
 center (``docs/simulate.md`` has 221), hardly any on a CPU. So what prompts take is a line with bends at these places,
 all upward."""
+ANY = 64.0
+"""Reading any prompt takes something, however short it is: requests join, and the caches lose what the others need. It
+is about what so many of its tokens take, and is counted in these."""
+PROMPT_TERMS = 1 + len(FREE)
+"""Those of which what prompts take is the sum: see ``terms_of``."""
 
 
 @lru_cache(maxsize=4096)
@@ -49,9 +54,9 @@ def class_of(rows: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def beyond(prompts: int) -> tuple[float, ...]:
-    """How many tokens of prompts are beyond each of ``FREE``."""
-    return tuple([max(prompts - free, 0.0) for free in FREE])
+def terms_of(prompts: int) -> tuple[float, ...]:
+    """``ANY`` if there are tokens of prompts, and how many are beyond each of ``FREE``."""
+    return (ANY if prompts else 0.0, *[max(prompts - free, 0.0) for free in FREE])
 
 
 class Contents(NamedTuple):
@@ -67,15 +72,15 @@ class Contents(NamedTuple):
 @dataclass(eq=False, slots=True)
 class Size:
     """Steps of about the same size: the log of their ``work`` and its variance when it was last seen, at step ``when``
-    and in the ``state`` of then, how surprising the one ``before`` was, and what they have on average; of the tokens of
-    prompts, how many are ``beyond`` each of ``FREE``."""
+    and in the ``state`` of then, how surprising the one ``before`` was, and what they have on average; of ``prompts``
+    that is each of their terms."""
 
     work: float
     variance: float
     rows: float
     context: float
     requests: float
-    beyond: tuple[float, ...]
+    prompts: tuple[float, ...]
     count: int = 0
     when: int = 0
     state: float = 0.0
@@ -84,7 +89,7 @@ class Size:
     @classmethod
     def first(cls, step: Contents, work: float) -> Size:
         """The first step of a size."""
-        return cls(work, UNKNOWN, step.rows, step.context, step.requests, beyond(step.prompts))
+        return cls(work, UNKNOWN, step.rows, step.context, step.requests, terms_of(step.prompts))
 
     def variance_now(self, samples: int, state: float) -> float:
         """What has changed the machine, its speed or another size, may have changed this size's share as well.
@@ -93,8 +98,8 @@ class Size:
         return min(self.variance + SHAPE * age + changed**2, UNKNOWN)
 
     def away(self, step: Contents) -> tuple[float, ...]:
-        """How much more context a step has, how many more requests and tokens of prompts beyond each of ``FREE``."""
-        more = [one - average for one, average in zip(beyond(step.prompts), self.beyond, strict=True)]
+        """How much more context a step has, how many more requests, and how much more of each term of prompts."""
+        more = [one - average for one, average in zip(terms_of(step.prompts), self.prompts, strict=True)]
         return step.context - self.context, step.requests - self.requests, *more
 
     def work_at(self, beside: float) -> float:
@@ -115,13 +120,14 @@ class Size:
         context, requests, *more = self.away(step)
         self.context += context / self.count
         self.requests += requests / self.count
-        self.beyond = tuple([average + one / self.count for average, one in zip(self.beyond, more, strict=True)])
+        self.prompts = tuple([average + one / self.count for average, one in zip(self.prompts, more, strict=True)])
 
 
 @dataclass(frozen=True)
 class Known:
-    """Sizes in columns, by class: what each has on average, their work and the variance of its log. ``beyond`` are
-    ``[FREE, sizes]``. Of the work's errors, the part that is ``shared`` is one and the same error, so many times."""
+    """Sizes in columns, by class: what each has on average, their work and the variance of its log. ``prompts`` are
+    ``[PROMPT_TERMS, sizes]``. Of the work's errors, the part that is ``shared`` is one and the same error, so many
+    times."""
 
     classes: NDArray[np.int64]
     rows: Floats
@@ -130,17 +136,17 @@ class Known:
     context: Floats
     requests: Floats
     counts: Floats
-    beyond: Floats
+    prompts: Floats
     shared: Floats
 
     @classmethod
     def of(cls, sizes: Iterable[Size], samples: int, state: float) -> Known:
         """What is known at that step, in that state of the machine."""
         columns = [
-            (one.rows, one.work, one.variance_now(samples, state), one.context, one.requests, one.count, *one.beyond)
+            (one.rows, one.work, one.variance_now(samples, state), one.context, one.requests, one.count, *one.prompts)
             for one in sizes
         ]
-        table = np.array(sorted(columns)).reshape(-1, 6 + len(FREE)).T
+        table = np.array(sorted(columns)).reshape(-1, 6 + PROMPT_TERMS).T
         rows, work, variances, context, requests, counts = table[:6]
         classes = np.array([class_of(round(one)) for one in rows.tolist()], dtype=int)
         return cls(classes, rows, np.exp(work), variances, context, requests, counts, table[6:], np.zeros(len(rows)))
@@ -162,7 +168,7 @@ class Known:
         work, _, rows, context, requests, shared = (of_class @ (weights * columns).T / sums[:, None]).T
         variances = np.minimum(1 / (sums * work**2), UNKNOWN)
         counts = of_class @ np.concatenate((self.counts, other.counts))
-        none = np.zeros((len(FREE), len(rows)))
+        none = np.zeros((PROMPT_TERMS, len(rows)))
         return Known(classes, rows, work, variances, context, requests, counts, none, shared)
 
     @property

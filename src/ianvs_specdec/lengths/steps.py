@@ -31,7 +31,7 @@ class Steps:
     so is a smaller part of those that run.
 
     Who is done makes room for others, which have to read their prompts first. Where the step is ``bound``, these would
-    have to be read faster than they can be: fewer requests run, then.
+    have to be read faster than they can be: fewer requests run, then. So often a step is ``reading`` prompts.
     """
 
     number: int
@@ -43,6 +43,7 @@ class Steps:
     behind: Floats
     tokens: Floats
     bound: NDArray[np.bool_]
+    reading: Floats
 
     def rate(self, at: Place, seconds: Floats) -> float:
         """Tokens per second of a step, where the steps take so many ``seconds``."""
@@ -129,7 +130,7 @@ class Mix:
 
     def _steps(
         self, options: Options, depth: Floats, idle: Floats, drafting: Floats, nodes: Floats, missed: Floats
-    ) -> tuple[int, Floats, Floats, Floats, Floats, Floats, Floats, Floats, NDArray[np.bool_]]:
+    ) -> tuple[int, Floats, Floats, Floats, Floats, Floats, Floats, Floats, NDArray[np.bool_], Floats]:
         """The fields of ``Steps``, for what they would have of requests that draft and that do not (``idle``), if they
         had as many tokens as up to now."""
         number, running, reading = len(self.pace), drafting + idle, self.prompts.reading
@@ -139,7 +140,9 @@ class Mix:
         asked, drafted = scale * drafting, scale * nodes
         rows = scale * running + drafted + asked * options.scouts
         tokens = scale * self.pace.sum()
-        return number, scale * running, rows, asked, drafted, depth, scale * missed, tokens, bound
+        # Whoever comes does so at any time.
+        reads = 1 - (1 - self.prompts.often) ** scale
+        return number, scale * running, rows, asked, drafted, depth, scale * missed, tokens, bound, reads
 
 
 class Apart:
