@@ -20,6 +20,17 @@ def test_where_every_step_reads_prompts_what_rows_take_is_told_from_what_these_t
     assert at(learned, 8, 16, 24, 40, requests=8) == pytest.approx([2.8, 3.6, 4.4, 6.0], rel=0.25)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_what_reading_takes_at_all_is_told_from_what_tokens_of_prompts_take(seed):
+    learned, rng = costs({8: 2.8, 16: 3.6, 40: 6.0}, noise=0.03, requests=8), random.Random(seed)
+    for _ in range(300):
+        rows, prompts = rng.choice((8, 16, 24, 40)), rng.choice((0, rng.randrange(20, 250)))
+        seconds = 2.0 + 0.1 * rows + (4.0 + 0.02 * prompts if prompts else 0.0)
+        learned.add(rows, seconds * rng.lognormvariate(0, 0.05), 0, 8, prompts)
+    assert learned.for_reading == pytest.approx(4.0, rel=0.25)
+    assert at(learned, 8, 16, 40, requests=8) == pytest.approx([2.8, 3.6, 6.0], rel=0.1)
+
+
 def test_prompts_of_which_a_few_tokens_are_free_leave_what_is_known_without_them():
     learned, rng = costs({8: 6.0, 16: 6.1, 32: 6.3}), random.Random(0)
     for _ in range(300):

@@ -10,7 +10,7 @@ import pytest
 from ianvs_specdec import lengths
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.lengths.fixed import Fixed
-from ianvs_specdec.lengths.goodput import AHEAD, HURRY, PLANNING, SPENT, TRIAL
+from ianvs_specdec.lengths.goodput import AHEAD, HURRY, PLAN, PLANNING, SPENT, TRIAL
 from tests.support.few import few
 
 from .simulation import GRID, Chain, Luck, Machine, Running, Tree, interpolated, mix, request, run, step
@@ -160,7 +160,7 @@ def test_plans_take_little_of_the_time_of_short_steps(monkeypatch):
 
 def test_a_plan_goes_on_when_the_number_of_requests_comes_back(monkeypatch):
     """Every three steps half of them leave, or as many come."""
-    from ianvs_specdec.lengths.goodput import PLAN, Goodput
+    from ianvs_specdec.lengths.goodput import Goodput
 
     made, plan = [], Goodput._planned_for
     monkeypatch.setattr(Goodput, "_planned_for", lambda self, *args: made.append(args) or plan(self, *args))
@@ -237,6 +237,24 @@ def test_no_speculation_before_a_plain_step_was_timed_and_none_that_cannot_be_us
     assert goodput.budgets(Load([Stats(50, "a", 1)]))[0] == 0
     with pytest.raises(UserError, match="goodput takes no argument"):
         lengths.create("goodput:3")
+
+
+def test_who_has_one_token_left_stands_for_others_of_its_kind():
+    """It needs no draft any more. If it counted as one that never has a good draft, a few of these would make up most
+    of the steps that there will be, and the others would draft less."""
+    from ianvs_specdec.decoding import Load, Stats
+
+    machine, easy = replace(MANY["gpu"], noise=0.0, outliers=0.0), mix({"a": 0.9}, requests=90)
+
+    def drafted(ending):
+        goodput = lengths.create("goodput")
+        run(goodput, machine, Chain(), easy, at_once=30)
+        # Twice as many have a plan of their own.
+        load = Load([Stats(50, "a", 1 if index < ending else 100) for index in range(60)])
+        return [goodput.budgets(load) for _ in range(PLAN)][-1]
+
+    assert drafted(0)[0] > 0
+    assert drafted(15) == [0] * 15 + drafted(0)[15:]
 
 
 def test_while_all_draft_the_same_nothing_is_chosen_anew(monkeypatch):

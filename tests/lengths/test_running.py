@@ -123,6 +123,18 @@ def test_who_reads_a_prompt_has_a_place_among_those_that_run():
     assert steps.requests[0].tolist() == pytest.approx([4.0, 4 / 2 * 5 / 3])
 
 
+def test_steps_with_more_tokens_read_prompts_more_often():
+    """Requests come at any time, and as many as are done: where half of the steps read prompts, of those with twice as
+    many tokens three quarters do."""
+    options = Options(*(np.array([1.0]) for _ in range(3)), np.ones(1), 0.0)
+    loads = [Load([Stats(50)], prompt_rows=prompt_rows) for prompt_rows in (0, 33, 0, 70)]
+    readers = Readers()
+    for load in loads:
+        readers.add(load)
+    steps = Mix(np.ones((4, 1)), np.ones(4), np.zeros(4), np.ones(4), readers.known()).uniform(options)
+    assert steps.reading[0].tolist() == pytest.approx([0.5, 0.75])
+
+
 @pytest.mark.parametrize(("unread", "most"), [(0, math.inf), (3, 1), (None, 4 / 3)])
 def test_the_less_of_what_a_step_can_read_is_read_the_more_tokens_steps_may_have(unread, most):
     """A step has room for 200 tokens of prompts; every second one needs no more than half of it."""

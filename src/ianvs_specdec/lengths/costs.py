@@ -29,9 +29,6 @@ from ianvs_specdec.lengths.smoothing import smoothed
 WARM = 6
 """Steps until a machine is warm: the first ones take several times as long. When one of them is clearly faster than
 those before, these were not yet what steps take."""
-SURE = 12
-"""The first steps with prompts may take several times as long as well. They tell of prompts only: so the first of them
-counts for one part in so many, the next for two, and so on."""
 PACE = 0.04**2
 """By how much the speed of a machine changes from step to step."""
 QUIET = 0.04**2
@@ -94,8 +91,8 @@ class StepCosts:
         self._stale, self._due = False, 0
         """Whether a step since the knots were worked out has told of much, and the step at which they are at the latest
         worked out anew."""
-        self.samples = self._read_prompts = 0
-        """Steps so far, and those that read prompts."""
+        self.samples = 0
+        """Steps so far."""
 
     @property
     def warm(self) -> bool:
@@ -183,13 +180,11 @@ class StepCosts:
             size.variance = NEW**2
         # By the machine's speed as it is now: else prompts would be thought to take what is due to that.
         more, known = whole * (surprise - sped), 0.0
-        self._read_prompts += 1
-        sure = min(self._read_prompts / SURE, 1.0)
         if alone := self._sizes.get(class_of(step.rows)):
             rest = math.exp(alone.work)
             known = NOISE / (NOISE + alone.variance_now(self.samples, self._state) * (rest / scale) ** 2)
-            self._beside.learn(step, alone, scale, whole + more - rest, sure * known)
-        self._beside.learn(step, size, scale, beside + more, sure * (1 - known))
+            self._beside.learn(step, alone, scale, whole + more - rest, known)
+        self._beside.learn(step, size, scale, beside + more, 1 - known)
         before, took = size.work, settled - self._speed
         size.seen(step, beside, self.samples, self._state)
         # While prices are guessed, this step says how far off they may be: the average is between those before and it.
