@@ -5,8 +5,8 @@ greedy and sampled, answered whole and in pieces, and a fifth of the clients lea
 ten times, what the clients counted and the server's resident memory.
 
 With ``--overload 1.5`` they ask without pause for the first tenth of the time only. From then on requests come at
-random moments, 1.5 times as many a second as the server has answered, as long as clients are free. The server has to
-refuse only what more clients ask than it has room for: ``--at-once 400``, as it works on 64 and lets 256 wait.
+random moments, 1.5 times as many a second as the server has answered, as long as clients are free. Refusals
+need more clients than the server has room for: ``--at-once 400``, as it works on 64 and lets 256 wait.
 
 The exit code is 1 where an answer was lost or not whole, the server counted other outcomes than its clients, a sequence
 was left in its engine, or its memory grew in the second half of the time: in the first half it warms up.

@@ -7,7 +7,13 @@ import random
 import numpy as np
 import pytest
 
+from ianvs_specdec.decoding import Load, Stats
 from ianvs_specdec.lengths.costs import StepCosts
+from ianvs_specdec.lengths.plans import Options
+from ianvs_specdec.lengths.prices import Prices
+from ianvs_specdec.lengths.prompts import Prompts
+from ianvs_specdec.lengths.steps import Mix
+from ianvs_specdec.lengths.times import Times
 from tests.lengths.test_costs import at, costs
 
 
@@ -29,6 +35,26 @@ def test_what_reading_takes_at_all_is_told_from_what_tokens_of_prompts_take(seed
         learned.add(rows, seconds * rng.lognormvariate(0, 0.05), 0, 8, prompts)
     assert learned.for_reading == pytest.approx(4.0, rel=0.25)
     assert at(learned, 8, 16, 40, requests=8) == pytest.approx([2.8, 3.6, 6.0], rel=0.1)
+
+
+def test_what_reading_takes_at_all_is_in_the_price_of_steps_that_read():
+    times, rng = Times(), random.Random(0)
+    costs({8: 2.8, 16: 3.6, 40: 6.0}, learned=times.verify, requests=8)
+    for _ in range(100):
+        rows, prompts = rng.choice((8, 16, 40)), rng.choice((0, rng.randrange(20, 250)))
+        times.verify.add(rows, 2.0 + 0.1 * rows + (4.0 + 0.02 * prompts if prompts else 0.0), 0, 8, prompts)
+    options, gains = Options(*(np.array([1.0, 2.0]) for _ in range(3)), np.ones(2), 0.0), np.tile([0.8, 1.4], (8, 1))
+    load, prices = Load([Stats(0)] * 8), Prices(times)
+
+    def priced(often):
+        steps = Mix(gains, np.ones(8), np.zeros(8), np.ones(8), Prompts(often=often)).uniform(options)
+        token = prices.plan(options, gains[:1], steps, (0, 1), 0).token
+        return prices.of(load, steps)[1][0], token
+
+    (seconds, token), (without, token_without) = priced(1.0), priced(0.0)
+    assert times.verify.for_reading > 2.0
+    assert (seconds - without).tolist() == pytest.approx([times.verify.for_reading] * 3)
+    assert token - token_without == pytest.approx(times.verify.for_reading / 8)
 
 
 def test_prompts_of_which_a_few_tokens_are_free_leave_what_is_known_without_them():

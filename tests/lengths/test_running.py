@@ -180,9 +180,9 @@ def test_where_all_draft_the_same_the_step_is_that_at_the_end_of_a_line():
     options = Options(axis, axis, axis, np.ones(3), 0.5)
     found, behind, pace = np.array([0.8, 0.5, 0.7]), np.array([0.0, 3.0, 1.0]), np.array([2.0, 1.0, 2.0])
     gains = np.array([[0.9, 1.7, 3.0], [0.2, 0.3, 0.4], [0.9, 1.7, 3.0]])
-    mix = Mix(gains, found, behind, pace, Prompts(reading=0.5, most=1.5))
+    mix = Mix(gains, found, behind, pace, Prompts(reading=0.5, often=0.3, most=1.5))
     ragged, uniform = mix.ragged(options), mix.uniform(options)
-    for name in ("requests", "rows", "asked", "nodes", "depth", "behind", "tokens", "bound"):
+    for name in ("requests", "rows", "asked", "nodes", "depth", "behind", "tokens", "bound", "reading"):
         of_all, lines = getattr(uniform, name)[0], getattr(ragged, name)
         np.testing.assert_allclose(of_all, [lines[0, 0], *lines[:, -1]], err_msg=name)
     for step in range(4):

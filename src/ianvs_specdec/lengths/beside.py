@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.lengths.evidence import Floats
-from ianvs_specdec.lengths.sizes import FEW, NOISE, PROMPT_TERMS, ROWS, Amount, Contents, Known, Size
+from ianvs_specdec.lengths.sizes import ANY, FEW, NOISE, PROMPT_TERMS, ROWS, Amount, Contents, Known, Size
 
 MEMORY = 100
 """Steps that tell of the same over which it is learned; what no step tells of is kept."""
@@ -26,8 +26,8 @@ HALF = 0.5
 """The part of the first step with prompts that is thought to be for these, before more is known."""
 OF_ROWS, OF_CONTEXT, OF_REQUESTS, OF_PROMPTS = range(4)
 """The terms; that of prompts is the first of several."""
-OF_TOKENS = 1
-"""Among those of prompts, that for each of their tokens."""
+OF_ANY, OF_TOKENS = range(2)
+"""Among those of prompts, that for ``ANY``, and the one for each of their tokens."""
 TERMS = OF_PROMPTS + PROMPT_TERMS
 APART = np.zeros((TERMS, TERMS))
 """The square of more rows and fewer requests."""
@@ -65,6 +65,11 @@ class Beside:
         """What so much of each takes, and of each term of ``prompts``."""
         reading = sum(map(operator.mul, self.prompts.tolist(), prompts)) if prompts else 0.0
         return self.context * context + self.requests * requests + reading
+
+    @property
+    def reading(self) -> float:
+        """What reading prompts takes at all, beside what their tokens take."""
+        return float(self.prompts[OF_ANY]) * ANY
 
     def doubt(self, prompts: Floats) -> Any:
         """The variance of what so much of each term of ``prompts`` takes, but for ``ANY``: where all steps read some,

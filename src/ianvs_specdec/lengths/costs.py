@@ -9,7 +9,6 @@ import numpy as np
 from ianvs_specdec.lengths.beside import Beside
 from ianvs_specdec.lengths.reading import Reading
 from ianvs_specdec.lengths.sizes import (
-    ANY,
     FEW,
     NEW,
     NOISE,
@@ -107,7 +106,7 @@ class StepCosts:
     @property
     def for_reading(self) -> float:
         """Seconds that a step takes for reading prompts at all, beside those for their tokens."""
-        return float(self._beside.prompts[0]) * ANY * self.speed
+        return self._beside.reading * self.speed
 
     @property
     def _state(self) -> float:

@@ -42,8 +42,8 @@ room for some of them: its operations over its bytes per second say how many, so
 center (``docs/simulate.md`` has 221), hardly any on a CPU. So what prompts take is a line with bends at these places,
 all upward."""
 ANY = 64.0
-"""Reading any prompt takes something, however short it is: requests join, and the caches lose what the others need. It
-is about what so many of its tokens take, and is counted in these."""
+"""Reading any prompt takes something, however short it is: for one thing, requests join. On a CPU it was seen to be
+what some tens of its tokens take, and so it is counted in these."""
 PROMPT_TERMS = 1 + len(FREE)
 """Those of which what prompts take is the sum: see ``terms_of``."""
 
