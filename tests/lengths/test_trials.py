@@ -62,6 +62,27 @@ def test_after_every_trial_there_is_a_plan_however_short_the_time_for_plans():
     assert len(length.trials) > 3
 
 
+def test_who_has_one_token_left_takes_no_part_in_a_trial():
+    """The step itself brings that token."""
+
+    class Watched(type(lengths.create("goodput"))):
+        ended, others = (), ()
+
+        def _attempt(self, load, running, *case):
+            plan = super()._attempt(load, running, *case)
+            if plan:
+                tried = [(stats.remaining, request.trial) for request, stats in zip(running, load.running, strict=True)]
+                self.ended += tuple(budget for remaining, budget in tried if remaining < 2)
+                self.others += tuple(budget for remaining, budget in tried if remaining > 1)
+            return plan
+
+    length, shared = Watched(), replace(MACHINE, slow=3.0)
+    run(length, shared, Chain(), mix({"a": 0.3, "b": 0.4}, requests=600, tokens=(2, 6)), at_once=32)
+    assert len(length.ended) > 10
+    assert not any(length.ended)
+    assert sum(budget > 0 for budget in length.others) > len(length.others) / 2
+
+
 def test_what_has_been_steady_for_long_is_tried_more_seldom_until_times_change():
     """Trials of every thousand steps; then all takes three times as long."""
     length, trials = lengths.create("goodput"), []

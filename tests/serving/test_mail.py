@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.serving.engine import _Mail
+from ianvs_specdec.serving.engine import Engine, _Mail
+from ianvs_specdec.serving.metrics import Metrics
+from ianvs_specdec.serving.protocol import parse
+from ianvs_specdec.types import Completion, Sampling
+from tests.support.instant import Instant
 
 
 class Counted:
@@ -79,3 +83,22 @@ def test_whoever_tells_a_loop_that_is_closed_hears_of_it_each_time() -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError):
             mail.send(lambda: None, loop)
+
+
+def test_an_answer_comes_even_if_it_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counted(metrics: Metrics, completion: Completion, waited: float) -> None:
+        raise ValueError("counters can only go up")
+
+    monkeypatch.setattr(Metrics, "completed", counted)
+    failed = list[object]()
+
+    async def run() -> list[object]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
+        engine = Engine(Instant("m"), 0, 1, Metrics("m", "instant"))
+        job = engine.submit(parse(b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}', "m", Sampling()))
+        events = await asyncio.wait_for(job.events(), 60)
+        engine.close()
+        return list(events)
+
+    assert [type(event) for event in asyncio.run(run())] == [Completion]
+    assert [type(error) for error in failed] == [ValueError]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.serving import app
 from ianvs_specdec.serving.app import ChatEndpoint, Service
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
-from ianvs_specdec.types import Completion, Sampling, Trace
+from ianvs_specdec.types import Sampling
+from tests.support.instant import Instant
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
 SCOPE = {
@@ -22,22 +22,6 @@ SCOPE = {
     "path": "/v1/chat/completions",
     "headers": [(b"content-type", b"application/json")],
 }
-
-
-class _Instant(LLM):
-    backend, local = "instant", True
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return ()
-
-    def load(self) -> None: ...
-
-    def identity(self, digests: Any) -> dict[str, Any]:
-        return {}
-
-    def generate(self, messages: Any, sampling: Any, on_chunk: Any = None, hints: Any = None) -> Completion:
-        return Completion("yes", [1], 1, 1, "stop", Trace([(0.0, 1)]))
 
 
 async def never(*_: Any) -> Any:
@@ -49,7 +33,7 @@ def outcomes(receive: Any, send: Any) -> tuple[str, ...]:
     metrics = Metrics("m", "instant")
 
     async def serve() -> None:
-        engine = Engine(_Instant("m"), 0, 1, metrics)
+        engine = Engine(Instant("m"), 0, 1, metrics)
         await ChatEndpoint(Service("m", Sampling(), "", 0.02, 1000), engine, metrics)(dict(SCOPE), receive, send)
         while b"specdec_in_flight 0.0" not in metrics.text():
             await asyncio.sleep(0.001)

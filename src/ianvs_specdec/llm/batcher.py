@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 
 import torch
@@ -29,7 +30,8 @@ class Batcher:
         self._asked: dict[Request, Callable[[], None]] = {}
         self._wake = threading.Condition()
         self._ended: Exception | None = None
-        """Why nothing is served any more."""
+        """Why nothing is served any more. Each request ends with a copy: threads that raise the same one would add to
+        each other's traceback."""
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
         self._thread.start()
 
@@ -49,7 +51,7 @@ class Batcher:
         """Serve ``request`` with the others; ``over`` is called on the engine's thread once it has ended."""
         with self._wake:
             if self._ended is not None:
-                raise self._ended.with_traceback(None)
+                raise copy(self._ended)
             self._asked[request] = over
             self._arrived.append(request)
             self._wake.notify()
@@ -108,5 +110,5 @@ class Batcher:
                 left = list(self._asked)
             for request in left:
                 if not request.over:
-                    request.error = self._ended
+                    request.error = copy(self._ended)
             self._tell(left)

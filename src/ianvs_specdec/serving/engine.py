@@ -195,16 +195,16 @@ class Engine:
         if job.over:
             return
         job.over = True
-        if isinstance(result, Completion):
-            latency = result.trace.latency or 0.0
+        outcome = result if isinstance(result, Completion) else self._failure(result)
+        # First: whatever becomes of the counts, somebody waits for this.
+        job.tell(outcome)
+        if isinstance(outcome, Completion):
+            latency = outcome.trace.latency or 0.0
             self._seconds = latency if not self._seconds else 0.8 * self._seconds + 0.2 * latency
-            self._metrics.completed(result, job.waited)
-            job.tell(result)
+            self._metrics.completed(outcome, job.waited)
         else:
             self._metrics.unfinished(job.tokens)
-            refusal = self._failure(result)
-            self._metrics.outcome(refusal.outcome)
-            job.tell(refusal)
+            self._metrics.outcome(outcome.outcome)
 
     def _failure(self, error: Exception) -> Refusal:
         if isinstance(error, ContextWindowError):

@@ -1,0 +1,24 @@
+"""A back end that answers at once, for tests of what is around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.types import Completion, Trace
+
+
+class Instant(LLM):
+    backend, local = "instant", True
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return ()
+
+    def load(self) -> None: ...
+
+    def identity(self, digests: Any) -> dict[str, Any]:
+        return {}
+
+    def generate(self, messages: Any, sampling: Any, on_chunk: Any = None, hints: Any = None) -> Completion:
+        return Completion("yes", [1], 1, 1, "stop", Trace([(0.0, 1)]))
