@@ -58,14 +58,19 @@ def parsed(parser: argparse.ArgumentParser, argv: list[str] | None, *positive: s
     return options
 
 
+def progress(done: int, count: int, what: str) -> None:
+    """Say how far a measurement has come, where somebody looks."""
+    if sys.stderr.isatty():
+        end = "\n" if done == count else ""
+        print(f"\r{done}/{count} {what}", end=end, file=sys.stderr, flush=True)
+
+
 def interleaved(entries: Sequence[Entry], prompts: int, repeats: int) -> Iterator[tuple[int, Entry]]:
     """Every entry on every prompt, ``repeats`` times, as (place of the prompt, entry): A B C, then B C A ..., so that
     drift of the machine hits all alike, and each goes first as often as any other.
     """
     for done in range(repeats * prompts):
-        if sys.stderr.isatty():
-            end = "\n" if done + 1 == repeats * prompts else ""
-            print(f"\r{done + 1}/{repeats * prompts} prompts", end=end, file=sys.stderr, flush=True)
+        progress(done + 1, repeats * prompts, "prompts")
         turn = done % len(entries)
         for entry in (*entries[turn:], *entries[:turn]):
             yield done % prompts, entry

@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.command import EXAMPLE, SETS, command
+from bench.command import EXAMPLE, SETS, command, progress
 from bench.environment import environment
 from bench.opened import Opened
 from bench.options import eos_of, load
@@ -135,6 +135,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
                 "length": length, "share": share, "rate": capacity * share, "slower": slower,
                 "real": vars(real), "simulated": vars(simulated), "off": off,
             })  # fmt: skip
+            progress(len(points), len(options.shares) * len(options.lengths), "points")
             if meter is not None:
                 overruns, steps = overruns + meter.overruns, steps + meter.steps
     emulated = {"machine": costs.machine, "scale": scale, "steps": steps, "overruns": overruns}
