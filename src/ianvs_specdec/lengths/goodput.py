@@ -215,6 +215,8 @@ class Goodput:
             return 0
         if self._plan.trial:
             return request.trial
+        if self._plan.same:
+            return self._plan.choices[0][0]
         plan, difficulty = self._plan, self._evidence.difficulty(request.subject)
         budget, saved, tokens = plan.rest[difficulty] if request.resting else plan.choices[difficulty]
         if not budget:
