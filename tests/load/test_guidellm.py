@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.load import sweep
+from ianvs_specdec.load.generator import POLL_SECONDS, environment_of
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.rounds import Place, folder_of
 from tests.support.models import build_model
@@ -37,6 +40,14 @@ def left_out(row: Mapping[str, Any]) -> int:
     assert row["unreported"] <= 1
     unreported: int = row["unreported"]
     return unreported
+
+
+def test_guidellm_heeds_what_it_is_told_by_variables() -> None:
+    """By another name they would be passed over without a word."""
+    asked = "from guidellm.settings import settings as s; print(s.max_worker_processes, s.mp_poll_interval)"
+    environment = environment_of("http://127.0.0.1:1", "")
+    told = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["1", str(POLL_SECONDS)]
 
 
 def test_two_policies(settings: Path, data: Path, tmp_path: Path) -> None:

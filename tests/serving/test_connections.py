@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.serving import connections
 from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.server import bind, server_of
-from ianvs_specdec.types import Completion, Sampling, Trace
+from ianvs_specdec.types import Completion, Sampling
+from tests.support.instant import Instant
 
 from .conftest import LONGEST, wait_until
 
@@ -39,28 +39,19 @@ HALVES = {
 """Of a request: what comes before the client falls silent."""
 
 
-class _Waiting(LLM):
+class _Waiting(Instant):
     """Answers when it is let go."""
 
-    backend, local, concurrent = "waiting", True, True
+    backend, concurrent = "waiting", True
 
     def __init__(self) -> None:
         super().__init__("m")
         self.go = threading.Event()
         self.go.set()
 
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return ()
-
-    def load(self) -> None: ...
-
-    def identity(self, digests: Any) -> dict[str, Any]:
-        return {}
-
     def generate(self, messages: Any, sampling: Any, on_chunk: Any = None, hints: Any = None) -> Completion:
         self.go.wait(LONGEST)
-        return Completion("yes", [1], 1, 1, "stop", Trace([(0.0, 1)]))
+        return super().generate(messages, sampling, on_chunk, hints)
 
 
 class _Serving:

@@ -215,7 +215,7 @@ class Goodput:
             return 0
         if self._plan.trial:
             return request.trial
-        if self._plan.same:
+        if self._plan.same:  # What is below comes to the same, at more of a short step's time.
             return self._plan.choices[0][0]
         plan, difficulty = self._plan, self._evidence.difficulty(request.subject)
         budget, saved, tokens = plan.rest[difficulty] if request.resting else plan.choices[difficulty]

@@ -82,24 +82,30 @@ def configuration(
     }
 
 
-@contextmanager
-def generating(config: Mapping[str, Any], folder: Path, log: Path, key: str) -> Iterator[subprocess.Popen[bytes]]:
-    """guidellm at work, ended at the end. ``folder`` is for its own files."""
-    scenario = folder / "scenario.json"
-    scenario.write_text(json.dumps(config), encoding="utf-8")
-    # One sending process: it is enough for some hundred requests a second, and more would take the server's processor.
+def environment_of(target: str, key: str) -> dict[str, str]:
+    """The variables with which guidellm is started, for a server at the URL ``target``."""
     environment = {
         **os.environ,
+        # One sending process: it is enough for some hundred requests a second, and more would take the server's
+        # processor.
         "GUIDELLM__MAX_WORKER_PROCESSES": "1",
         "GUIDELLM__MP_POLL_INTERVAL": str(POLL_SECONDS),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    target = str(config["spec"]["backend"]["target"])
     if target.partition("://")[2].startswith(("127.0.0.1", "localhost", "[::1]")):
         environment["NO_PROXY"] = environment["no_proxy"] = "*"
     if key:
         environment[KEY_VARIABLE] = key
+    return environment
+
+
+@contextmanager
+def generating(config: Mapping[str, Any], folder: Path, log: Path, key: str) -> Iterator[subprocess.Popen[bytes]]:
+    """guidellm at work, ended at the end. ``folder`` is for its own files."""
+    scenario = folder / "scenario.json"
+    scenario.write_text(json.dumps(config), encoding="utf-8")
+    environment = environment_of(str(config["spec"]["backend"]["target"]), key)
     command = [sys.executable, "-m", "guidellm", "run", "--config", str(scenario), "--disable-console"]
     with log.open("wb") as out:
         process = subprocess.Popen(
