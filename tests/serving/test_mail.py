@@ -34,7 +34,8 @@ def test_one_wake_up_serves_for_all_that_is_told_until_the_loop_looks() -> None:
 
         def tell(first: int) -> None:
             for number in range(first, first + 100):
-                mail.send(lambda number=number: read.append(number), sender)
+                mail.put(lambda number=number: read.append(number), sender)
+                mail.announce()
 
         for first in (0, 100):
             thread = threading.Thread(target=tell, args=(first,))
@@ -54,7 +55,8 @@ def test_nothing_is_left_where_many_tell_while_the_loop_looks() -> None:
 
         def tell() -> None:
             for number in range(told):
-                mail.send(lambda number=number: read.append(number), loop)
+                mail.put(lambda number=number: read.append(number), loop)
+                mail.announce()
 
         await asyncio.gather(*(asyncio.to_thread(tell) for _ in range(4)))
         await asyncio.sleep(0)
@@ -68,7 +70,8 @@ def test_a_letter_that_fails_takes_no_other_with_it() -> None:
         mail, loop, read, failed = _Mail(), asyncio.get_running_loop(), list[int](), list[object]()
         loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
         for number in (2, 0, 1):
-            mail.send(lambda number=number: read.append(2 // number), loop)
+            mail.put(lambda number=number: read.append(2 // number), loop)
+        mail.announce()
         for _ in range(3):
             await asyncio.sleep(0)
         assert read == [1, 2]
@@ -81,8 +84,9 @@ def test_whoever_tells_a_loop_that_is_closed_hears_of_it_each_time() -> None:
     mail, loop = _Mail(), asyncio.new_event_loop()
     loop.close()
     for _ in range(2):
+        mail.put(lambda: None, loop)
         with pytest.raises(RuntimeError):
-            mail.send(lambda: None, loop)
+            mail.announce()
 
 
 def test_an_answer_comes_even_if_it_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:

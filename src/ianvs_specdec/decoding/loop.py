@@ -24,6 +24,10 @@ R = TypeVar("R")
 MOST_AT_ONCE = 64
 """Requests that share a step: beyond, each gets slower by about what the others gain."""
 
+LATE = 0.02
+"""Seconds of drafting for which what was put out may wait to be sent on: nobody sees that. Where drafting took longer
+in the step before, it does not wait for the drafts."""
+
 
 def decode(
     target: Target, drafter: Drafter, length: Length, prompt_ids: Sequence[int], sampling: Sampling, **options: Any
@@ -99,14 +103,20 @@ class Engine:
         held = sum(request.memory for request in running)
         return Occupancy(len(running), len(self._waiting), held, self._done)
 
-    def step(self) -> list[Request]:
-        """One step of the target for everybody. Returns the requests that are over."""
-        if torch.is_inference_mode_enabled():
-            return self._step()
-        with torch.inference_mode():
-            return self._step()
+    def step(self, meanwhile: Callable[[], None] = lambda: None) -> list[Request]:
+        """One step of the target for everybody. Returns the requests that are over.
 
-    def _step(self) -> list[Request]:
+        ``meanwhile`` starts what other threads may do while the target computes: at any other time, they and this one
+        would wait for each other at the interpreter's lock.
+        """
+        if torch.is_inference_mode_enabled():
+            return self._step(meanwhile)
+        with torch.inference_mode():
+            return self._step(meanwhile)
+
+    def _step(self, meanwhile: Callable[[], None]) -> list[Request]:
+        if self._meter.draft > LATE:
+            meanwhile()
         over = self._leave() + self._join()
         _each([request for request in self._running if request.held and not request.waits], _GO_ON)
         self._meter.begin()
@@ -114,6 +124,8 @@ class Engine:
         prompt_rows = sum([len(request.piece.tokens) for request in reading])
         unread = len([request for request in self._running if request.unread]) if reading else 0
         decoding = self._draft(prompt_rows, unread)
+        meanwhile()
+        self._meter.emitted()
         if reading or decoding:
             self._compute(reading, decoding, prompt_rows)
         over += self._leave()

@@ -63,7 +63,7 @@ class Meter:
         self.verify = self._watch.lap()
 
     def emitted(self) -> None:
-        """Tokens were put out, which is neither drafting nor verifying."""
+        """Tokens were put out or sent on, which is neither drafting nor verifying."""
         self._watch.lap()
 
     def committed(self) -> None:

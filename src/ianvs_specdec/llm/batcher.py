@@ -28,6 +28,11 @@ class Batcher:
         self._engine, self._threads = engine, threads
         self._arrived: list[Request] = []
         self._asked: dict[Request, Callable[[], None]] = {}
+        self._over: list[Request] = []
+        """Whose end is not told yet."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called on the engine's thread as a step begins to compute, and before the thread sleeps: see
+        ``Engine.step``."""
         self._wake = threading.Condition()
         self._ended: Exception | None = None
         """Why nothing is served any more. Each request ends with a copy: threads that raise the same one would add to
@@ -48,7 +53,8 @@ class Batcher:
         return request.result()
 
     def submit(self, request: Request, over: Callable[[], None]) -> None:
-        """Serve ``request`` with the others; ``over`` is called on the engine's thread once it has ended."""
+        """Serve ``request`` with the others; ``over`` is called on the engine's thread once it has ended, at a
+        time for ``meanwhile``."""
         with self._wake:
             if self._ended is not None:
                 raise copy(self._ended)
@@ -80,7 +86,8 @@ class Batcher:
         torch.set_num_threads(self._threads)
         try:
             while self._next():
-                self._tell(self._engine.step())
+                over = self._engine.step(self._hand_out)
+                self._over += over
         except Exception as error:
             log.error("the engine ended", exc_info=error)
             with self._wake:
@@ -89,6 +96,8 @@ class Batcher:
 
     def _next(self) -> bool:
         """Let in who has arrived; sleep while there is nobody. False: it is closed."""
+        if self._engine.idle:
+            self._hand_out()
         with self._wake:
             while not (self._arrived or self._ended) and self._engine.idle:
                 self._wake.wait()
@@ -96,6 +105,11 @@ class Batcher:
         for request in arrived:
             self._engine.add(request)
         return self._ended is None
+
+    def _hand_out(self) -> None:
+        self.meanwhile()
+        over, self._over = self._over, []
+        self._tell(over)
 
     def _tell(self, over: list[Request]) -> None:
         for request in over:

@@ -224,6 +224,10 @@ class EngineLLM(LocalLLM):
         batcher = self._batcher
         return batcher.occupancy if batcher is not None else None
 
+    def meanwhile(self, call: Callable[[], None]) -> bool:
+        self._batcher.meanwhile = call
+        return True
+
     def _weights_memory(self) -> int:
         from ianvs_specdec.decoding.memory import held
 

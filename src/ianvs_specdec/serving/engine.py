@@ -65,17 +65,21 @@ class _Mail:
 
     def __init__(self) -> None:
         self._letters: deque[Callable[[], None]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._announced = False
 
-    def send(self, letter: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
-        """Have the ``loop`` call the ``letter``, behind those before it; from any thread. Raises RuntimeError where the
-        loop is closed."""
+    def put(self, letter: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        """Have the ``loop`` call the ``letter``, behind those before it, once they are announced; from any thread."""
+        self._loop = loop
         self._letters.append(letter)
-        if self._announced:
+
+    def announce(self) -> None:
+        """Wake the loop, if there are letters; from any thread. Raises RuntimeError where the loop is closed."""
+        if self._announced or not self._letters or self._loop is None:
             return
         self._announced = True
         try:
-            loop.call_soon_threadsafe(self._open)
+            self._loop.call_soon_threadsafe(self._open)
         except RuntimeError:
             self._announced = False
             raise
@@ -103,6 +107,8 @@ class Engine:
         self._waiting: deque[Job] = deque()
         self._working: set[Job] = set()
         self._mail = _Mail()
+        self._gathers = llm.meanwhile(self._announce)
+        """Whether the back end says when chunks had better be sent on."""
         self._seconds = 0.0
         self.draining = False
         metrics.watch(lambda: len(self._waiting), lambda: len(self._working), llm.memory(), llm.occupancy)
@@ -170,7 +176,9 @@ class Engine:
         def on_chunk(piece: str, tokens: int) -> None:
             if job.over:
                 raise _Over
-            self._mail.send(partial(self._chunk, job, piece, tokens), loop)
+            self._mail.put(partial(self._chunk, job, piece, tokens), loop)
+            if not self._gathers:
+                self._mail.announce()
 
         job.waited = time.perf_counter() - job.arrived
         result: Completion | Exception
@@ -180,9 +188,13 @@ class Engine:
             result = _Over() if job.over else self._llm.generate(chat.messages, chat.sampling, on_chunk, hints)
         except Exception as error:
             result = error
+        self._mail.put(partial(self._decoded, job, result), loop)
+        self._announce()
+
+    def _announce(self) -> None:
         # The loop is closed when the server was told to stop at once.
         with contextlib.suppress(RuntimeError):
-            self._mail.send(partial(self._decoded, job, result), loop)
+            self._mail.announce()
 
     def _chunk(self, job: Job, piece: str, tokens: int) -> None:
         if not job.over:
