@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import HuggingFaceTarget, Load, TokenTree, target_of
 from ianvs_specdec.decoding.contracts import Prompt
-from ianvs_specdec.decoding.loop import Engine
+from ianvs_specdec.decoding.loop import LATE, Engine
 from ianvs_specdec.lengths.fixed import Fixed
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
@@ -119,6 +120,33 @@ def test_a_length_is_told_how_many_read_their_prompts_and_how_many_a_step_leaves
     # The two take turns: a piece of 8 of each, another of the first, then the rest of both, 1 and 4.
     told = [(load.prompt_rows, load.unread, load.reading) for load in loads[:5]]
     assert told == [(8, 2, 2), (8, 2, 2), (8, 2, 2), (5, 0, 2), (0, 0, 0)]
+
+
+@pytest.mark.parametrize("drafting", [0.0, 2 * LATE], ids=["fast", "slow"])
+def test_others_are_let_go_on_as_the_target_begins_to_compute_or_as_drafts_do_that_take_long(model, drafting):
+    happened: list[str] = []
+
+    class Told(Guesser):
+        def propose(self, context, budget):
+            happened.append("draft")
+            time.sleep(drafting)
+            return super().propose(context, budget)
+
+    class Computes(Watched):
+        def step(self, parts):
+            happened.append("compute")
+            return super().step(parts)
+
+    target = Computes(target_of(model))
+    ids = alone(target, PROMPTS[0])
+    happened.clear()
+    engine = engine_of(target)
+    engine.add(request_of(target, PROMPTS[0], drafter=Told(ids)))
+    while engine.busy:
+        engine.step(lambda: happened.append("others"))
+    assert happened[:4] == ["others", "compute", "draft", "others"]
+    later = ["others", "draft", "others", "compute"] if drafting else ["draft", "others", "compute"]
+    assert happened[5 : 5 + len(later)] == later
 
 
 def test_prompts_take_turns_and_short_ones_share_a_step(model):

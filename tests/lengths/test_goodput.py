@@ -11,6 +11,7 @@ from ianvs_specdec import lengths
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.lengths.fixed import Fixed
 from ianvs_specdec.lengths.goodput import AHEAD, HURRY, PLAN, PLANNING, SPENT, TRIAL
+from ianvs_specdec.lengths.steps import Mix
 from tests.support.few import few
 
 from .simulation import GRID, Chain, Luck, Machine, Running, Tree, interpolated, mix, request, run, step
@@ -70,6 +71,19 @@ def test_rows_go_to_the_requests_that_use_them(machine):
     assert learned <= (1.08 if machine == "cpu" else 0.95) * min(fixed.values())
     if machine == "gpu":
         assert asked["good"] > 3 * asked["useless"]
+
+
+@pytest.mark.parametrize(("right", "least", "most"), [((0.8, 0.8), 0.1, 0.5), ((0.95, 0.0), 0.9, 1.0)])
+def test_most_plans_are_for_all_alike_where_all_are_alike(right, least, most, monkeypatch):
+    """To tell requests apart takes most of a plan's time."""
+    apart, plans = [], []
+    ragged, uniform = Mix.ragged, Mix.uniform
+    monkeypatch.setattr(Mix, "ragged", lambda mix, options: apart.append(mix) or ragged(mix, options))
+    monkeypatch.setattr(Mix, "uniform", lambda mix, options: plans.append(mix) or uniform(mix, options))
+    requests = mix(dict(zip("ab", right, strict=True)), requests=120, seed=1)
+    run(lengths.create("goodput"), MANY["gpu"], Chain(), requests, at_once=16)
+    assert len(plans) > 20
+    assert least <= len({id(one) for one in apart} & {id(one) for one in plans}) / len(plans) <= most
 
 
 def test_easy_requests_are_not_hastened_at_the_cost_of_hard_ones():

@@ -12,7 +12,7 @@ from ianvs_specdec.lengths.evidence import Evidence
 from ianvs_specdec.lengths.plans import Options
 from ianvs_specdec.lengths.prompts import Prompts, Readers
 from ianvs_specdec.lengths.running import REST, Outputs, Running, paces
-from ianvs_specdec.lengths.steps import Apart, Mix
+from ianvs_specdec.lengths.steps import SELDOM, Apart, Mix
 
 
 def request():
@@ -197,3 +197,18 @@ def test_requests_are_told_apart_only_where_that_promises_more_for_several_plans
     assert [apart.pays(1.09) for _ in range(99)] == [False] * 99
     apart.pays(1000.0)
     assert not [apart.pays(1.0) for _ in range(9)][-1]
+
+
+def test_while_that_promises_hardly_anything_it_is_looked_at_in_ever_fewer_plans():
+    apart = Apart()
+
+    def until_looked_at(promise):
+        """Plans until the next that looks at it, which finds that promise."""
+        plans = 1
+        while apart.waits():
+            plans += 1
+        apart.pays(promise)
+        return plans
+
+    assert [until_looked_at(1.0) for _ in range(6)] == [1, 2, 3, 4, SELDOM, SELDOM]
+    assert [until_looked_at(promise) for promise in (1.2, 1.2, 1.2)] == [SELDOM, 1, 1]

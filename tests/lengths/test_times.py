@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding import Finished, Share, Stats
-from ianvs_specdec.lengths.goodput import LEARNED, LEARNING, PLAN
+from ianvs_specdec.lengths.lessons import FROM_EACH, LEARNED, LEARNING, TOGETHER
 from ianvs_specdec.lengths.savings import Allowance
 from ianvs_specdec.lengths.times import FIRST, HEARD, HEARING, Times
 from ianvs_specdec.types import Step
@@ -151,12 +153,18 @@ def test_goodput_learns_from_all_steps_of_its_trials_however_short_they_are():
     assert len(heard) < 0.6 * len(steps)
 
 
-def learning(seconds):
+def learning(seconds, same=None):
     """For each step of about so many seconds: whether it was made to learn from it, and the steps that were learned
-    from when it was over."""
+    from when it was over. ``same``: in all of them, all requests draft the same, or in none."""
 
     class Watched(type(lengths.create("goodput"))):
         steps = ()
+
+        def budgets(self, load):
+            budgets = super().budgets(load)
+            if same is not None:
+                self._plan = replace(self._plan, same=same)
+            return budgets
 
         def learn(self, finished):
             made, known = self._plan.trial or self._probing, self._verify.warm
@@ -167,6 +175,11 @@ def learning(seconds):
         def _learn_from(self, finished, made):
             self._learned.append(finished)
             super()._learn_from(finished, made)
+
+        def _planned_for(self, load, running):
+            if same and self._until_plan <= 0:
+                assert not self._lessons._steps, "a plan that was due knows all there is to know"
+            return super()._planned_for(load, running)
 
     length, ms = Watched(), 1e3 * seconds
     machine = Machine(interpolated({1: ms, 8: 1.2 * ms, 60: 4 * ms}), call=0.05 * ms, level=0.1 * ms, noise=0.2)
@@ -179,14 +192,23 @@ def test_of_short_steps_several_are_learned_from_at_once():
     every = [id(finished) for finished, *_ in steps]
     learned = [id(finished) for *_, found in steps for finished in found]
     assert learned == every[: len(learned)], "all of them, and in their order"
-    assert len(every) - len(learned) < PLAN
+    assert len(every) - len(learned) < TOGETHER
     for _, made, known, found in steps:
         assert found or (known and not made), "at once what was made for that, and while times are unknown"
     usual = [len(found) for _, made, known, found in steps if found and known and not made]
-    assert sum(usual) / len(usual) > PLAN / 2
-    assert max(usual) == PLAN, "and not what was long ago"
+    assert sum(usual) / len(usual) > TOGETHER / 2
+    assert max(usual) == TOGETHER, "and not what was long ago"
+
+
+LONG = 2 * (LEARNING + 4 * FROM_EACH) / LEARNED
 
 
 def test_of_steps_that_are_long_enough_each_is_learned_from_when_it_is_over():
-    for finished, *_, found in learning(2 * LEARNING / LEARNED):
+    for finished, *_, found in learning(LONG, same=False):
         assert found == [finished]
+
+
+def test_where_all_draft_the_same_it_is_learned_from_many_steps_at_once_but_before_the_next_plan():
+    steps = learning(LONG, same=True)
+    usual = [len(found) for _, made, known, found in steps if found and known and not made]
+    assert sum(usual) / len(usual) > TOGETHER / 2

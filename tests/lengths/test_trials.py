@@ -13,7 +13,7 @@ from ianvs_specdec.decoding import Finished, Load, Share, Stats
 from ianvs_specdec.lengths.evidence import DIFFICULTIES
 from ianvs_specdec.lengths.goodput import CLEAR, PLAN, TOO_SHORT, TRIAL
 from ianvs_specdec.lengths.running import REST, SELDOM
-from ianvs_specdec.lengths.savings import START
+from ianvs_specdec.lengths.savings import CHANGES, KEPT, START, Savings
 from ianvs_specdec.types import Step
 
 from .simulation import Chain, Luck, Machine, Running, interpolated, mix, request, run
@@ -77,7 +77,7 @@ def test_who_has_one_token_left_takes_no_part_in_a_trial():
             return plan
 
     length, shared = Watched(), replace(MACHINE, slow=3.0)
-    run(length, shared, Chain(), mix({"a": 0.3, "b": 0.4}, requests=600, tokens=(2, 6)), at_once=32)
+    run(length, shared, Chain(), mix({"a": 0.3, "b": 0.4}, requests=2000, tokens=(2, 6)), at_once=32)
     assert len(length.ended) > 10
     assert not any(length.ended)
     assert sum(budget > 0 for budget in length.others) > len(length.others) / 2
@@ -175,7 +175,16 @@ def test_many_more_requests_than_ever_are_worth_trials_of_their_own():
     """What a server may lose on trials in its first, short steps is nothing beside one of many requests."""
     length, _ = learned_of_one()
     granted, numbers = [], []
-    length._savings.grant = lambda seconds: granted.append(seconds) or numbers.append(length._planned)
+    reach = length._savings.reach
+
+    def reached(requests, seconds):
+        before = length._savings.fund
+        if many := reach(requests, seconds):
+            granted.append(length._savings.fund - before)
+            numbers.append(requests)
+        return many
+
+    length._savings.reach = reached
     for number in (40, 50, 40, 80):
         running = [Stats(50, "a", 1000) for _ in range(number)]
         for _ in range(2 * PLAN):
@@ -184,6 +193,18 @@ def test_many_more_requests_than_ever_are_worth_trials_of_their_own():
             length.learn(Finished(shares, number + sum(budgets), 0, 50 * number, 0.0, 0.002 * number))
     assert numbers == [40, 80]
     assert granted[1] == pytest.approx(START * 0.16, rel=0.5)
+
+
+def test_looking_at_times_that_seem_to_change_all_the_time_takes_little():
+    savings, looks, plain = Savings(), 0, 0.02
+    savings.reach(1, plain)
+    for _ in range(10_000):
+        savings.earn(0.05)
+        looks += savings.look(TRIAL, plain)
+    assert looks * (TRIAL + 1) * plain <= CHANGES * 10_000 * 0.05 + KEPT * plain
+    assert looks * (TRIAL + 1) * plain > 0.9 * CHANGES * 10_000 * 0.05
+    savings.earn(1e6)
+    assert sum(savings.look(TRIAL, plain) for _ in range(10)) == KEPT // (TRIAL + 1), "a calm hour saves no more up"
 
 
 @pytest.mark.parametrize(("remaining", "asked"), [(TOO_SHORT, None), (TOO_SHORT + 1, 0)])

@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ianvs_specdec.lengths.evidence import Evidence, Floats
+from ianvs_specdec.lengths.lessons import Lessons
 from ianvs_specdec.lengths.plans import JOINED, DraftPlan, KeptPlans, Options
 from ianvs_specdec.lengths.prices import CLEAR, Prices
 from ianvs_specdec.lengths.prompts import Readers
 from ianvs_specdec.lengths.running import REST, Outputs, Running, paces, patience
 from ianvs_specdec.lengths.savings import Allowance, Savings
 from ianvs_specdec.lengths.shapes import Shapes
-from ianvs_specdec.lengths.steps import Apart, Mix, Place, Steps
+from ianvs_specdec.lengths.steps import Apart, Best, Mix, Place, Steps
 from ianvs_specdec.lengths.times import Times
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
-PLAN, PLANNING, SPENT, LONGER = 8, 0.001, 0.005, 1.5
+PLAN, PLANNING, SPENT, LONGER = 8, 0.0005, 0.0025, 1.5
 """Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, as
 long as nothing is measured, and should take no more than that share of the time: for a small model, whose steps are
 short, plans hold longer, each by this factor than the one before."""
@@ -39,13 +40,10 @@ HURRY, AHEAD = 2.0, 8
 PLANS = 4
 """Plans for which the sizes of drafts hold, unless larger ones are possible."""
 TRIAL, LOOK = 2, 20
-"""Steps of a trial: a single one would not be believed; from one look at times that have changed to the next."""
+"""Steps of a trial: a single one would not be believed; since a step without drafts, until it has to be looked at where
+times have changed."""
 CHANCES = 3
 """Trials that a change of times is worth at once."""
-LEARNING, FROM_EACH, LEARNED = 3e-5, 6e-6, 0.005
-"""Learning from a step, and choosing anew by what was learned, takes about so many seconds and so many for each
-request, and should take no more than that share of the time. A small model's steps leave most of the code and data of
-both no place in the caches, so several steps at once take less than as many by themselves."""
 TOO_SHORT = 8
 """Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
 
@@ -76,10 +74,8 @@ class Goodput:
         self._kept, self._outputs = KeptPlans(), Outputs()
         self._savings, self._readers, self._apart = Savings(), Readers(), Apart()
         self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
-        self._since_trial, self._chances, self._changed, self._looked = REST, 0, 0, 0
-        self._learning = Allowance(LEARNING, LEARNED, 1)
-        self._unlearned: list[tuple[Finished, bool]] = []
-        """Steps that were not learned from yet, and whether each was made to learn from it."""
+        self._since_trial, self._chances, self._changed = REST, 0, 0
+        self._lessons = Lessons()
         self._probing = False
         self._holding, self._held, self._held_for = 0, 0, list[Running]()
         """For how many steps more the requests' budgets hold, and for how many they did since they were chosen."""
@@ -146,14 +142,11 @@ class Goodput:
 
     def learn(self, finished: Finished) -> None:
         self._planning.took(finished.choosing_seconds)
-        self._learning.earn(finished.seconds)
-        self._learning.price = LEARNING + FROM_EACH * len(finished.shares)
-        made = self._plan.trial or self._probing
-        self._unlearned.append((finished, made))
-        if self._learning.pay(anyway=made or not self._verify.warm or len(self._unlearned) == PLAN):
-            unlearned, self._unlearned = self._unlearned, []
-            for step in unlearned:
-                self._learn_from(*step)
+        made, same = self._plan.trial or self._probing, self._plan.same
+        # Where all draft the same, nothing that is learned changes what they do until the next plan.
+        due = not self._verify.warm or (same and self._until_plan <= self._held)
+        for step in self._lessons.add(finished, made, due, together=same):
+            self._learn_from(*step)
 
     def _learn_from(self, finished: Finished, made: bool) -> None:
         for earning in (self._savings, self._planning, self._times):
@@ -249,41 +242,36 @@ class Goodput:
     def _planned_for(self, load: Load, running: Sequence[Running]) -> DraftPlan:
         by_difficulty = self._gains()
         mix = self._mix(load, running, by_difficulty, CLEAR)
-        steps: Steps = mix.ragged(self._options)
-        taken = np.add(*self._prices.of(load, steps))
-        if self._savings.reach(steps.number, float(taken[0, 0])):
+        same = self._lined_up(load, mix.uniform(self._options)) if len(running) > 1 else None
+        if same and not same.drafts:
+            # Only requests that are told apart could begin.
+            same = None
+        best = same if same and self._apart.waits() else self._lined_up(load, mix.ragged(self._options))
+        plain = best.seconds_of_plain
+        if self._savings.reach(len(running), plain):
             self._holds = PLAN
-        if self._verify.changed and self._evidence.now - self._looked >= LOOK:
+        changed, self._verify.changed = self._verify.changed, False
+        if changed and self._savings.look(TRIAL, plain):
             # When times have changed, trials are worth more, and what a step without drafts takes is to be known.
-            self._verify.changed, self._chances, self._looked = False, CHANCES, self._evidence.now
-            self._savings.grant(float(taken[0, 0]))
-            if self._verify.age(steps.number) >= LOOK:
-                return self._trial(running, [0] * steps.number)
-        best = steps.fastest(taken)
-        long_enough = self._planning.price / (SPENT * float(taken[best]))
+            self._chances = CHANCES
+            if self._verify.age(len(running)) >= LOOK:
+                return self._trial(running, [0] * len(running))
+        long_enough = self._planning.price / (SPENT * best.seconds)
         self._until_plan = self._holds = int(max(PLAN, min(LONGER * self._holds, long_enough)))
-        self._lasting = self._prices.plan(self._options, by_difficulty, steps, best, load.context_tokens)
-        cases = [(steps, best), *self._uniform(load, mix, steps.rate(best, taken))]
+        self._lasting = self._prices.plan(self._options, by_difficulty, best.steps, best.place, load.context_tokens)
+        cases = [best]
+        # If to tell requests apart does not promise enough, all draft the same.
+        if same and (best is same or not self._apart.pays(best.rate / same.rate)):
+            self._lasting = self._lasting.uniform(same.steps.budgets(same.place, self._options)[0])
+            cases = [same] if best is same else [same, best]
         wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
         # A plan follows every trial: while one is owed, no other trial.
         may = self._since_trial >= wait and self._planning.affords(0)
-        trials = (self._attempt(load, running, *case) for case in reversed(cases)) if may else ()
+        trials = (self._attempt(load, running, case.steps, case.place) for case in cases) if may else ()
         return next((trial for trial in trials if trial), self._lasting)
 
-    def _uniform(self, load: Load, mix: Mix, rate: float) -> list[tuple[Steps, Place]]:
-        """If to tell requests apart does not promise enough, all draft the same: these steps, and the best of them.
-        Else the plan stays as it is, with so many tokens per second (``rate``), and there are none. Where the best
-        length for all is 0, it stays as well: only requests that are told apart could begin."""
-        if len(mix.pace) == 1:
-            return []
-        steps = mix.uniform(self._options)
-        taken = np.add(*self._prices.of(load, steps))
-        best = steps.fastest(taken)
-        budget = steps.budget(best, self._options)
-        if not budget or self._apart.pays(rate / steps.rate(best, taken)):
-            return []
-        self._lasting = self._lasting.uniform(budget)
-        return [(steps, best)]
+    def _lined_up(self, load: Load, steps: Steps) -> Best:
+        return Best.of(steps, np.add(*self._prices.of(load, steps)))
 
     def _attempt(self, load: Load, running: Sequence[Running], steps: Steps, best: Place) -> DraftPlan | None:
         """A trial of what may turn out to be faster than the best step, if there is such a thing and it may be paid."""

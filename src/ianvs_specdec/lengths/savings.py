@@ -8,6 +8,10 @@ be saved up for, half of it is for asking: many requests could spend all of it."
 START, MORE = 4, 2
 """Steps' time that may be lost on trials from the start, and again where there are so many times as many requests as
 ever before: what these teach lasts, but few requests teach little of many."""
+CHANGES, KEPT = 0.003, 8
+"""The share of the time that may be lost, beside that, where times seem to have changed, and the steps' time that may
+be lost so at once, as at the start: on a machine that others use as well, times seem to change again and again, mostly
+for a moment."""
 
 SURPRISE, FOLLOW = 2.0, 1 / 8
 """What something took counts as so many times its price at the most, since a process may be interrupted; and the price
@@ -16,10 +20,10 @@ follows by that power of it."""
 
 class Savings:
     """Seconds that may be lost: the whole ``fund``, what of it is ``for_probes`` (asking again) whatever else is
-    wanted, and what the next trial takes, which the rest is ``saved_for``."""
+    wanted, and what the next trial takes, which the rest is ``saved_for``. ``for_changes`` there are others."""
 
     def __init__(self) -> None:
-        self.fund = self.for_probes = self.saved_for = 0.0
+        self.fund = self.for_probes = self.saved_for = self.for_changes = 0.0
         self._most = 0
         """The most requests for which trials were granted."""
 
@@ -27,10 +31,7 @@ class Savings:
         """A step took so many seconds."""
         self.fund += PROBE * taken
         self.for_probes += PROBE / 2 * taken
-
-    def grant(self, seconds: float) -> None:
-        """So much may be lost on trials beside that."""
-        self.fund += seconds
+        self.for_changes += CHANGES * taken
 
     def reach(self, requests: int, seconds: float) -> bool:
         """A step of so many requests takes so many seconds. Returns whether they are many more than ever before, for
@@ -38,7 +39,19 @@ class Savings:
         if requests < MORE * self._most:
             return False
         self._most = requests
-        self.grant(START * seconds)
+        self.fund += START * seconds
+        self.for_changes = KEPT * seconds
+        return True
+
+    def look(self, steps: int, seconds: float) -> bool:
+        """Times seem to have changed. Returns whether so many ``steps`` may be made to look at them, each of so many
+        ``seconds``; if so, as much as one of them is granted for trials."""
+        price = (steps + 1) * seconds
+        self.for_changes = min(self.for_changes, KEPT * seconds)
+        if self.for_changes < price:
+            return False
+        self.for_changes -= price
+        self.fund += seconds
         return True
 
     def allow(self, price: float) -> bool:

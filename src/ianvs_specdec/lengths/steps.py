@@ -20,6 +20,8 @@ ENOUGH, PROMISES, MOST = 1.1, 2, 2.0
 same, on average over so many plans, of which none counts for more than so many times. The best of many steps seems
 better than it is, as it is chosen by the errors of what is known, too (Smith and Winkler 2006, "The optimizer's
 curse"): the more is told apart, the more so, and most where little is known."""
+HARDLY, SELDOM = 1.025, 4
+"""Where it promised no more than so many times that, it is looked at in one of so many plans."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,6 @@ class Steps:
     bound: NDArray[np.bool_]
     reading: Floats
 
-    def rate(self, at: Place, seconds: Floats) -> float:
-        """Tokens per second of a step, where the steps take so many ``seconds``."""
-        return float(self.tokens[at] / seconds[at])
-
     def fastest(self, seconds: Floats, among: NDArray[np.bool_] | None = None) -> Place:
         """The place of the step with the most tokens per second, ``among`` some if they are given."""
         rates = self.tokens / seconds if among is None else np.where(among, self.tokens / seconds, 0.0)
@@ -58,6 +56,38 @@ class Steps:
     def budgets(self, at: Place, options: Options) -> list[int]:
         """What each request drafts in a step."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest of the ``steps``, at that ``place``; ``taken`` are the seconds of all of them."""
+
+    steps: Steps
+    taken: Floats
+    place: Place
+
+    @classmethod
+    def of(cls, steps: Steps, taken: Floats) -> Best:
+        return cls(steps, taken, steps.fastest(taken))
+
+    @property
+    def drafts(self) -> bool:
+        """Whether anybody drafts in it."""
+        return bool(self.steps.asked[self.place])
+
+    @property
+    def seconds(self) -> float:
+        return float(self.taken[self.place])
+
+    @property
+    def seconds_of_plain(self) -> float:
+        """What the step takes in which nobody drafts."""
+        return float(self.taken[0, 0])
+
+    @property
+    def rate(self) -> float:
+        """Its tokens per second."""
+        return float(self.steps.tokens[self.place]) / self.seconds
 
 
 @dataclass(frozen=True)
@@ -83,11 +113,7 @@ class UniformSteps(Steps):
     line."""
 
     def budgets(self, at: Place, options: Options) -> list[int]:
-        return [self.budget(at, options)] * self.number
-
-    def budget(self, at: Place, options: Options) -> int:
-        """What all of them draft in a step."""
-        return int(options.budgets[at[1] - 1]) if at[1] else 0
+        return [int(options.budgets[at[1] - 1]) if at[1] else 0] * self.number
 
 
 @dataclass(frozen=True)
@@ -149,11 +175,18 @@ class Apart:
     """Whether requests are to be told apart."""
 
     def __init__(self) -> None:
-        self._promise = 1.0
+        self._promise, self._waits, self._passed = 1.0, 0, 0
+
+    def waits(self) -> bool:
+        """Whether this plan does not look at it."""
+        self._passed += 1
+        return self._passed <= self._waits
 
     def pays(self, promise: float) -> bool:
         """The latest plan promises so many times the tokens per second that it has with one length for all."""
         self._promise += (min(promise, MOST) - self._promise) / PROMISES
+        self._passed = 0
+        self._waits = min(self._waits + 1, SELDOM - 1) if self._promise < HARDLY else 0
         return self._promise > ENOUGH
 
 
