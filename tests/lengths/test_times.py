@@ -172,9 +172,9 @@ def learning(seconds, same=None):
             self._learned = learned
             super().learn(finished)
 
-        def _learn_from(self, finished, made):
+        def _learn_from(self, finished, made, of_drafts):
             self._learned.append(finished)
-            super()._learn_from(finished, made)
+            super()._learn_from(finished, made, of_drafts)
 
         def _planned_for(self, load, running):
             if same and self._until_plan <= 0:

@@ -143,12 +143,11 @@ class Goodput:
     def learn(self, finished: Finished) -> None:
         self._planning.took(finished.choosing_seconds)
         made, same = self._plan.trial or self._probing, self._plan.same
-        # Where all draft the same, nothing that is learned changes what they do until the next plan.
         due = not self._verify.warm or (same and self._until_plan <= self._held)
-        for step in self._lessons.add(finished, made, due, together=same):
+        for step in self._lessons.add(finished, made, due, same):
             self._learn_from(*step)
 
-    def _learn_from(self, finished: Finished, made: bool) -> None:
+    def _learn_from(self, finished: Finished, made: bool, of_drafts: bool) -> None:
         for earning in (self._savings, self._planning, self._times):
             earning.earn(finished.seconds)
         if not finished.rows:
@@ -163,7 +162,7 @@ class Goodput:
             stats = share.stats
             if share.over:
                 self._outputs.add(stats.context_tokens - self._known(stats).start, early=stats.remaining > 0)
-            elif share.budget:
+            elif share.budget and of_drafts:
                 self._learn(share)
         if asked and len(self._options.budgets) < self._shapes.budget_count:
             self._until_plan = self._until_options = 0

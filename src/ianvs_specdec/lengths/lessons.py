@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ianvs_specdec.lengths.savings import Allowance
 
@@ -16,8 +16,13 @@ both no place in the caches, so several steps at once take less than as many by 
 TOGETHER = 8
 """Steps that are learned from together at the most: what was longer ago is no news."""
 
-Lesson = tuple["Finished", bool]
-"""A step, and whether it was made to learn from it."""
+
+class Lesson(NamedTuple):
+    """A step, whether it was made to learn from it, and whether to learn from what came of its drafts."""
+
+    finished: Finished
+    made: bool
+    of_drafts: bool
 
 
 class Lessons:
@@ -25,14 +30,17 @@ class Lessons:
         self._allowance = Allowance(LEARNING, LEARNED, 1)
         self._steps: list[Lesson] = []
 
-    def add(self, finished: Finished, made: bool, due: bool, together: bool) -> list[Lesson]:
+    def add(self, finished: Finished, made: bool, due: bool, same: bool) -> list[Lesson]:
         """A step is over, ``made`` to learn from it or not. Returns the steps to learn from now: all of them if that is
-        ``due``, else if there is time for it, but ``together`` as many as may be."""
+        ``due``, else if there is time for it. Where all requests draft the ``same``, what comes of drafts changes
+        nothing until the next plan: then as many as may be are learned from together, and steps for whose drafts there
+        is no time tell nothing of these."""
         self._allowance.earn(finished.seconds)
         self._allowance.price = LEARNING + FROM_EACH * len(finished.shares)
-        self._steps.append((finished, made))
-        due = due or made or len(self._steps) == TOGETHER
-        if (together and not due) or not self._allowance.pay(anyway=due):
+        anyway = due or made or (not same and len(self._steps) == TOGETHER - 1)
+        pays = self._allowance.pay(anyway)
+        self._steps.append(Lesson(finished, made, pays or not same))
+        if not (anyway or len(self._steps) == TOGETHER or (pays and not same)):
             return []
         steps, self._steps = self._steps, []
         return steps

@@ -13,11 +13,11 @@ from ianvs_specdec.lengths.sizes import class_of
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Share
 
-HEARING, HEARD, FIRST = 5e-5, 0.005, 100
-"""Learning from what a step took takes about so many seconds, and should take no more than that share of the time: of
-short steps only some are learned from, at most so many of them in a row, as at the start. The lower the share, the
-longer what is seldom seen may be taken for cheap; the higher, the less is left for steps. Of one right after the other
-each takes half of that, between steps of some milliseconds up to twice: they leave it no place in the caches."""
+HEARING, HEARD, FIRST = 9e-5, 0.005, 100
+"""Learning from what a step took takes about so many seconds between steps of some milliseconds, which leave it no
+place in the caches (of one right after the other each takes a quarter), and should take no more than that share of the
+time: of short steps only some are learned from, at most so many of them in a row, as at the start. The lower the share,
+the longer what is seldom seen may be taken for cheap; the higher, the less is left for steps."""
 PAIR = 2
 """A machine's speed wanders, so a step tells most of its size beside the step before it, of another size: both are
 learned from. So much stays saved for that; a step by itself is learned from where there is more."""
