@@ -26,6 +26,8 @@ class Lesson(NamedTuple):
 
 
 class Lessons:
+    """Steps that were not learned from yet, and the time that there is for that."""
+
     def __init__(self) -> None:
         self._allowance = Allowance(LEARNING, LEARNED, 1)
         self._steps: list[Lesson] = []
