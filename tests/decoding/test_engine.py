@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 
 import pytest
@@ -12,7 +13,9 @@ from ianvs_specdec import drafters
 from ianvs_specdec.decoding import HuggingFaceTarget, Load, TokenTree, target_of
 from ianvs_specdec.decoding.contracts import Prompt
 from ianvs_specdec.decoding.loop import LATE, Engine
+from ianvs_specdec.decoding.meter import Meter
 from ianvs_specdec.lengths.fixed import Fixed
+from ianvs_specdec.llm.batcher import Batcher
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
 from tests.support.requests import (
@@ -129,7 +132,6 @@ def test_others_are_let_go_on_as_the_target_begins_to_compute_or_as_drafts_do_th
     class Told(Guesser):
         def propose(self, context, budget):
             happened.append("draft")
-            time.sleep(drafting)
             return super().propose(context, budget)
 
     class Computes(Watched):
@@ -137,16 +139,41 @@ def test_others_are_let_go_on_as_the_target_begins_to_compute_or_as_drafts_do_th
             happened.append("compute")
             return super().step(parts)
 
+    class Timed(Meter):
+        draft = property(lambda _: drafting, lambda *_: None)
+
     target = Computes(target_of(model))
     ids = alone(target, PROMPTS[0])
     happened.clear()
-    engine = engine_of(target)
+    engine = engine_of(target, meter=Timed())
     engine.add(request_of(target, PROMPTS[0], drafter=Told(ids)))
     while engine.busy:
         engine.step(lambda: happened.append("others"))
-    assert happened[:4] == ["others", "compute", "draft", "others"]
-    later = ["others", "draft", "others", "compute"] if drafting else ["draft", "others", "compute"]
-    assert happened[5 : 5 + len(later)] == later
+    once, at_once = ["draft", "others", "compute"], ["others"] * (drafting > 0)
+    assert happened[: 2 * len(once)] == (at_once + once[1:] + 2 * (at_once + once))[: 2 * len(once)]
+
+
+def test_ends_are_told_as_the_target_begins_to_compute_and_the_last_one_as_there_is_nothing_more_to_do(model):
+    happened: list[str] = []
+
+    class Computes(Watched):
+        def step(self, parts):
+            happened.append("compute")
+            return super().step(parts)
+
+    target = Computes(target_of(model))
+    ended = threading.Event()
+    batcher = Batcher(engine_of(target, "fixed:0"), 1)
+    batcher.meanwhile = lambda: happened.append("meanwhile")
+    with batcher._wake:
+        for name, tokens in (("short", 3), ("long", 9)):
+            request = request_of(target, PROMPTS[0], Sampling(max_tokens=tokens))
+            batcher.submit(request, lambda name=name: happened.append(name) or (name == "long" and ended.set()))
+    assert ended.wait(60)
+    batcher.close()
+    short, last = happened.index("short"), happened.index("long")
+    assert happened[short - 2 : short + 2] == ["compute", "meanwhile", "short", "compute"]
+    assert happened[last - 2 : last] == ["compute", "meanwhile"]
 
 
 def test_prompts_take_turns_and_short_ones_share_a_step(model):
@@ -184,7 +211,6 @@ def test_where_the_pieces_of_a_prompt_end_depends_on_it_alone(model):
 def test_times_are_those_of_the_whole_step(model, monkeypatch):
     """On a clock that only the target moves, by a second for each tree: a request is told what all in its step took,
     and it waits from the moment it was made."""
-    import time
 
     now = 0.0
 
@@ -208,7 +234,6 @@ def test_times_are_those_of_the_whole_step(model, monkeypatch):
 
 
 def test_what_is_done_once_in_a_process_is_in_no_requests_time(model, monkeypatch):
-    import time
 
     now = 0.0
 
@@ -227,7 +252,6 @@ def test_what_is_done_once_in_a_process_is_in_no_requests_time(model, monkeypatc
 
 def test_what_is_done_between_two_steps_is_in_the_time_of_the_second_but_for_what_the_length_takes(model, monkeypatch):
     """Of steps that follow at once: the first one, and the first after a pause, begin when they begin."""
-    import time
 
     now, told = 0.0, []
 
@@ -255,7 +279,6 @@ def test_what_is_done_between_two_steps_is_in_the_time_of_the_second_but_for_wha
 
 
 def test_what_a_step_took_that_failed_is_in_no_other_steps_time(model, monkeypatch):
-    import time
 
     now, told = 0.0, []
 

@@ -75,7 +75,7 @@ def test_rows_go_to_the_requests_that_use_them(machine):
 
 @pytest.mark.parametrize(("right", "least", "most"), [((0.8, 0.8), 0.1, 0.5), ((0.95, 0.0), 0.9, 1.0)])
 def test_most_plans_are_for_all_alike_where_all_are_alike(right, least, most, monkeypatch):
-    """To tell requests apart takes most of a plan's time."""
+    """To tell requests apart takes about half of a plan's time."""
     apart, plans = [], []
     ragged, uniform = Mix.ragged, Mix.uniform
     monkeypatch.setattr(Mix, "ragged", lambda mix, options: apart.append(mix) or ragged(mix, options))

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
 
 PLAN, PLANNING, SPENT, LONGER = 8, 0.0005, 0.0025, 1.5
-"""Steps for which a plan holds at least if hardly anybody comes or leaves. Making one takes about so many seconds, as
-long as nothing is measured, and should take no more than that share of the time: for a small model, whose steps are
-short, plans hold longer, each by this factor than the one before."""
+"""Steps for which a plan holds at least if hardly anybody comes or leaves. Making one is reckoned with so many seconds
+as long as nothing is measured, somewhat less than it takes, and should take no more than that share of the time: for a
+small model, whose steps are short, plans hold longer, each by this factor than the one before."""
 HURRY, AHEAD = 2.0, 8
 """Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
 PLANS = 4
@@ -241,11 +241,11 @@ class Goodput:
     def _planned_for(self, load: Load, running: Sequence[Running]) -> DraftPlan:
         by_difficulty = self._gains()
         mix = self._mix(load, running, by_difficulty, CLEAR)
-        same = self._lined_up(load, mix.uniform(self._options)) if len(running) > 1 else None
+        same = self._fastest(load, mix.uniform(self._options)) if len(running) > 1 else None
         if same and not same.drafts:
             # Only requests that are told apart could begin.
             same = None
-        best = same if same and self._apart.waits() else self._lined_up(load, mix.ragged(self._options))
+        best = same if same and self._apart.waits() else self._fastest(load, mix.ragged(self._options))
         plain = best.seconds_of_plain
         if self._savings.reach(len(running), plain):
             self._holds = PLAN
@@ -269,7 +269,8 @@ class Goodput:
         trials = (self._attempt(load, running, case.steps, case.place) for case in cases) if may else ()
         return next((trial for trial in trials if trial), self._lasting)
 
-    def _lined_up(self, load: Load, steps: Steps) -> Best:
+    def _fastest(self, load: Load, steps: Steps) -> Best:
+        """The one with the most tokens per second, by what is known of times."""
         return Best.of(steps, np.add(*self._prices.of(load, steps)))
 
     def _attempt(self, load: Load, running: Sequence[Running], steps: Steps, best: Place) -> DraftPlan | None:

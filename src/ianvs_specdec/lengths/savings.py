@@ -20,7 +20,8 @@ follows by that power of it."""
 
 class Savings:
     """Seconds that may be lost: the whole ``fund``, what of it is ``for_probes`` (asking again) whatever else is
-    wanted, and what the next trial takes, which the rest is ``saved_for``. ``for_changes`` there are others."""
+    wanted, and what the next trial takes, which the rest is ``saved_for``. Those
+    ``for_changes`` are no part of the fund."""
 
     def __init__(self) -> None:
         self.fund = self.for_probes = self.saved_for = self.for_changes = 0.0

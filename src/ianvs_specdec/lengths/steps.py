@@ -77,6 +77,7 @@ class Best:
 
     @property
     def seconds(self) -> float:
+        """What it takes."""
         return float(self.taken[self.place])
 
     @property
