@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 
 import pytest
@@ -12,10 +11,8 @@ import torch
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import HuggingFaceTarget, Load, TokenTree, target_of
 from ianvs_specdec.decoding.contracts import Prompt
-from ianvs_specdec.decoding.loop import LATE, Engine
-from ianvs_specdec.decoding.meter import Meter
+from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.lengths.fixed import Fixed
-from ianvs_specdec.llm.batcher import Batcher
 from ianvs_specdec.types import Sampling
 from tests.support.few import few
 from tests.support.requests import (
@@ -123,57 +120,6 @@ def test_a_length_is_told_how_many_read_their_prompts_and_how_many_a_step_leaves
     # The two take turns: a piece of 8 of each, another of the first, then the rest of both, 1 and 4.
     told = [(load.prompt_rows, load.unread, load.reading) for load in loads[:5]]
     assert told == [(8, 2, 2), (8, 2, 2), (8, 2, 2), (5, 0, 2), (0, 0, 0)]
-
-
-@pytest.mark.parametrize("drafting", [0.0, 2 * LATE], ids=["fast", "slow"])
-def test_others_are_let_go_on_as_the_target_begins_to_compute_or_as_drafts_do_that_take_long(model, drafting):
-    happened: list[str] = []
-
-    class Told(Guesser):
-        def propose(self, context, budget):
-            happened.append("draft")
-            return super().propose(context, budget)
-
-    class Computes(Watched):
-        def step(self, parts):
-            happened.append("compute")
-            return super().step(parts)
-
-    class Timed(Meter):
-        draft = property(lambda _: drafting, lambda *_: None)
-
-    target = Computes(target_of(model))
-    ids = alone(target, PROMPTS[0])
-    happened.clear()
-    engine = engine_of(target, meter=Timed())
-    engine.add(request_of(target, PROMPTS[0], drafter=Told(ids)))
-    while engine.busy:
-        engine.step(lambda: happened.append("others"))
-    once, at_once = ["draft", "others", "compute"], ["others"] * (drafting > 0)
-    assert happened[: 2 * len(once)] == (at_once + once[1:] + 2 * (at_once + once))[: 2 * len(once)]
-
-
-def test_ends_are_told_as_the_target_begins_to_compute_and_the_last_one_as_there_is_nothing_more_to_do(model):
-    happened: list[str] = []
-
-    class Computes(Watched):
-        def step(self, parts):
-            happened.append("compute")
-            return super().step(parts)
-
-    target = Computes(target_of(model))
-    ended = threading.Event()
-    batcher = Batcher(engine_of(target, "fixed:0"), 1)
-    batcher.meanwhile = lambda: happened.append("meanwhile")
-    with batcher._wake:
-        for name, tokens in (("short", 3), ("long", 9)):
-            request = request_of(target, PROMPTS[0], Sampling(max_tokens=tokens))
-            batcher.submit(request, lambda name=name: happened.append(name) or (name == "long" and ended.set()))
-    assert ended.wait(60)
-    batcher.close()
-    short, last = happened.index("short"), happened.index("long")
-    assert happened[short - 2 : short + 2] == ["compute", "meanwhile", "short", "compute"]
-    assert happened[last - 2 : last] == ["compute", "meanwhile"]
 
 
 def test_prompts_take_turns_and_short_ones_share_a_step(model):
