@@ -21,6 +21,7 @@ COMMANDS = {
     "decode": "decode prompts with one method and write outputs and step traces",
     "example": "put the example, with its models and data, into a folder of yours",
     "export": "write a model in the format of another engine",
+    "journal": "write the answers of a job as JSON lines",
     "link": "relay connections over an emulated network path: delay, bandwidth, loss, outages",
     "load": "drive arrivals through speculation policies or a running server, and compare them at every rate",
     "profile": "measure what steps and drafts of a model cost on this machine",

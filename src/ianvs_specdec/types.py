@@ -8,7 +8,9 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Annotated, Any
+
+import msgspec
 
 REJECTED_SHOWN = 8
 COLDEST, HOTTEST = 1e-6, 1e6
@@ -23,6 +25,12 @@ it; auto = the first of these that can."""
 POOLING = ("last", "max")
 """What a probe sees of a layer's hidden states: those of the prompt's last token, and the largest over all its tokens.
 On the embedded world APGR was 0.76 by the former alone and 0.79 by both."""
+
+LARGEST = 1 << 53
+"""Beyond this, whole numbers cannot be told apart as floats, in which metrics add them up."""
+Whole = Annotated[int, msgspec.Meta(gt=-LARGEST, lt=LARGEST)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, lt=LARGEST)]
 
 Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
@@ -136,8 +144,7 @@ class Occupancy:
     done: Work = field(default=Work(), compare=False)
 
 
-@dataclass
-class Step:
+class Step(msgspec.Struct, array_like=True):
     """One verification step: a target forward that checks ``drafted`` tokens, keeps ``accepted`` and emits ``emitted``.
 
     ``verified`` counts the tokens the target computed in the step, the root included; ``emitted`` counts what reached
@@ -145,14 +152,13 @@ class Step:
     limit emits less than one token more than was right.
     """
 
-    drafted: int
-    accepted: int
-    emitted: int
-    verified: int
+    drafted: Count
+    accepted: Count
+    emitted: Count
+    verified: Count
 
 
-@dataclass
-class SplitTrace:
+class SplitTrace(msgspec.Struct, omit_defaults=True):
     """What an edge and a verifier did for one answer, besides its steps.
 
     ``rounds`` are drafts that were verified, of which at most ``in_flight`` were on their way at a time; ``waits`` are
@@ -164,30 +170,22 @@ class SplitTrace:
     drafts; None where it could not tell.
     """
 
-    rounds: int
-    in_flight: int
-    waits: int
-    drafting: float
-    hidden: float
-    ahead: int
-    hits: int
-    streamed: int
-    breaks: int
-    lost: float
-    alone: int
-    prefill: float | None
-    work: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: round(value, 7) for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> SplitTrace:
-        return cls(**{field.name: data.get(field.name) for field in fields(cls)})  # type: ignore[arg-type]
+    rounds: Count
+    in_flight: Count
+    waits: Count
+    drafting: Seconds
+    hidden: Seconds
+    ahead: Count
+    hits: Count
+    streamed: Count
+    breaks: Count
+    lost: Seconds
+    alone: Count
+    prefill: Seconds | None = None
+    work: Seconds | None = None
 
 
-@dataclass
-class Trace:
+class Trace(msgspec.Struct, omit_defaults=True):
     """What happened to one request. Times are seconds since the request was issued, on a monotonic clock.
 
     ``chunks`` holds one ``(time, tokens)`` pair for each piece that reached the caller; speculative decoding emits
@@ -212,21 +210,19 @@ class Trace:
     ``split`` is told where an edge drafted for a verifier elsewhere.
     """
 
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "busy", "memory", "target")
-
-    chunks: list[tuple[float, int]] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    near_ties: list[tuple[int, float]] = field(default_factory=list)
-    bytes_up: int | None = None
-    bytes_down: int | None = None
-    rejected: list[tuple[int, ...]] = field(default_factory=list)
-    failures: list[tuple[float, str]] = field(default_factory=list)
+    chunks: list[tuple[float, Count]] = []
+    steps: list[Step] = []
+    near_ties: list[tuple[Whole, float]] = []
+    bytes_up: Count | None = None
+    bytes_down: Count | None = None
+    rejected: list[tuple[Whole, ...]] = []
+    failures: list[tuple[float, str]] = []
     issued: float | None = None
     busy: float | None = None
-    memory: int | None = None
+    memory: Count | None = None
     target: str | None = None
     confidence: list[tuple[float, float, float]] | None = None
-    characters: list[int] | None = None
+    characters: list[Count] | None = None
     split: SplitTrace | None = None
 
     @property
@@ -250,40 +246,16 @@ class Trace:
         return (self.chunks[-1][0] - self.chunks[0][0]) / after if after else None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "chunks": [[round(t, 7), n] for t, n in self.chunks],
-            "steps": [[s.drafted, s.accepted, s.emitted, s.verified] for s in self.steps],
-            "near_ties": [list(tie) for tie in self.near_ties],
-            **{name: value for name in self.OPTIONAL if (value := getattr(self, name)) is not None},
-            **({"rejected": [list(ids) for ids in self.rejected]} if any(self.rejected) else {}),
-            **({"failures": [[round(t, 3), what] for t, what in self.failures]} if self.failures else {}),
-            **({} if self.confidence is None else {"confidence": [_rounded(*token) for token in self.confidence]}),
-            **({} if self.characters is None else {"characters": list(self.characters)}),
-            **({} if self.split is None else {"split": self.split.to_json()}),
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Trace:
-        return cls(
-            chunks=[(t, n) for t, n in data.get("chunks", ())],
-            steps=[Step(*s) for s in data.get("steps", ())],
-            near_ties=[(p, g) for p, g in data.get("near_ties", ())],
-            rejected=[tuple(ids) for ids in data.get("rejected", ())],
-            failures=[(t, what) for t, what in data.get("failures", ())],
-            confidence=None if (told := data.get("confidence")) is None else [(p, h, m) for p, h, m in told],
-            characters=None if (told := data.get("characters")) is None else list(told),
-            split=None if (told := data.get("split")) is None else SplitTrace.from_json(told),
-            **{name: data.get(name) for name in cls.OPTIONAL},
-        )
+        """As JSON has it; ``chunks``, ``steps`` and ``near_ties`` are always there, others where they are known."""
+        return {"chunks": (), "steps": (), "near_ties": (), **msgspec.to_builtins(self)}
 
 
-def _rounded(*figures: float) -> list[float]:
-    # Adding 0.0 makes 0.0 of -0.0.
-    return [round(figure, 5) + 0.0 for figure in figures]
+def rounded(logprob: float, entropy: float, margin: float) -> tuple[float, float, float]:
+    """A token's entry of ``Trace.confidence``, to five places. Adding 0.0 makes 0.0 of -0.0."""
+    return round(logprob, 5) + 0.0, round(entropy, 5) + 0.0, round(margin, 5) + 0.0
 
 
-@dataclass
-class Completion:
+class Completion(msgspec.Struct):
     """One answer: its text, its token ids where the back end tells them, counted usage and the trace.
 
     ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
@@ -293,24 +265,13 @@ class Completion:
     """
 
     text: str
-    token_ids: list[int]
-    prompt_tokens: int
-    completion_tokens: int
+    token_ids: list[Whole]
+    prompt_tokens: Count
+    completion_tokens: Count
     finish_reason: str
     trace: Trace
-    truncated: int | None = 0
-    cached_tokens: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("trace", "cached_tokens")}
-        cached = {"cached_tokens": self.cached_tokens} if self.cached_tokens else {}
-        return {**plain, **cached, "trace": self.trace.to_json()}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Completion:
-        """Keys that are no fields, of a newer version say, are passed over."""
-        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
-        return cls(**{**known, "trace": Trace.from_json(data["trace"])})
+    truncated: Count | None = 0
+    cached_tokens: Count = 0
 
 
 @dataclass(frozen=True)

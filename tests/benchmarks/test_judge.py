@@ -182,7 +182,7 @@ def test_what_the_official_prompts_once_judged_is_found(stub: JudgeStub, job: Pa
     sampling = {"max_tokens": 2048, "temperature": 0.0}
     before = Configuration("gpt-4", {"backend": "api", "server": stub.url, "model": "gpt-4", "sampling": sampling})
     turns, answers = ["question 0.1", "question 0.2"], ["answer q0.1", "answer q0.2"]
-    earlier = Journal(job / "journal.jsonl", "an earlier run")
+    earlier = Journal(job / "journal.sqlite", "an earlier run")
     for messages in conversations(read_prompts(official), turns, answers, ["", ""], "writing"):
         completion = Completion("Rating: [[3]]", [], 1, 1, "stop", Trace([], []))
         earlier.put(before, messages, completion, side="judge", hardware={})

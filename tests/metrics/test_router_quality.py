@@ -59,7 +59,7 @@ def rows(scores: list[float | None], *, cascade: bool = False) -> list[list[Any]
 
 
 def kept(job: Path, side: str, indices: range, **sampling: Any) -> None:
-    journal = Journal(job / "journal.jsonl", "run")
+    journal = Journal(job / "journal.sqlite", "run")
     for index in indices:
         answer = completion((EDGE if side == "edge" else CLOUD)[index])
         journal.put(configuration(side, **sampling), messages(index), answer, side=side, hardware={"a": 1})

@@ -26,7 +26,7 @@ SAMPLING = Sampling().to_json()
 
 def put(bench: Bench, side: str, texts: dict[int, str], **value: Any) -> None:
     """Answers that no test case holds, as an oracle asks for them."""
-    journal = Journal(bench.folder / "journal.jsonl", "run")
+    journal = Journal(bench.folder / "journal.sqlite", "run")
     configuration = Configuration(side, {"sampling": SAMPLING, **value})
     for index, text in texts.items():
         messages = [{"role": "user", "content": bench.rows[index]["question"]["turns"][0]}]
@@ -178,7 +178,7 @@ def test_ratings_are_the_journals(tmp_path: Path) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     with pytest.raises(UserError, match="holds no score for any of 2 queries"):
         outcomes_of_job(bench.folder)
-    journal = Journal(bench.folder / "journal.jsonl", "run")
+    journal = Journal(bench.folder / "journal.sqlite", "run")
     judge, prompts = Configuration("j", {"backend": "api"}), read_prompts()
     for side, texts in answers.items():
         asked = conversations(prompts, question["turns"], texts, [], "writing")

@@ -120,7 +120,7 @@ def test_failed_queries_have_their_reason_and_attempts(tmp_path: Path, monkeypat
     fine = Side("cloud", "api", [completion("B", failures=[(0.5, "status 503")])])
     failed = Side("cloud", "api", [], details={"error": reason, "perf": {}})
     bench.case("CloudOnly", [(None, fine), (None, failed), (None, fine)])
-    journal = Journal(bench.folder / "journal.jsonl", "run")
+    journal = Journal(bench.folder / "journal.sqlite", "run")
     journal.put_failure("0" * 64, AnswerError(reason, [(1.0, "timeout"), (4.0, "timeout")]), side="cloud")
     (case,) = collect(bench.folder)["cases"]
     assert case["failures"] == {"queries": 1, "attempts": {"status 503": 2, "timeout": 2}}

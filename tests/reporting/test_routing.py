@@ -149,7 +149,7 @@ def test_outcomes_come_from_all_test_cases_of_a_pair(bench: Bench):
 
 def test_answers_that_no_test_case_holds_come_from_the_journal(bench: Bench):
     whole = collect(bench.folder)["routing"][0]
-    journal = Journal(bench.folder / "journal.jsonl", "run")
+    journal = Journal(bench.folder / "journal.sqlite", "run")
     sampling = Sampling()
     config = Configuration("cloud", {"sampling": sampling.to_json()})
     for index, row in enumerate(bench.rows):

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from ianvs_specdec.answers.beginning import first_tokens
-from ianvs_specdec.answers.lines import FILE_NAME
+from ianvs_specdec.answers.database import FILE_NAME
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.learned.calibration import Calibration

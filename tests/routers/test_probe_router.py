@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.answers.lines import FILE_NAME
+from ianvs_specdec.answers.database import FILE_NAME
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.learned.adapted import AdaptedClassifier

@@ -239,12 +239,8 @@ class Workplace:
         return found
 
     def journal(self) -> list[dict[str, Any]]:
-        """The answers in the journal, oldest first. A line that is being written is none yet."""
-        path = self.workspace / "journal.jsonl"
-        if not path.exists():
-            return []
-        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
-        return [line for line in map(json.loads, filter(str.strip, whole.splitlines())) if "answer" in line]
+        """The answers in the journal, oldest first."""
+        return [entry for entry in exported(self.workspace / FILE_NAME) if "answer" in entry]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     processor = {"type": "dataset_processor", "name": "P", "hyperparameters": {"judge_model": "a-judge"}}
     config["modules"].append(processor)
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    journal = Journal(bench.folder / "journal.jsonl", "run")
+    journal = Journal(bench.folder / "journal.sqlite", "run")
     judge, prompts = Configuration("a-judge", {"backend": "api"}), read_prompts()
     said = [("[[8]]", "[[5]]"), ("[[2]]", "[[3]]"), ("[[9]]",), ("good", "[[7]]")]
     for row, texts in zip(rows, said, strict=True):

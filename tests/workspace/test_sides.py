@@ -36,7 +36,7 @@ def test_what_failed_or_is_lossy_is_no_answer():
 
 
 def test_an_answer_of_the_journal_has_all_turns_and_the_price_of_cached_tokens(tmp_path: Path):
-    journal, said = Journal(tmp_path / "journal.jsonl", "run"), []
+    journal, said = Journal(tmp_path / "journal.sqlite", "run"), []
     configuration = Configuration("c", {"sampling": {}})
     for text in ("A", "B"):
         messages = messages_of(QUERY, said)
@@ -77,7 +77,7 @@ def test_rows_of_another_query_or_without_all_turns_are_passed_over():
 
 
 def test_the_journal_of_a_lossy_or_quantized_model_does_not_answer_for_the_plain_one(tmp_path: Path):
-    journal, sampling = Journal(tmp_path / "journal.jsonl", "run"), Sampling().to_json()
+    journal, sampling = Journal(tmp_path / "journal.sqlite", "run"), Sampling().to_json()
     values = [{"options": {"acceptance": "typical"}}, {"options": {}, "quantization": "int8"}, {"options": {}}]
     configurations = [Configuration("c", {**value, "sampling": sampling}) for value in values]
     for configuration in configurations:

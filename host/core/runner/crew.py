@@ -143,7 +143,7 @@ class Crew:
                 if failure is not None:
                     raise Failed(failure)
                 return None
-            kind, value, lines = ray.get(next(handle))
+            kind, value, news = ray.get(next(handle))
         except StopIteration:
             if shard is not None and shard.first < shard.last and self._stopped is None:
                 message = f"a worker on {member.node} ended before it had answered them"
@@ -157,7 +157,7 @@ class Crew:
         except RayError as error:
             self._lose(handle, member, error)
             return None
-        self._journal.take(lines)
+        self._journal.take(news)
         index = shard.first
         if kind == "failed":
             return index, None, value
@@ -204,12 +204,12 @@ class Crew:
         ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=GOODBYE) if waiting else ([], [])
         for handle in ready:
             try:
-                more, lines = ray.get(handle)
+                more, news = ray.get(handle)
             except RayError as error:
                 LOGGER.warning("a worker was lost while it cleaned up (%s)", _reason(error))
                 late.append(handle)
                 continue
-            self._journal.take(lines)
+            self._journal.take(news)
             failures += more
         for handle in late:
             self._members.remove(waiting[handle])

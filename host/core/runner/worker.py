@@ -15,7 +15,7 @@ from core.common.claim import process_lives
 from core.common.constant import ModuleType, words
 from core.common.errors import PLUGIN_ERRORS, ConfigError, Failure
 from core.common.files import make_folder
-from core.runner.journal import Journal
+from core.runner.journal import Journal, Piece
 from core.runner.local import LocalRunner
 from core.testcasecontroller.algorithm.paradigm import JointInference
 from core.testcasecontroller.algorithm.paradigm.joint_inference import Stage
@@ -27,8 +27,8 @@ MODULES = tuple(kind for kind in words(ModuleType) if kind != ModuleType.DATA_PR
 SCRATCH = "ianvs-worker-"
 """How the names of workers' folders begin; the number of the process follows."""
 
-Item = tuple[str, Any, bytes]
-"""``("row", result, lines)`` or ``("failed", failure, lines)``; ``lines``: what the journal has got meanwhile."""
+Item = tuple[str, Any, list[Piece]]
+"""``("row", result, news)`` or ``("failed", failure, news)``; ``news``: what the journal has got meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Worker:
         self._stack = ExitStack()
         self._paradigm: JointInference | None = None
 
-    def open(self, case_id: str, variables: dict[str, str], *journal: bytes) -> tuple[str, Failure | None]:
+    def open(self, case_id: str, variables: dict[str, str], *journal: Piece) -> tuple[str, Failure | None]:
         """Build the modules of a test case; the node's name, and what went wrong. ``variables`` are those of the
         environment by which the host tells plugins about the run; ``journal``: see ``Journal.news``.
         """
@@ -102,11 +102,11 @@ class Worker:
         results = LocalRunner(self._setup.concurrency).results(self._case_id, self._paradigm, rows, lambda _: None)
         try:
             for result in results:
-                yield "row", result, self._lines()
+                yield "row", result, self._news()
                 if self._stopped:
                     break
         except PLUGIN_ERRORS as error:
-            yield "failed", Failure.of(self._stage.text, error), self._lines()
+            yield "failed", Failure.of(self._stage.text, error), self._news()
         finally:
             results.close()
 
@@ -114,21 +114,21 @@ class Worker:
         """Begin no further row. Called while ``answer`` runs."""
         self._stopped = True
 
-    def release(self) -> tuple[list[Failure], bytes]:
+    def release(self) -> tuple[list[Failure], list[Piece]]:
         """Clean up the modules: what went wrong, and what the journal has got meanwhile."""
         failures = []
         if self._paradigm is not None:
             failures = [Failure.of(where, error) for where, error in self._paradigm.cleanup()]
             self._paradigm = None
         self._stack.close()
-        return failures, self._lines()
+        return failures, self._news()
 
     def close(self) -> None:
         """Remove what the worker has written on its node."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _lines(self) -> bytes:
-        return self._journal.added() if self._journal is not None else b""
+    def _news(self) -> list[Piece]:
+        return self._journal.added() if self._journal is not None else []
 
 
 def _remove_stale() -> None:

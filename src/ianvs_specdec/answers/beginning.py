@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.types import Completion, Step, Trace

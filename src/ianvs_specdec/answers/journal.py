@@ -1,51 +1,36 @@
 """The journal of answers: nothing that a model was asked is lost, and nothing is asked twice.
 
-One append-only file of JSON lines, ``<workspace>/<job>/journal.jsonl``, shared by the edge model, the cloud model and
-all test cases of a job. ``lines`` says what its lines look like.
-
-Every line is appended by one write under a file lock, and a process that is killed loses at most the line it was
-writing (``storage.lines``). One run at a time asks: it claims the job's folder before it does (``storage.claim``), and
-its processes and threads share the journal. Reading keeps only keys and offsets: an answer is parsed when it is asked
-for, and one of whose fields is not what it should be counts as damaged.
+One SQLite file, ``<workspace>/<job>/journal.sqlite`` (see ``database``), shared by the edge model, the cloud model and
+all test cases of a job. One run at a time asks: it claims the job's folder before it does (``storage.claim``), and its
+processes and threads share the journal.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
+
 from ianvs_specdec.answers.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
-from ianvs_specdec.answers.lines import (
-    FILE_NAME,
-    Prefill,
-    answer_in,
-    answer_line,
-    configuration_line,
-    failure_line,
-    hardware_line,
-    head_of,
-    is_failure,
-    prefill_in,
-    probed_line,
-    probed_of,
-    record_in,
-    record_of,
-    routed_line,
-    routed_of,
-)
+from ianvs_specdec.answers.database import FILE_NAME, OLD_FILE_NAME, Database, checksum
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import digest
 from ianvs_specdec.run import current_run, job_folder
 from ianvs_specdec.storage.claim import Claim, claim
-from ianvs_specdec.storage.lines import LineFile
-from ianvs_specdec.types import Completion, Message
+from ianvs_specdec.types import Completion, Count, Message, Seconds
 
 log = logging.getLogger(__name__)
+
+_encode = msgspec.json.Encoder().encode
+decode_answer = msgspec.json.Decoder(Completion).decode
 
 
 @dataclass(frozen=True)
@@ -55,6 +40,17 @@ class Entry:
     completion: Completion
     hardware: str
     replayed: bool
+
+
+class Prefill(msgspec.Struct, frozen=True):
+    """A prompt that was read to look at its hidden states: ``states``, little-endian float16 [layers,
+    2 * hidden]; when that was asked for (``issued``, Unix seconds) and how many ``seconds`` it took.
+    """
+
+    states: bytes
+    prompt_tokens: Count
+    seconds: Seconds
+    issued: Seconds
 
 
 @dataclass(frozen=True)
@@ -75,136 +71,89 @@ class Journal:
     def __init__(self, path: Path, run: str, fresh: bool = False) -> None:
         self.path, self.run, self.fresh = path, run, fresh
         self.corrupt = 0
-        self._answers: dict[bytes, tuple[int, int, bool]] = {}
-        self._earlier: dict[str, set[str]] = {}
-        self._records: dict[str, tuple[int, int]] = {}
-        self._overheads: dict[bytes, float] = {}
-        self._prefills: dict[bytes, tuple[int, int, bool]] = {}
+        self._database = Database(path)
+        self._known: set[str] = set()
         self._explained: set[str] = set()
         self._asked: dict[str, tuple[threading.Lock, int]] = {}
-        self._scanned = 0
-        self._writable = False
         self._mutex = threading.RLock()
-        self._file = LineFile(path)
         self._claim: Claim | None = None
 
     @classmethod
     def of_job(cls) -> Journal:
         """The journal of the running job; one object per file and run."""
         run, fresh = current_run()
-        handle = (job_folder() / FILE_NAME, run, fresh)
+        folder = job_folder()
+        handle = (folder / FILE_NAME, run, fresh)
         with cls._opening:
             if handle not in cls._open:
+                if (old := folder / OLD_FILE_NAME).exists() and not handle[0].exists():
+                    log.warning("%s is of an older version, whose answers are not read: they are asked for again", old)
                 cls._open[handle] = cls(*handle)
             return cls._open[handle]
 
     # reading
 
     def get(self, key: str) -> Entry | None:
-        """The newest answer with this key, or None. A line that turns out to be damaged counts as no answer."""
+        """The newest answer with this key, or None. One that turns out to be damaged counts as none."""
+        query = "SELECT run, machine, answer, checksum FROM answers WHERE key = ? AND answer NOTNULL"
         with self._mutex:
-            found = self._answers.get(bytes.fromhex(key))
-            if found is None:
-                self._scan()
-                found = self._answers.get(bytes.fromhex(key))
-            if found is None:
-                return None
-            answer = answer_in(self._read(*found[:2]))
-            if answer is None:
-                self._count_corrupt(found[0])
-                del self._answers[bytes.fromhex(key)]
-                return None
-            return Entry(*answer, found[2])
+            for run, machine, answer, check in self._newest(query, key):
+                if check == checksum(bytes.fromhex(key), run, machine, answer):
+                    try:
+                        return Entry(decode_answer(answer), machine, run != self.run)
+                    except msgspec.DecodeError:
+                        pass
+                self._count_damage()
+        return None
 
     def record(self, record_id: str) -> dict[str, Any] | None:
-        """A configuration or machine by its id: ``{"value": ..., ...}``; None if its line is missing or damaged."""
+        """A configuration or machine by its id: ``{"value": ..., ...}``; None if there is none, or it is damaged."""
+        query = "SELECT model, value FROM configurations WHERE id = ? UNION SELECT '', value FROM machines WHERE id = ?"
         with self._mutex:
-            self._scan()
-            place = self._records.get(record_id)
-            return None if place is None else record_in(self._read(*place))
+            for model, text in self._database.rows(query, (record_id, record_id)):
+                if (value := value_of(record_id, text)) is not None:
+                    return {"model": model, "value": value}
+                self._count_damage()
+        return None
 
     def overhead(self, key: str) -> float | None:
         """The seconds that a router took for the decision with this key; None if they are not known."""
         with self._mutex:
-            self._scan()
-            return self._overheads.get(bytes.fromhex(key))
+            query = "SELECT run, seconds, checksum FROM decisions WHERE key = ?"
+            for run, seconds, check in self._newest(query, key):
+                if check == checksum(bytes.fromhex(key), run, seconds):
+                    return float(seconds)
+                self._count_damage()
+        return None
 
     def prefill(self, key: str) -> KeptPrefill | None:
-        """The prompt that was read with this key, or None. A line that is damaged counts as none."""
+        """The prompt that was read with this key, or None. One that is damaged counts as none."""
         with self._mutex:
-            self._scan()
-            found = self._prefills.get(bytes.fromhex(key))
-            if found is None:
-                return None
-            prefill = prefill_in(self._read(*found[:2]))
-            if prefill is None:
-                self._count_corrupt(found[0])
-                del self._prefills[bytes.fromhex(key)]
-                return None
-            return KeptPrefill(*prefill, found[2])
+            query = "SELECT run, machine, prefill, checksum FROM prefills WHERE key = ?"
+            for run, machine, prefill, check in self._newest(query, key):
+                if check == checksum(bytes.fromhex(key), run, machine, prefill):
+                    return KeptPrefill(msgspec.json.decode(prefill, type=Prefill), machine, run != self.run)
+                self._count_damage()
+        return None
+
+    def _newest(self, query: str, key: str) -> list[Any]:
+        values: list[Any] = [bytes.fromhex(key)]
+        condition = ""
+        if self.fresh:
+            condition = " AND run = ?"
+            values.append(self.run)
+        return self._database.rows(f"{query}{condition} ORDER BY rowid DESC LIMIT 1", values)
 
     def __len__(self) -> int:
         """Number of different requests with an answer."""
         with self._mutex:
-            self._scan()
-            return len(self._answers)
+            rows = self._database.rows("SELECT count(DISTINCT key) FROM answers WHERE answer NOTNULL")
+            return int(rows[0][0]) if rows else 0
 
-    def _read(self, offset: int, length: int) -> bytes:
-        try:
-            with self.path.open("rb") as file:
-                file.seek(offset)
-                return file.read(length)
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: OSError) -> UserError:
-        return UserError(f"cannot read the journal {self.path}: {error.strerror or error}")
-
-    def _scan(self) -> None:
-        """Index the complete lines that were added since the last scan, by this process or another."""
-        try:
-            if self.path.stat().st_size <= self._scanned:
-                return
-            with self.path.open("rb") as file:
-                offset = file.seek(self._scanned)
-                for line in file:
-                    # Without a line end: torn, or still being written. The next scan or the next append decides.
-                    if not line.endswith(b"\n"):
-                        break
-                    self._index(line, offset)
-                    offset += len(line)
-            self._scanned = offset
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def _index(self, line: bytes, offset: int) -> None:
-        if head := head_of(line):
-            replayed = head.run != self.run
-            if replayed and self.fresh:
-                return
-            self._answers[bytes.fromhex(head.key)] = (offset, len(line), replayed)
-            if replayed:
-                self._earlier.setdefault(head.config, set()).add(head.prompt)
-        elif record := record_of(line):
-            self._records[record[1]] = (offset, len(line))
-        elif routed := routed_of(line):
-            if not self.fresh or routed[1] == self.run:
-                self._overheads[bytes.fromhex(routed[0])] = routed[2]
-        elif probed := probed_of(line):
-            replayed = probed[1] != self.run
-            if not (replayed and self.fresh):
-                self._prefills[bytes.fromhex(probed[0])] = (offset, len(line), replayed)
-        elif line.strip() and not is_failure(line):
-            self._count_corrupt(offset)
-
-    def _count_corrupt(self, offset: int) -> None:
+    def _count_damage(self) -> None:
         self.corrupt += 1
-        if self.corrupt == 1:
-            log.warning(
-                "journal %s: a damaged line at byte %d is ignored; its answer is asked for again", self.path, offset
-            )
+        if self.corrupt == 1 and not self._database.damaged:
+            log.warning("journal %s: a damaged entry is ignored; its answer is asked for again", self.path)
 
     # writing
 
@@ -219,48 +168,50 @@ class Journal:
         prediction: str = "",
         prompts: str = "",
     ) -> str:
-        """Append an answer, a judge's with the name of its ``prompts``; returns the id of the hardware record. Raises
-        UserError if it cannot be written whole.
+        """Keep an answer, a judge's with the name of its ``prompts``; returns the id of the hardware record. Raises
+        UserError if it cannot be written.
         """
         hardware_id = digest(hardware)[:ID_DIGITS]
         # Made before the lock is taken: other threads wait for it.
-        key = configuration.key(messages, prediction)
-        told = {"run": self.run, "side": side, "hardware": hardware_id, "prompts": prompts}
-        answer = answer_line(key, configuration, messages, completion, **told)
-        lines = []
-        with self._mutex:
-            self._scan()
-            if configuration.id not in self._records:
-                lines.append(configuration_line(configuration))
-            if hardware_id not in self._records:
-                lines.append(hardware_line(hardware_id, hardware))
-            self._append(b"".join([*lines, answer]))
-            self._scan()
+        key = bytes.fromhex(configuration.key(messages, prediction))
+        answer = _encode(completion)
+        check = checksum(key, self.run, hardware_id, answer)
+        row = (key, configuration.id, prompt_id(messages), self.run, side, hardware_id, time.time(), prompts)
+        with self._mutex, self._database.writing() as connection:
+            if not {configuration.id, hardware_id} <= self._known:
+                what = (configuration.id, configuration.model, json.dumps(configuration.value))
+                connection.execute("INSERT OR REPLACE INTO configurations VALUES (?, ?, ?)", what)
+                machine = (hardware_id, json.dumps(hardware))
+                connection.execute("INSERT OR REPLACE INTO machines VALUES (?, ?)", machine)
+            connection.execute(
+                f"{_INSERT} VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?)", (*row, answer, check)
+            )
+            self._known |= {configuration.id, hardware_id}
         return hardware_id
 
     def put_failure(self, key: str, error: AnswerError, *, side: str) -> None:
-        """Append that a request got no answer, and why. Raises UserError if it cannot be written whole."""
-        line = failure_line(key, error, run=self.run, side=side)
-        with self._mutex:
-            self._append(line)
+        """Keep that a request got no answer, and why. Raises UserError if it cannot be written."""
+        told, attempts = str(error), [[round(seconds, 3), what] for seconds, what in error.failures]
+        row = (bytes.fromhex(key), self.run, side, time.time(), told, json.dumps(attempts), checksum(told))
+        with self._mutex, self._database.writing() as connection:
+            connection.execute(f"{_INSERT} VALUES (NULL, ?, '', '', ?, ?, '', ?, '', NULL, ?, ?, ?)", row)
 
     def put_overhead(self, key: str, seconds: float) -> None:
-        """Append a router's time for a decision, unless it is there. Raises UserError if it cannot be written whole."""
+        """Keep a router's time for a decision, unless it is there. Raises UserError if it cannot be written."""
         with self._mutex:
-            if self._overheads.get(bytes.fromhex(key)) != seconds:
-                self._append(routed_line(key, seconds, run=self.run))
-                self._scan()
+            if self.overhead(key) != seconds:
+                row = (bytes.fromhex(key), self.run, seconds, checksum(bytes.fromhex(key), self.run, seconds))
+                with self._database.writing() as connection:
+                    connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?)", row)
 
     def put_prefill(self, key: str, prefill: Prefill, *, hardware: Mapping[str, Any]) -> str:
-        """Append a prompt that was read; returns the id of the hardware record. Raises UserError if it cannot be
-        written whole."""
-        hardware_id = digest(hardware)[:ID_DIGITS]
-        line = probed_line(key, prefill, run=self.run, hardware=hardware_id)
-        with self._mutex:
-            self._scan()
-            known = hardware_id in self._records
-            self._append(line if known else hardware_line(hardware_id, hardware) + line)
-            self._scan()
+        """Keep a prompt that was read; returns the id of the hardware record. Raises UserError if it cannot be
+        written."""
+        hardware_id, encoded = digest(hardware)[:ID_DIGITS], _encode(prefill)
+        row = (bytes.fromhex(key), self.run, hardware_id, encoded)
+        with self._mutex, self._database.writing() as connection:
+            connection.execute("INSERT OR REPLACE INTO machines VALUES (?, ?)", (hardware_id, json.dumps(hardware)))
+            connection.execute("INSERT OR REPLACE INTO prefills VALUES (?, ?, ?, ?, ?)", (*row, checksum(*row)))
         return hardware_id
 
     @contextmanager
@@ -280,38 +231,22 @@ class Journal:
 
     def ensure_writable(self) -> None:
         """Raise UserError if answers cannot be kept here, or if another run is asking. Called before a model is loaded,
-        not after it has worked. After an answer has been written, nothing is tried until one could not be.
+        not after it has worked.
         """
         with self._mutex:
-            if not self._writable:
-                self._append(b"")
             if self._claim is None:
-                with self._keeping():
+                with self._database.writing():
+                    pass
+                try:
                     self._claim = claim(self.path.parent, self.run)
-                # The run that held it until now may have asked the same.
-                self._scan()
-
-    def _append(self, data: bytes) -> None:
-        """The mutex is held."""
-        self._writable = False
-        with self._keeping():
-            self._file.append(data)
-        self._writable = bool(data)
-
-    @contextmanager
-    def _keeping(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            reason = error.strerror or error
-            message = f"cannot write the journal {self.path}: {reason}. The answers already in it are kept."
-            raise UserError(message) from error
+                except OSError as error:
+                    raise UserError(f"cannot write the journal {self.path}: {error.strerror or error}") from error
 
     def rest(self) -> None:
         """Nothing is asked for the time being: force what was answered onto the disk, and let other runs ask."""
         with self._mutex:
             self._claim = None
-        self._file.sync()
+            self._database.checkpoint()
 
     # saying why nothing matches
 
@@ -324,21 +259,67 @@ class Journal:
         """
         with self._mutex:
             # Of a further repeat nothing else is to be expected.
-            if configuration.id in self._explained or configuration.value.get("repeat"):
+            if configuration.id in self._explained or configuration.value.get("repeat") or self.fresh:
                 return None
             self._explained.add(configuration.id)
-            self._scan()
-            prompt = prompt_id(messages)
-            if configuration.id in self._earlier:
+            answered = dict(self._database.rows(_EARLIER, (self.run, prompt_id(messages), self.run)))
+            if configuration.id in answered or self._database.rows(_ANSWERED, (configuration.id, self.run)):
                 return None
             nearest: tuple[int, int, str] | None = None
-            for config, prompts in self._earlier.items():
-                record = self.record(config)
-                if prompt not in prompts or record is None:
-                    continue
-                changes = changes_of(record, configuration)
-                candidate = (len(changes), -len(prompts), ", ".join(changes))
-                nearest = min(nearest, candidate) if nearest else candidate
+            for config, prompts in answered.items():
+                if (record := self.record(config)) is not None:
+                    changes = changes_of(record, configuration)
+                    candidate = (len(changes), -prompts, ", ".join(changes))
+                    nearest = min(nearest, candidate) if nearest else candidate
         if nearest is None:
             return None
         return f"{-nearest[1]} earlier answers in {self.path} do not match and are asked for again: {nearest[2]}"
+
+
+_INSERT = "INSERT INTO answers"
+_EARLIER = """
+SELECT configuration, count(DISTINCT prompt) FROM answers
+WHERE run != ? AND answer NOTNULL
+    AND configuration IN (SELECT configuration FROM answers WHERE prompt = ? AND run != ?)
+GROUP BY configuration
+"""
+_ANSWERED = "SELECT 1 FROM answers WHERE configuration = ? AND run != ? AND answer NOTNULL LIMIT 1"
+
+
+def value_of(record_id: str, text: str) -> dict[str, Any] | None:
+    """The value of a configuration or machine; None where it is not the one that has this id."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and digest(value)[:ID_DIGITS] == record_id else None
+
+
+def answers_of(path: Path) -> Iterator[Completion]:
+    """All answers of a journal's file, in the order in which they came."""
+    for row in _rows_of(Database(path), "answers"):
+        if row["answer"] is not None:
+            with suppress(msgspec.DecodeError):
+                yield decode_answer(row["answer"])
+
+
+def exported(path: Path) -> Iterator[dict[str, Any]]:
+    """All that a journal's file holds, as JSON objects: configurations, machines, then answers and failures."""
+    database = Database(path)
+    for row in _rows_of(database, "configurations"):
+        yield {"configuration": row["id"], "model": row["model"], "value": json.loads(row["value"])}
+    for row in _rows_of(database, "machines"):
+        yield {"machine": row["id"], "value": json.loads(row["value"])}
+    for row in _rows_of(database, "answers"):
+        told = {name: value for name, value in row.items() if value not in (None, "") and name != "checksum"}
+        for name in ("answer", "failures"):
+            if name in told:
+                told[name] = json.loads(told[name])
+        yield {**told, "key": row["key"].hex()}
+
+
+def _rows_of(database: Database, table: str) -> Iterator[dict[str, Any]]:
+    last, columns = 0, [name for _, name, *_ in database.rows(f"PRAGMA table_info({table})")]
+    while rows := database.rows(f"SELECT rowid, * FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 100", (last,)):
+        yield from (dict(zip(columns, row[1:], strict=True)) for row in rows)
+        last = rows[-1][0]

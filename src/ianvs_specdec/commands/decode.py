@@ -17,9 +17,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.commands import far
@@ -204,7 +206,7 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
 def row_of(
     prompt_ids: list[int], decoded: Decoded, trees: list[TokenTree] | None, tokenizer: Any, task: str
 ) -> dict[str, Any]:
-    steps = [asdict(step) for step in decoded.trace.steps]
+    steps = [msgspec.structs.asdict(step) for step in decoded.trace.steps]
     for step, tree in zip(steps, trees or (), strict=False):
         step.update(tree=tree.tokens, depth=tree.depths, **(tree.notes or {}))
     return {

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -71,7 +72,7 @@ class Gathered:
 
 def _first_turn(response: Response) -> Completion:
     turn = response["turns"][0]
-    ids, trace = list(turn["token_ids"]), Trace.from_json(turn["trace"])
+    ids, trace = list(turn["token_ids"]), msgspec.convert(turn["trace"], Trace)
     return Completion(turn["completion"], ids, 0, len(ids), turn["finish_reason"], trace)
 
 

@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "each, and of a trace its own)")  # fmt: skip
     add("--arrivals", default="poisson", metavar="KIND", help="poisson (default), bursty, constant, closed: each "
         "edge asks again after its answer; or a trace's file, in Azure's or Mooncake's form")  # fmt: skip
-    add("--traces", type=Path, metavar="FILE", help="journal.jsonl, or what `specdec decode` wrote: its acceptance and "
-        "its lengths are drawn from")  # fmt: skip
+    add("--traces", type=Path, metavar="FILE", help="journal.sqlite, or what `specdec decode` wrote: its acceptance "
+        "and its lengths are drawn from")  # fmt: skip
     add("--acceptance", metavar="P", help="how often a drafted token is right, where there are no traces, for all "
         f"(default {ACCEPTANCE}) or by task: chat=0.6,code=0.8")  # fmt: skip
     add("--prompt-tokens", type=int, metavar="N", help=f"of each request (default: as recorded, else {PROMPT_TOKENS})")

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ianvs_specdec.types import rounded
+
 Triple = tuple[float, float, float]
 """Of a token: its log-probability, the entropy and the margin."""
 
@@ -37,4 +39,4 @@ class Confidence:
         it.
         """
         rows = torch.cat(self._parts)[:tokens].tolist() if self._parts else []
-        return [(logprob, entropy, margin) for logprob, entropy, margin in rows]
+        return [rounded(logprob, entropy, margin) for logprob, entropy, margin in rows]

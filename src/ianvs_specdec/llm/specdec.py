@@ -202,7 +202,7 @@ class EngineLLM(LocalLLM):
             pieces = chat.pieces(ids)
             trace = Trace(confidence=triples, characters=[len(piece) for piece in pieces])
             first = Completion("".join(pieces), list(ids), 0, len(ids), "length", trace)
-            return early.ends(Completion.from_json(first.to_json()))
+            return early.ends(first)
 
         return early.tokens, ends
 

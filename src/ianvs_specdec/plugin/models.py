@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ianvs_specdec.answers.journal import Journal, KeptPrefill
-from ianvs_specdec.answers.lines import Prefill
+from ianvs_specdec.answers.journal import Journal, KeptPrefill, Prefill
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import digest

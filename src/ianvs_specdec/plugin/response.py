@@ -79,12 +79,10 @@ _STEPS: dict[tuple[int, ...], tuple[int, ...]] = {}
 def _frozen(trace: Trace) -> dict[str, Any]:
     """``Trace.to_json`` with tuples in place of lists."""
     data = trace.to_json()
-    data["chunks"] = tuple(map(tuple, data["chunks"]))
     data["steps"] = tuple(_STEPS.setdefault(step, step) for step in map(tuple, data["steps"]))
-    data["near_ties"] = tuple(map(tuple, data["near_ties"]))
-    for name in ("rejected", "failures", "confidence"):
+    for name in ("chunks", "near_ties", "rejected", "failures", "confidence"):
         if name in data:
-            data[name] = tuple(map(tuple, data[name]))
+            data[name] = tuple(data[name])
     return data
 
 

@@ -282,8 +282,7 @@ class RoutedModel(RowsChecked):
         own = self._first(manner, hints.early).own if hints.early is not None and hints.early.ended else manner.own
         told: dict[str, Any] = {"side": self.side, "hardware": circumstances(llm), "prediction": hints.prediction}
         hardware = journal.put(own, messages, completion, **told)
-        # As the journal holds it, times rounded: a replay gives the same leaderboard to the last digit.
-        return Entry(Completion.from_json(completion.to_json()), hardware, replayed=False)
+        return Entry(completion, hardware, replayed=False)
 
     def _forgive(self, query: Query, reason: AnswerError) -> None:
         """Raise UserError if more queries have failed than may."""

@@ -31,7 +31,7 @@ def stamp(trace: Trace, llm: LLM, *, issued: float, waited: float, under_way: Un
     alone = under_way.share >= ALONE * under_way.elapsed
     trace.busy = None if alone else round(under_way.share, 6)
     trace.issued, trace.memory, trace.target = round(MONOTONIC_EPOCH + issued, 6), llm.memory(), llm.target()
-    trace.chunks = [(seconds + waited, tokens) for seconds, tokens in trace.chunks]
+    trace.chunks = [(round(seconds + waited, 7), tokens) for seconds, tokens in trace.chunks]
 
 
 def circumstances(llm: LLM) -> dict[str, Any]:

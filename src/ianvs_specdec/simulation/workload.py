@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ianvs_specdec.answers.lines import answer_in, head_of
+from ianvs_specdec.answers.journal import answers_of
 from ianvs_specdec.arrivals import Arrival
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.simulation.requests import UserRequest
@@ -104,7 +104,7 @@ def read(path: Path) -> list[RecordedAnswer]:
     if not found:
         raise UserError(
             f"--traces {path}: no answer in it has steps with drafts; record some with a method that drafts, "
-            "with `specdec decode --out` or by a job, whose journal.jsonl holds them"
+            "with `specdec decode --out` or by a job, whose journal.sqlite holds them"
         )
     everything, tasks, own = _Counts(), dict[str, _Counts](), list[_Counts]()
     deepest = max(step.accepted for answer in found for step in answer[3])
@@ -152,18 +152,18 @@ def _found(steps: Sequence[Step]) -> float:
 
 def _answers(path: Path) -> Iterator[tuple[str, int, int, Sequence[Step]]]:
     """Task, tokens of prompt and output, and steps of each answer in a file."""
+    if path.suffix == ".sqlite":
+        for answer in answers_of(path):
+            if answer.completion_tokens > 0:
+                yield "", answer.prompt_tokens or 1, answer.completion_tokens, answer.trace.steps
+        return
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if len(line) > LARGEST_LINE:
                     most = f"{LARGEST_LINE >> 20} MiB"
                     raise UserError(f"--traces {path}:{number}: longer than {most}, which no answer is")
-                if head_of(line):
-                    answer = answer_in(line)
-                    if answer is not None and answer[0].completion_tokens > 0:
-                        yield "", answer[0].prompt_tokens or 1, answer[0].completion_tokens, answer[0].trace.steps
-                elif not line.startswith((b'{"failed"', b'{"routed"', b'{"config_id"', b'{"hardware_id"')):
-                    yield _decoded(line, f"--traces {path}:{number}")
+                yield _decoded(line, f"--traces {path}:{number}")
     except OSError as error:
         raise UserError(f"--traces {path}: cannot be read: {error.strerror or error}") from error
 
@@ -177,7 +177,7 @@ def _decoded(line: bytes, where: str) -> tuple[str, int, int, Sequence[Step]]:
         if not isinstance(task, str) or prompt < 1 or output < 1:
             raise ValueError("no output")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = "expected a line of a journal, or of what `specdec decode` writes, with prompt, output and steps"
+        reason = "expected a journal.sqlite, or lines that `specdec decode` writes, with prompt, output and steps"
         raise UserError(f"{where}: {reason}") from error
     return task, prompt, output, steps
 

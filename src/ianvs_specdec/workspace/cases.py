@@ -101,7 +101,7 @@ def _row(line: Mapping[str, Any]) -> tuple[int, Row | None]:
         check_response(result)
     for side in sides:
         if side is not None:
-            check_response(side, required=("usage",))
+            check_response(side, of_side=True)
     edge, cloud = (None if side is None else Response(side) for side in sides)
     return int(line["index"]), (bool(line.get("is_hard")), Response(result), edge, cloud)
 

@@ -2,102 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Required, TypedDict
 
-from ianvs_specdec.answers.shapes import (
-    Check,
-    are_attempts,
-    are_texts,
-    are_whole,
-    check_fields,
-    check_trace,
-    is_count,
-    is_count_or_none,
-    is_number_or_none,
-    is_text,
-    is_time,
-    list_of,
-)
+import msgspec
+
+from ianvs_specdec.types import Count, Seconds, Trace, Whole
 
 
-def check_response(response: Mapping[str, Any], required: Iterable[str] = ()) -> None:
-    """Raise ValueError that names the first field which is missing or not what it should be. Fields that are not known
-    are not looked at.
+class _Usage(TypedDict):
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+
+
+class _Baseline(TypedDict, total=False):
+    key: str | None
+    latency: float | None
+    issued: float | None
+    busy: float | None
+    completion_tokens: Count | None
+    difference: Count | None
+    identical: bool | None
+    near_tie: bool | None
+
+
+class _Turn(TypedDict, total=False):
+    trace: Required[Trace]
+    completion: Required[str]
+    token_ids: list[Whole]
+    usage: _Usage | None
+    baseline: _Baseline | None
+    finish_reason: str | None
+    key: str | None
+    hardware: str | None
+    replayed: bool | None
+    cached: bool | None
+    truncated: Count | None
+
+
+class _Routing(TypedDict, total=False):
+    router: str | None
+    score: float | None
+    seconds: float | None
+
+
+class _Slo(TypedDict, total=False):
+    ttft: float | None
+    itl: float | None
+    latency: float | None
+
+
+class _Prefill(TypedDict, total=False):
+    seconds: Required[Seconds]
+    issued: float | None
+    replayed: bool | None
+    hardware: str | None
+    key: str | None
+
+
+class _Sample(TypedDict, total=False):
+    turns: list[_Turn]
+    usage: _Usage
+    completion: str | None
+    error: str | None
+    side: str | None
+    model: str | None
+    backend: str | None
+    query_id: str | None
+    group: str | None
+    scorer: str | None
+    replayed: bool | None
+    cached: bool | None
+    greedy: bool | None
+    lossy: bool | None
+    cost: float | None
+    options: Count
+    round: Count | None
+    failures: list[tuple[float, str]]
+    sandbox: list[str]
+
+
+class _Response(_Sample, total=False):
+    samples: list[_Sample]
+    routing: _Routing | None
+    slo: _Slo | None
+    prefill: _Prefill | None
+
+
+class _SideResponse(_Response, total=False):
+    usage: Required[_Usage]  # type: ignore[misc]
+
+
+def check_response(response: Mapping[str, Any], *, of_side: bool = False) -> None:
+    """Raise ValueError that names the first field which is missing or not what it should be; a response ``of_side`` has
+    its ``usage``. Fields that are not known are not looked at.
     """
-    check_fields(response, _RESPONSE, required)
-    if usage := response.get("usage"):
-        check_fields(usage, _USAGE, required=_USAGE)
-    for part in (response, *response.get("samples", ())):
-        check_fields(part, _RESPONSE, required=())
-        for turn in part.get("turns", ()):
-            check_fields(turn, _TURN, required=("trace", "completion"))
-            check_trace(turn["trace"], required=("chunks", "steps"))
-            check_fields(turn.get("usage") or {}, _USAGE, required=())
-            check_fields(turn.get("baseline") or {}, _BASELINE, required=())
-    check_fields(response.get("routing") or {}, _ROUTING, required=())
-    check_fields(response.get("slo") or {}, _SLO, required=())
-    check_fields(prefill := response.get("prefill") or {}, _PREFILL, required=("seconds",) if prefill else ())
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _is_mapping_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, Mapping)
-
-
-def _is_text_or_none(value: Any) -> bool:
-    return value is None or is_text(value)
-
-
-def _is_bool_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
-
-
-def _are_mappings(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_mapping, value))
-
-
-_USAGE: Mapping[str, Check] = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), is_count)
-_ROUTING: Mapping[str, Check] = {
-    "router": _is_text_or_none,
-    **dict.fromkeys(("score", "seconds"), is_number_or_none),
-}
-_PREFILL: Mapping[str, Check] = {
-    "seconds": is_time,
-    "issued": is_number_or_none,
-    "replayed": _is_bool_or_none,
-    **dict.fromkeys(("hardware", "key"), _is_text_or_none),
-}
-_SLO: Mapping[str, Check] = dict.fromkeys(("ttft", "itl", "latency"), lambda value: is_number_or_none(value or 0))
-_BASELINE: Mapping[str, Check] = {
-    "key": _is_text_or_none,
-    **dict.fromkeys(("latency", "issued", "busy"), is_number_or_none),
-    **dict.fromkeys(("completion_tokens", "difference"), is_count_or_none),
-    **dict.fromkeys(("identical", "near_tie"), _is_bool_or_none),
-}
-_TURN: Mapping[str, Check] = {
-    "trace": _is_mapping,
-    **dict.fromkeys(("usage", "baseline"), _is_mapping_or_none),
-    "completion": is_text,
-    **dict.fromkeys(("finish_reason", "key", "hardware"), _is_text_or_none),
-    **dict.fromkeys(("replayed", "cached"), _is_bool_or_none),
-    "token_ids": list_of(are_whole),
-    "truncated": is_count_or_none,
-}
-_RESPONSE: Mapping[str, Check] = {
-    **dict.fromkeys(("turns", "samples"), _are_mappings),
-    **dict.fromkeys(("routing", "slo", "prefill"), _is_mapping_or_none),
-    "usage": _is_mapping,
-    **dict.fromkeys(
-        ("completion", "error", "side", "model", "backend", "query_id", "group", "scorer"), _is_text_or_none
-    ),
-    **dict.fromkeys(("replayed", "cached", "greedy", "lossy"), _is_bool_or_none),
-    "cost": is_number_or_none,
-    "options": is_count,
-    "round": is_count_or_none,
-    "failures": are_attempts,
-    "sandbox": list_of(are_texts),
-}
+    try:
+        msgspec.convert(response, _SideResponse if of_side else _Response)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise ValueError(str(error)) from error

@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ianvs_specdec.answers.configuration import prompt_id
-from ianvs_specdec.answers.lines import (
-    FILE_NAME,
-    answer_in,
-    failure_in,
-    head_of,
-    is_failure,
-    record_in,
-    record_of,
-)
+from ianvs_specdec.answers.database import FILE_NAME, Database
+from ianvs_specdec.answers.journal import decode_answer, value_of
 from ianvs_specdec.types import Completion, Message, Query, Sampling, messages_of
 
 
 class KeptAnswers:
-    """The journal of one job, by configuration and prompt. Damaged lines are passed over, a missing file is empty."""
+    """The journal of one job, by configuration and prompt. Damaged entries are passed over, a missing file is empty."""
 
     def __init__(self, job: Path) -> None:
-        self._path = job / FILE_NAME
-        self._places: dict[str, dict[str, tuple[int, int]]] = {}
-        self._configuration_of: dict[str, str] = {}
-        self._records: dict[str, dict[str, Any]] = {}
-        self._failures: dict[tuple[str, str], list[tuple[float, str]]] = {}
-        for line, offset, size in self._lines():
-            if head := head_of(line):
-                self._places.setdefault(head.config, {})[head.prompt] = (offset, size)
-                self._configuration_of[head.key] = head.config
-            elif is_failure(line):
-                if failure := failure_in(line):
-                    self._failures[failure[:2]] = failure[2]
-            elif (found := record_of(line)) and found[0] == "config" and (record := record_in(line)):
-                self._records[found[1]] = record
+        self._database = Database(job / FILE_NAME)
 
-    def _lines(self) -> Iterator[tuple[bytes, int, int]]:
-        offset = 0
-        try:
-            with self._path.open("rb") as file:
-                for line in file:
-                    yield line, offset, len(line)
-                    offset += len(line)
-        except OSError:
-            return
+    @functools.cached_property
+    def _records(self) -> dict[str, dict[str, Any]]:
+        """The configurations, those with most answers first."""
+        rows = self._database.rows(
+            "SELECT c.id, c.model, c.value FROM configurations c LEFT JOIN answers a ON a.configuration = c.id "
+            "AND a.answer NOTNULL GROUP BY c.id ORDER BY count(DISTINCT a.prompt) DESC, c.rowid"
+        )
+        known = {name: {"model": model, "value": value_of(name, text)} for name, model, text in rows}
+        return {name: record for name, record in known.items() if record["value"] is not None}
 
     def failures(self, side: str, error: str) -> list[tuple[float, str]] | None:
         """The attempts behind a query's error: pairs of seconds and what went wrong. None if they are not known."""
-        return self._failures.get((side, error))
+        query = "SELECT failures FROM answers WHERE side = ? AND error = ? ORDER BY id DESC LIMIT 1"
+        for (text,) in self._database.rows(query, (side, error)):
+            return [(seconds, what) for seconds, what in json.loads(text)]
+        return None
 
     def configurations(self, hyperparameters: Mapping[str, Any]) -> list[str]:
         """The configurations with this model and sampling, those with most answers first; lossy ones are left out."""
@@ -69,30 +56,30 @@ class KeptAnswers:
         """The configurations with the model and sampling of the one that gave the answer with this key, those with most
         answers first; lossy ones are left out, and so are all if there is no such answer.
         """
-        known = self._records.get(self._configuration_of.get(key, ""))
+        query = "SELECT configuration FROM answers WHERE key = ? AND answer NOTNULL ORDER BY id DESC LIMIT 1"
+        rows = self._database.rows(query, (bytes.fromhex(key),))
+        known = self._records.get(rows[0][0]) if rows else None
         if known is None:
             return []
         drawn = _drawn(known["value"])
-        return self._where(known.get("model"), lambda value: _drawn(value) == drawn)
+        return self._where(known["model"], lambda value: _drawn(value) == drawn)
 
     def _where(self, model: Any, chosen: Callable[[Mapping[str, Any]], bool]) -> list[str]:
         """The configurations of this model whose value is ``chosen``, those with most answers first, without lossy
         ones.
         """
-        found = [
-            config
-            for config, record in self._records.items()
-            if record.get("model") == model and chosen(record["value"]) and not _lossy(record["value"])
+        return [
+            name
+            for name, record in self._records.items()
+            if record["model"] == model and chosen(record["value"]) and not _lossy(record["value"])
         ]
-        return sorted(found, key=lambda config: -len(self._places.get(config, ())))
 
     def answers(self, query: Query, configurations: list[str]) -> list[Completion] | None:
         """The answers to all turns of a query by the first of the configurations that has them; None if none has."""
         for config in configurations:
             found: list[Completion] = []
             while len(found) < len(query.turns):
-                messages = messages_of(query, [answer.text for answer in found])
-                answer = self._read(self._places.get(config, {}).get(prompt_id(messages)))
+                answer = self._read(config, messages_of(query, [answer.text for answer in found]))
                 if answer is None:
                     break
                 found.append(answer)
@@ -102,22 +89,22 @@ class KeptAnswers:
 
     def answer(self, model: str, messages: list[Message]) -> str | None:
         """What the model of this name has answered to these messages, in whatever configuration."""
-        prompt = prompt_id(messages)
         for config, record in self._records.items():
-            if record.get("model") == model and (found := self._read(self._places.get(config, {}).get(prompt))):
+            if record["model"] == model and (found := self._read(config, messages)):
                 return found.text
         return None
 
-    def _read(self, place: tuple[int, int] | None) -> Completion | None:
-        if place is None:
-            return None
-        try:
-            with self._path.open("rb") as file:
-                file.seek(place[0])
-                answer = answer_in(file.read(place[1]))
-        except OSError:
-            return None
-        return answer and answer[0]
+    def _read(self, config: str, messages: list[Message]) -> Completion | None:
+        query = (
+            "SELECT answer FROM answers WHERE prompt = ? AND configuration = ? AND answer NOTNULL "
+            "ORDER BY id DESC LIMIT 1"
+        )
+        for (answer,) in self._database.rows(query, (prompt_id(messages), config)):
+            try:
+                return decode_answer(answer)
+            except msgspec.DecodeError:
+                return None
+        return None
 
 
 def _drawn(value: Mapping[str, Any]) -> dict[str, Any]:
