@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.processor import DatasetProcessor
 from ianvs_specdec.plugin.response import Response
+from tests.support import journals
 from tests.support.judge_stub import JudgeStub
 
 KEY = "sk-judge-0123456789"
@@ -65,4 +65,4 @@ def by_turn(first: int, second: int) -> Callable[[str], str]:
 
 
 def journal(job: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (job / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
+    return journals.entries(job)

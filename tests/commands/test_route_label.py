@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.cli import main
 from ianvs_specdec.outcomes.recorded import load_outcomes
+from tests.support import journals
 from tests.support.api_server import ScriptedAPI, Serve, answer, refusal
 from tests.support.labelling import Place, letters, question
 from tests.support.models import build_model
@@ -244,9 +244,8 @@ def test_the_clouds_back_end_may_be_the_edges_on_models_in_this_process(place: P
     rows, _, _ = place.label("--samples", "2")
     assert [len(row["edge_samples"]) for row in rows] == [2, 2]
     assert len(rows[1]["query"]["turns"][0]) == 100_000
-    journal = place.out.with_suffix(".journal") / "journal.jsonl"
-    values = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
-    configurations = [line["value"] for line in values if "config_id" in line]
+    kept = journals.entries(place.out.with_suffix(".journal"))
+    configurations = [entry["value"] for entry in kept if "model" in entry]
     assert {value["method"] for value in configurations} == {"prompt_lookup"}
     Journal._open.clear()
     again, _, err = place.label("--samples", "2")

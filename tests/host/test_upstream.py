@@ -60,7 +60,7 @@ def test_the_example_has_the_same_rows_on_upstream_ianvs_and_here(upstream: str,
             assert cells[0] == cells[1], (theirs["algorithm"], column)
     assert {float(row["Lossless"]) for row in found["upstream"]} == {100.0}
     workspace = tmp_path / "upstream" / "workspace"
-    assert len(list(workspace.glob("*/journal.jsonl"))) == 1
+    assert len(list(workspace.glob("*/journal.sqlite"))) == 1
     document = collect(workspace)
     assert [case["answered"] for case in document["cases"]] == [QUESTIONS] * 22
     # What the report computes from the answers is what the leaderboard says: each row has its own answers.

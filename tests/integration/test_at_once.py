@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import journals
 from tests.support.harness import Workplace, questions, untimed
 
 AT_ONCE = 6
@@ -110,7 +111,7 @@ def test_ctrl_c_with_many_in_flight_keeps_what_was_answered(workplace: Workplace
     assert len(outcome.lines("interrupted")) == 1
     assert "Traceback" not in outcome.output
     kept = answers(workplace)
-    journal = (workplace.workspace / "journal.jsonl").read_text(encoding="utf-8")
+    journal = journals.text(workplace.workspace)
     assert '"failures"' not in journal, "what the end of the run cut off is no failure of a question"
     workplace.data(questions(len(kept) + AT_ONCE))
     assert workplace.ianvs().code == 0

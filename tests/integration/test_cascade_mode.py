@@ -11,6 +11,7 @@ import pytest
 from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.routers.cascade import CascadeRouter
+from tests.support import journals
 from tests.support.harness import EXAMPLE
 
 pytest.importorskip("sedna.core.joint_inference", reason="needs the host: pip install -e host")
@@ -53,11 +54,6 @@ def inferred(threshold: float, **edge: Any) -> tuple[list[dict[str, Any]], list[
             model.cleanup()
 
 
-def answers_of(job: Path) -> list[bytes]:
-    lines = (job / "journal.jsonl").read_bytes().splitlines()
-    return [line for line in lines if line.startswith(b'{"key"')]
-
-
 def test_what_is_in_doubt_is_escalated_and_the_edge_s_work_counts() -> None:
     asked, results = inferred(0.5, logprobs=True)
     hard = [result[0] for result in results]
@@ -81,8 +77,8 @@ def test_what_is_in_doubt_is_escalated_and_the_edge_s_work_counts() -> None:
 
 def test_another_threshold_asks_the_edge_nothing_anew(job: Path) -> None:
     inferred(0.3, logprobs=True, samples=2)
-    before = answers_of(job)
+    before = journals.answers(job)
     _, everything = inferred(1.0, logprobs=True, samples=2)
     assert not any(result[0] for result in everything)
-    assert answers_of(job) == before
+    assert journals.answers(job) == before
     assert all(len(result[1]["samples"]) == 1 for result in everything)

@@ -17,7 +17,7 @@ PASSWORD = "correct-horse-battery"
 def places_of(secret: str, workplace: Workplace, outcome: Outcome) -> list[str]:
     """Where a secret can be read: the names of files and of output streams."""
     files = [path for path in workplace.root.rglob("*") if path.is_file()]
-    assert any(path.name == "journal.jsonl" for path in files)
+    assert any(path.name == "journal.sqlite" for path in files)
     found = [str(path) for path in files if secret.encode() in path.read_bytes()]
     return found + ["the output"] * (secret in outcome.output)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import journals
 from tests.support.counting_api import CountingAPI
 from tests.support.harness import Outcome, Workplace, questions
 
@@ -31,7 +32,7 @@ def test_a_replayed_job_imports_no_model_library_and_gives_the_same_leaderboard(
     workplace.metric("Replayed")
     first = workplace.ianvs()
     assert first.code == 0, first.output
-    before, size = workplace.leaderboard(), (workplace.workspace / "journal.jsonl").stat().st_size
+    before, kept = workplace.leaderboard(), journals.entries(workplace.workspace)
     assert {row["Replayed"] for row in before.values()} == {"0.0"}
     assert all(float(row["Throughput"]) > 0 and float(row["Speedup"]) > 0 for row in before.values())
     assert len(workplace.journal()) == 2 * (6 + 2 * 2)
@@ -49,7 +50,7 @@ def test_a_replayed_job_imports_no_model_library_and_gives_the_same_leaderboard(
         assert workplace.environment_of(*case)["run"]["replayed"] == 8
         rows = workplace.answers(*case)
         assert all(row["result"]["replayed"] and turn["replayed"] for row in rows for turn in row["result"]["turns"])
-    assert (workplace.workspace / "journal.jsonl").stat().st_size == size
+    assert journals.entries(workplace.workspace) == kept
 
 
 def test_answers_of_the_same_run_are_shared_but_not_called_replayed(workplace: Workplace, api: CountingAPI) -> None:

@@ -8,6 +8,7 @@ import urllib.parse
 
 import pytest
 
+from tests.support import journals
 from tests.support.api_server import ScriptedAPI, answer, error, refusal
 from tests.support.harness import Workplace, questions
 
@@ -56,8 +57,8 @@ def test_the_key_is_nowhere(workplace: Workplace) -> None:
     assert f"the API at {server.url} refused the request: it does not accept the key in the" in outcome.stderr
     assert all(f"Bearer {KEY}" in head for head in server.heads), "the key must have been sent"
     written = {str(path): path.read_bytes() for path in workplace.root.rglob("*") if path.is_file()}
-    journal = next(data for path, data in written.items() if path.endswith("journal.jsonl"))
-    assert journal.count(b"***") == 6, "the answers that held it are there, without it"
+    journal = journals.text(workplace.workspace)
+    assert journal.count("***") == 6, "the answers that held it are there, without it"
     for place, data in {**written, "the output": outcome.output.encode()}.items():
         for part in (KEY, KEY[3:12], "0123456789-for", "\\u0073\\u006b", "for-nobody"):
             assert part not in data.decode("utf-8", "replace"), place

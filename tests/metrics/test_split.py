@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from ianvs_specdec.metrics import METRICS
@@ -33,7 +34,7 @@ COLUMNS = ("Rounds per Answer", "Draft-Ahead Hit Rate", "Cloud Busy Time", "Brea
 def row(told: SplitTrace | None, **baseline: Any) -> list[Any]:
     trace: dict[str, Any] = {"chunks": [(0.5, 1), (1.0, 5), (1.5, 5)], "steps": []}
     if told is not None:
-        trace["split"] = told.to_json()
+        trace["split"] = msgspec.to_builtins(told)
     turn = {"completion": "", "trace": trace, "baseline": baseline or None, "key": None}
     result = {
         "side": "cloud",

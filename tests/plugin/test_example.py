@@ -16,6 +16,7 @@ import yaml
 
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
+from tests.support import journals
 from tests.support.harness import Run
 from tests.support.models import build_model
 from tests.support.paths import EXAMPLE
@@ -219,12 +220,11 @@ def test_eight_rows_then_replayed_and_nothing_asked_twice(root: Path, tmp_path: 
     assert {row["Speedup"] for (router, backend), row in first.items() if backend == "autoregressive"} == {"1.0"}
     assert all(float(row["Throughput"]) > 0 for row in first.values())
 
-    journal = tmp_path / "workspace" / EXAMPLE.name / "journal.jsonl"
-    size = journal.stat().st_size
-    answers = [line for line in journal.read_text().splitlines() if line.startswith('{"key"')]
-    assert len(answers) == len({json.loads(line)["key"] for line in answers}) == 2 * 2 * 9 + 2 * 9
+    folder = tmp_path / "workspace" / EXAMPLE.name
+    answers = journals.answers(folder)
+    assert len(answers) == len({entry["key"] for entry in answers}) == 2 * 2 * 9 + 2 * 9
     assert main(job) == 0
-    assert journal.stat().st_size == size
+    assert journals.answers(folder) == answers
     assert apart_from_timings(leaderboard(root)) == apart_from_timings(first)
     replayed = {row["Throughput"] for row in leaderboard(root).values()}
     assert replayed == {row["Throughput"] for row in first.values()}

@@ -19,6 +19,7 @@ from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.plugin.models import CloudModel
 from ianvs_specdec.types import Completion, Trace
+from tests.support import journals
 
 QUESTIONS = [f"q{number}" for number in range(6)]
 
@@ -116,7 +117,7 @@ def test_a_query_without_an_answer_is_told_kept_and_asked_again(cloud: Any, new_
     assert METRICS["Cloud Cost"](gold, rows) == 1000 * responses[0]["cost"] > 0, "of those that got an answer"
     assert METRICS["Retries"](gold, rows) == 4
     assert METRICS["Model Memory"](gold, rows) == 5
-    journal = (job / "journal.jsonl").read_text(encoding="utf-8")
+    journal = journals.text(job)
     assert journal.count('"failures":[[0.5,"timeout"],[1.0,"status 503"]]') == 2
 
     new_run()

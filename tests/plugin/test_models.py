@@ -18,6 +18,7 @@ from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.storage import lines
 from ianvs_specdec.types import Trace
+from tests.support import journals
 from tests.support.edge import TWO_TURNS, Start, edge, row
 from tests.support.holding import held
 from tests.support.models import build_model
@@ -135,7 +136,7 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_tokens_and_says_so(
             "edge model: a prompt did not fit into the model's window and lost its oldest 469 tokens "
             "(truncate_prompts); the column Truncated Prompts counts such prompts"
         ]
-    assert (job / "journal.jsonl").read_text().count('"truncated":469') == 6
+    assert journals.text(job).count('"truncated":469') == 6
 
 
 def test_a_prompt_that_is_too_long_is_refused_unless_cutting_it_is_permitted(
@@ -159,7 +160,7 @@ def test_a_prompt_that_is_too_long_is_refused_unless_cutting_it_is_permitted(
         assert (fits["usage"]["completion_tokens"], fits["finish_reason"]) == (1, "length")
         with pytest.raises(UserError, match="has 64 tokens"):
             edge(small, backend=backend).predict(row("y" * (64 - len("<user><assistant>"))))
-    failures = [line for line in (job / "journal.jsonl").read_text().splitlines() if line.startswith('{"failed"')]
+    failures = [entry for entry in journals.entries(job) if "error" in entry]
     assert len(failures) == 12
 
 
@@ -229,7 +230,7 @@ def test_a_deep_copy_is_equal_and_independent(job: Path, tiny_model: Path) -> No
 def test_the_journal_is_tried_before_the_model_works(
     job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (job / "journal.jsonl.lock").mkdir(parents=True)
+    (job / "journal.sqlite").mkdir(parents=True)
     monkeypatch.setattr("ianvs_specdec.llm.local.LocalLLM.load", lambda self: pytest.fail("the model was loaded"))
     with pytest.raises(UserError, match="cannot write the journal"):
         edge(tiny_model).predict(row("x"))
@@ -303,4 +304,4 @@ def test_an_exception_of_the_model_surfaces_unchanged(
     monkeypatch.setattr("ianvs_specdec.llm.specdec.EngineLLM._decode", fail)
     with pytest.raises(ZeroDivisionError, match="inside"):
         model.predict(row("x"))
-    assert not (job / "journal.jsonl").exists() or not (job / "journal.jsonl").read_text()
+    assert journals.entries(job) == []

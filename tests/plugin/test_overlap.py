@@ -14,6 +14,7 @@ from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.plugin.models import CloudModel
 from ianvs_specdec.plugin.overlap import Overlap
 from ianvs_specdec.types import Completion, Trace
+from tests.support import journals
 
 
 @pytest.fixture
@@ -72,4 +73,4 @@ def test_an_answer_keeps_its_share_where_it_was_not_alone(
     with ThreadPoolExecutor(number) as pool:
         responses = list(pool.map(lambda n: model.inference(f"q{n}"), range(number)))
     assert [response["turns"][0]["trace"].get("busy") for response in responses] == [share] * number
-    assert ('"busy"' in (job / "journal.jsonl").read_text(encoding="utf-8")) == (share is not None)
+    assert ('"busy"' in journals.text(job)) == (share is not None)

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from ianvs_specdec.answers.journal import Journal
+from ianvs_specdec.answers.database import FILE_NAME, checksum
+from ianvs_specdec.answers.journal import Journal, answers_of
+from ianvs_specdec.types import Completion
 from tests.support.edge import Start, edge, row
 from tests.support.models import build_model
 
 REPLAY = """
 import sys
 from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.answers.database import FILE_NAME, checksum
+from ianvs_specdec.answers.journal import answers_of
+from ianvs_specdec.types import Completion
+import sqlite3
+from contextlib import closing
+import msgspec
 model = EdgeModel(model=sys.argv[1], backend="autoregressive", dtype="float32", max_tokens=12)
 model.load()
 assert model.predict({"query": "x", "gold": "B", "index": 0})["replayed"]
@@ -41,6 +51,22 @@ def test_times_at_another_concurrency_are_not_compared(
         assert (baseline["latency"] is not None) is known
 
 
+def kept(job: Path) -> Completion:
+    """The newest answer that the journal has."""
+    *_, answer = answers_of(job / FILE_NAME)
+    return answer
+
+
+def keep(job: Path, answer: Completion) -> None:
+    """Put an answer in the place of all that the journal has."""
+    encoded = msgspec.json.encode(answer)
+    with closing(sqlite3.connect(job / FILE_NAME)) as connection, connection:
+        for number, key, run, machine in connection.execute("SELECT id, key, run, machine FROM answers").fetchall():
+            values = (encoded, checksum(key, run, machine, encoded), number)
+            connection.execute("UPDATE answers SET answer = ?, checksum = ? WHERE id = ?", values)
+    Journal._open.clear()
+
+
 def test_a_baseline_is_known_only_once_it_has_been_run(job: Path, tiny_model: Path) -> None:
     first = edge(tiny_model, backend="PromptLookup").predict(row("x"))
     assert first["turns"][0]["baseline"] is None
@@ -52,31 +78,24 @@ def test_a_baseline_is_known_only_once_it_has_been_run(job: Path, tiny_model: Pa
 
 def test_a_difference_to_the_baseline_is_found_and_near_ties_are_told_apart(job: Path, tiny_model: Path) -> None:
     edge(tiny_model).predict(row("x"))
-    path = job / "journal.jsonl"
-    for ties, expected in (([[2, 0.0004]], True), ([[1, 0.0004]], False)):
-        lines = path.read_text().splitlines()
-        record = json.loads(lines[-1])
-        record["answer"]["token_ids"][2] += 1
-        record["answer"]["trace"]["near_ties"] = ties
-        path.write_text("\n".join([*lines[:-1], json.dumps(record, separators=(",", ":"))]) + "\n")
-        Journal._open.clear()
+    for ties, expected in (([(2, 0.0004)], True), ([(1, 0.0004)], False)):
+        changed = kept(job)
+        changed.token_ids[2] += 1
+        changed.trace.near_ties = ties
+        keep(job, changed)
         response = edge(tiny_model, backend="PromptLookup").predict(row("x"))
         baseline = response["turns"][0]["baseline"]
         assert (baseline["identical"], baseline["difference"], baseline["near_tie"]) == (False, 2, expected)
-        record["answer"]["token_ids"][2] -= 1
-        path.write_text("\n".join([*lines[:-1], json.dumps(record, separators=(",", ":"))]) + "\n")
-        Journal._open.clear()
+        changed.token_ids[2] -= 1
+        keep(job, changed)
 
 
 def test_an_answer_that_ends_before_the_baseline_differs_where_it_ends(job: Path, tiny_model: Path) -> None:
     edge(tiny_model).predict(row("x"))
-    path = job / "journal.jsonl"
-    *lines, last = path.read_text().splitlines()
-    record = json.loads(last)
-    whole = len(record["answer"]["token_ids"])
-    record["answer"]["token_ids"].append(5)
-    path.write_text("\n".join([*lines, json.dumps(record, separators=(",", ":"))]) + "\n")
-    Journal._open.clear()
+    changed = kept(job)
+    whole = len(changed.token_ids)
+    changed.token_ids.append(5)
+    keep(job, changed)
     baseline = edge(tiny_model, backend="PromptLookup").predict(row("x"))["turns"][0]["baseline"]
     assert (baseline["identical"], baseline["difference"]) == (False, whole)
 

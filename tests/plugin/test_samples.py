@@ -17,6 +17,7 @@ from ianvs_specdec.metrics.table import Table
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.types import Completion, Sampling
+from tests.support import journals
 
 Start = Callable[..., None]
 ROW = {
@@ -125,7 +126,7 @@ def test_a_sample_that_fails_is_told_and_the_answer_stays(
     response = model.predict(ROW)
     assert "error" not in response
     assert [sample.get("error") for sample in response["samples"]] == ["the server was gone", None]
-    assert '"failed"' in (job / "journal.jsonl").read_text()
+    assert '"failures"' in journals.text(job)
     with pytest.raises(UserError, match="max_failures"):
         model.predict({**ROW, "query": "another question"})
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from ianvs_specdec.types import Trace
 from tests.support.edge import Start, edge, row
 from tests.support.torch_path import BEST
 
@@ -65,9 +62,3 @@ def test_a_limit_on_the_instructions_is_told(job: Path, tiny_model: Path, monkey
 
 def test_without_an_answer_there_is_nothing_to_tell(tiny_model: Path) -> None:
     assert edge(tiny_model).environment_details() == {}
-
-
-def test_old_answers_do_not_say_what_computed_them() -> None:
-    old: dict[str, Any] = json.loads(json.dumps(Trace([(1.0, 1)]).to_json()))
-    assert "target" not in old
-    assert Trace.from_json(old).target is None

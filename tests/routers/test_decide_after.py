@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+
+from ianvs_specdec.answers.journal import Journal
 
 pytest.importorskip("torch")
 
 from ianvs_specdec.answers.beginning import first_tokens
-from ianvs_specdec.answers.database import FILE_NAME
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.learned.calibration import Calibration
@@ -146,7 +148,7 @@ def test_the_engine_and_the_journal_decide_alike(job: Path, tmp_path: Path, tiny
     for _, result, _, _ in whole:
         turn = result["turns"][0]
         answer = Completion(
-            turn["completion"], list(turn["token_ids"]), 0, WHOLE, "length", Trace.from_json(turn["trace"])
+            turn["completion"], list(turn["token_ids"]), 0, WHOLE, "length", msgspec.convert(turn["trace"], Trace)
         )
         first = first_tokens(answer, FIRST)
         assert first is not None
@@ -155,7 +157,8 @@ def test_the_engine_and_the_journal_decide_alike(job: Path, tmp_path: Path, tiny
     between = cascade(calibration(tmp_path, float(np.mean(sorted(scores)[1:3]))))
     known = run(tiny_model, between)
     assert asked == [WHOLE] * 2, "the cloud alone is asked"
-    (job / FILE_NAME).unlink()
+    Journal.of_job().path.unlink()
+    Journal._open.clear()
     fresh = run(tiny_model, between, use_cache=False)
     assert [row[0] for row in known] == [row[0] for row in fresh] == [score > sorted(scores)[1] for score in scores]
     assert [row[1]["routing"]["score"] for row in known] == [row[1]["routing"]["score"] for row in fresh]

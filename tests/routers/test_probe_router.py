@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("torch")
 
 from ianvs_specdec.answers.journal import Journal
-from ianvs_specdec.answers.database import FILE_NAME
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.learned.adapted import AdaptedClassifier
@@ -28,6 +27,7 @@ from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.routers import build_router, check_router_beside
 from ianvs_specdec.routers.learned import UNANSWERED
 from sedna.core.joint_inference import JointInference
+from tests.support import journals
 from tests.support.models import build_model
 
 SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
@@ -149,9 +149,7 @@ def test_a_run_that_was_killed_before_the_answer_reads_and_answers_that_one_ques
     job: Path, tiny_model: Path, folder: Path, asked: list[str], new_run: Any
 ) -> None:
     first = run(tiny_model, probe(folder, 1.0))
-    lines = (job / FILE_NAME).read_bytes().splitlines(keepends=True)
-    cut = next(place for place in reversed(range(len(lines))) if lines[place].startswith(b'{"key"'))
-    (job / FILE_NAME).write_bytes(b"".join(lines[:cut]))
+    journals.change(job, "DELETE FROM answers WHERE id = (SELECT max(id) FROM answers)")
     asked.clear()
     new_run()
     second = run(tiny_model, probe(folder, 1.0))
@@ -173,7 +171,7 @@ def test_many_questions_at_once(job: Path, tiny_model: Path, folder: Path, asked
     assert (occupied.sequences, occupied.waiting) == (0, 0)
     edge.cleanup()
     assert asked.count("probe") == 4
-    assert sum(line.startswith(b'{"key"') for line in (job / FILE_NAME).read_bytes().splitlines()) == 4
+    assert len(journals.answers(job)) == 4
     assert [answer["completion"] for answer in answers[::2]] == [answer["completion"] for answer in answers[1::2]]
     assert REQUESTS._number == 0
 

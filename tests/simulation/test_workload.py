@@ -7,8 +7,12 @@ from random import Random
 
 import pytest
 
+from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.answers.database import FILE_NAME
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.simulation.workload import Workload, read, stated
+from ianvs_specdec.types import Completion, Step, Trace
 
 
 def steps_of(chance, rate, drafted, output):
@@ -71,26 +75,13 @@ def test_a_step_without_a_draft_counts_for_how_often_there_is_one(tmp_path):
     assert read(path)[0].found == 0.5
 
 
-def journal_line(steps):
-    answer = {
-        "text": "x",
-        "token_ids": [1] * 9,
-        "prompt_tokens": 12,
-        "completion_tokens": 9,
-        "finish_reason": "stop",
-        "truncated": 0,
-        "trace": {"chunks": [[0.1, 9]], "steps": steps, "near_ties": []},
-    }
-    head = {"key": "a" * 64, "config": "b" * 16, "prompt": "c" * 16, "run": "r", "side": "cloud", "hardware": "d" * 16}
-    return json.dumps({**head, "time": 1.0, "answer": answer}, separators=(",", ":")) + "\n"
-
-
 def test_a_journal_is_read_and_answers_without_drafts_are_passed_over(tmp_path):
-    path = tmp_path / "journal.jsonl"
-    records = {"config_id": "b" * 16, "value": {}}, {"routed": "a" * 64, "run": "r", "seconds": 0.1}
-    others = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records)
-    path.write_text(others + journal_line([[0, 0, 1, 1]] * 8) + journal_line([[3, 1, 2, 4]] * 4))
-    (found,) = read(path)
+    journal = Journal(tmp_path / FILE_NAME, "run")
+    for number, step in enumerate([Step(0, 0, 1, 1)] * 2 + [Step(3, 1, 2, 4)]):
+        answer = Completion("x" * 9, list(range(9)), 12, 9, "stop", Trace([(0.1, 9)], [step] * (8 // step.emitted)))
+        asked = [{"role": "user", "content": str(number)}]
+        journal.put(Configuration("m", {}), asked, answer, side="cloud", hardware={})
+    (found,) = read(tmp_path / FILE_NAME)
     assert (found.prompt, found.output) == (12, 9)
     assert found.survival[0] > found.survival[1]
 
@@ -99,11 +90,10 @@ def test_a_journal_is_read_and_answers_without_drafts_are_passed_over(tmp_path):
     ("text", "part"),
     [
         ("", "no answer in it has steps with drafts"),
-        (journal_line([[0, 0, 1, 1]]), "no answer in it has steps with drafts"),
-        ("{}\n", ":1: expected a line of a journal"),
-        ("[" * 100_000, ":1: expected a line of a journal"),
-        ('{"prompt": [1], "output": [1, 2], "steps": [{"drafted": -1}]}', ":1: expected a line of a journal"),
-        ('{"prompt": [1], "output": [1], "steps": []}', ":1: expected a line of a journal"),
+        ("{}\n", ":1: expected a journal.sqlite, or lines"),
+        ("[" * 100_000, ":1: expected a journal.sqlite, or lines"),
+        ('{"prompt": [1], "output": [1, 2], "steps": [{"drafted": -1}]}', ":1: expected a journal.sqlite, or lines"),
+        ('{"prompt": [1], "output": [1], "steps": []}', ":1: expected a journal.sqlite, or lines"),
     ],
 )
 def test_what_is_no_recording_is_told_in_one_message(tmp_path, text, part):

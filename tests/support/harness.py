@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support import warm
+from tests.support import journals, warm
 from tests.support.paths import EXAMPLE
 
 ALGORITHMS = {
@@ -240,7 +240,7 @@ class Workplace:
 
     def journal(self) -> list[dict[str, Any]]:
         """The answers in the journal, oldest first."""
-        return [entry for entry in exported(self.workspace / FILE_NAME) if "answer" in entry]
+        return journals.answers(self.workspace)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from ianvs_specdec.errors import AnswerError, UserError, visible
 from ianvs_specdec.llm import APIBasedLLM
 from ianvs_specdec.plugin.models import CloudModel
 from ianvs_specdec.types import Sampling
+from tests.support import journals
 from tests.support.api_server import Serve, answer, error, refusal, serving
 from tests.support.edge import row
 from tests.support.servers import response
@@ -85,7 +86,7 @@ def test_files_and_the_screen_of_a_job_have_it_written_out(
     check("".join(what for _, what in response["failures"]))
     check(caplog.text)
     assert "\\x1b[2J" in response["error"]
-    check(json.loads((job / "journal.jsonl").read_text().splitlines()[-1])["error"])
+    check(journals.entries(job)[-1]["error"])
     assert cloud.inference(row("y"))["error"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -13,19 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
-from ianvs_specdec.answers.shapes import check_trace
 from ianvs_specdec.errors import AbandonedError, UserError
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm import backend
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.llm.split.process import Started
 from ianvs_specdec.plugin.settings import Settings
-from ianvs_specdec.types import Hints, Sampling, SplitTrace, Trace
+from ianvs_specdec.types import Hints, Sampling, Trace
 from tests.support.models import build_model
 from tests.support.paths import EXAMPLE
 from tests.support.verifiers import Verifier, loaded, verifying
@@ -192,17 +191,7 @@ def test_an_answer_over_a_link_is_the_models_own_and_tells_what_it_took(
     assert told.hits <= told.ahead
     # The draft of four tokens alone takes 15 bytes, and HTTP/2 adds its own.
     assert (trace.bytes_up or 0) > 20 * told.rounds
-    assert Trace.from_json(trace.to_json()).to_json() == trace.to_json()
-    check_trace(json.loads(json.dumps(trace.to_json())), required=["split"])
-
-
-@pytest.mark.parametrize(
-    "change", [{"rounds": None}, {"lost": -1.0}, {"hits": "2"}, {"work": float("nan")}, {"ahead": ...}]
-)
-def test_a_kept_answer_with_a_record_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
-    told = {**SplitTrace(1, 1, 1, 0.1, 0.0, 1, 1, 0, 0, 0.0, 0, 0.1, 0.2).to_json(), **change}
-    with pytest.raises(ValueError, match="split is not what it should be"):
-        check_trace({"split": {key: value for key, value in told.items() if value is not ...}})
+    assert msgspec.json.decode(msgspec.json.encode(trace), type=Trace) == trace
 
 
 def test_a_verifier_with_another_model_is_refused(folder: Path, verifier: Verifier, tmp_path: Path) -> None:
