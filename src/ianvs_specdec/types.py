@@ -30,6 +30,7 @@ LARGEST = 1 << 53
 """Beyond this, whole numbers cannot be told apart as floats, in which metrics add them up."""
 Whole = Annotated[int, msgspec.Meta(gt=-LARGEST, lt=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
+Real = Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=LARGEST)]
 
 Message = dict[str, str]
@@ -210,18 +211,18 @@ class Trace(msgspec.Struct, omit_defaults=True):
     ``split`` is told where an edge drafted for a verifier elsewhere.
     """
 
-    chunks: list[tuple[float, Count]] = []
+    chunks: list[tuple[Real, Count]] = []
     steps: list[Step] = []
-    near_ties: list[tuple[Whole, float]] = []
+    near_ties: list[tuple[Whole, Real]] = []
     bytes_up: Count | None = None
     bytes_down: Count | None = None
     rejected: list[tuple[Whole, ...]] = []
-    failures: list[tuple[float, str]] = []
-    issued: float | None = None
-    busy: float | None = None
+    failures: list[tuple[Real, str]] = []
+    issued: Real | None = None
+    busy: Real | None = None
     memory: Count | None = None
     target: str | None = None
-    confidence: list[tuple[float, float, float]] | None = None
+    confidence: list[tuple[Real, Real, Real]] | None = None
     characters: list[Count] | None = None
     split: SplitTrace | None = None
 

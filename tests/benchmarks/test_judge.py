@@ -169,7 +169,7 @@ def test_every_judgment_names_its_prompts_and_other_prompts_judge_anew(
     assert scores(case(stub, 1, judge_prompts=str(mine)), [None]) == [2.5]
     names = [line["prompts"] for line in journal(job) if "answer" in line]
     assert names == ["specdec-judge-v1"] * 2 + [f"mine.jsonl ({read_prompts(mine).digest[:12]})"] * 2
-    values = [line["value"] for line in journal(job) if "config_id" in line]
+    values = [line["value"] for line in journal(job) if "model" in line]
     assert [value["judge_prompts"] for value in values] == [read_prompts().digest, read_prompts(mine).digest]
     new_run()
     assert scores(case(stub, 1), [None]) == [6.5]
@@ -195,7 +195,7 @@ def test_what_the_official_prompts_once_judged_is_found(stub: JudgeStub, job: Pa
         *(None, None, "specdec-judge-v1", "specdec-judge-v1"),
         *("MT-Bench official (FastChat)", "MT-Bench official (FastChat)"),
     ]
-    assert len([line for line in journal(job) if "config_id" in line]) == 2
+    assert len([line for line in journal(job) if "model" in line]) == 2
 
 
 def test_that_scores_are_not_comparable_with_published_ones_is_told(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -53,7 +53,7 @@ def test_by_hand(name: str, expected: float) -> None:
 
 def test_prompts_that_were_cut_are_counted_and_none_is_claimed_of_who_does_not_tell() -> None:
     def rows(*truncated: int | None) -> list[list[Any]]:
-        asked = [dataclasses.replace(completion([(1.0, 1)]), truncated=tokens) for tokens in truncated]
+        asked = [msgspec.structs.replace(completion([(1.0, 1)]), truncated=tokens) for tokens in truncated]
         return [edge_row(*asked), cloud_row(completion([(1.0, 1)]))]
 
     assert value("Truncated Prompts", rows(0, 7, 300)) == 2

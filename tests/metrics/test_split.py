@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ianvs_specdec.metrics import METRICS
 from ianvs_specdec.types import SplitTrace
@@ -50,7 +51,7 @@ def columns(*rows: list[Any]) -> list[float]:
 
 
 def test_each_is_a_ratio_of_sums() -> None:
-    broken = SplitTrace(**{**vars(TOLD), "breaks": 2, "lost": 3.0})
+    broken = SplitTrace(**{**msgspec.structs.asdict(TOLD), "breaks": 2, "lost": 3.0})
     assert columns(row(TOLD, token=0.1)) == pytest.approx([4, 0.75, 0.6 / 11, 0.2, math.nan], nan_ok=True)
     assert columns(row(TOLD, token=0.1), row(broken, token=0.1)) == pytest.approx([4, 0.75, 0.6 / 11, 0.2, 1.5])
 
@@ -73,18 +74,18 @@ def test_each_is_a_ratio_of_sums() -> None:
     ],
 )
 def test_the_break_even_round_trip_is_what_is_left_for_the_way(change: dict[str, Any], seconds: float) -> None:
-    assert columns(row(SplitTrace(**{**vars(TOLD), **change}), token=0.1))[3] == pytest.approx(seconds, rel=1e-5)
+    assert columns(row(replace(TOLD, **change), token=0.1))[3] == pytest.approx(seconds, rel=1e-5)
 
 
 def test_what_is_not_known_is_undefined() -> None:
-    unknown = SplitTrace(**{**vars(TOLD), "prefill": None, "work": None})
+    unknown = replace(TOLD, prefill=None, work=None)
     assert columns(row(unknown, token=0.1)) == pytest.approx([4, 0.75, *[math.nan] * 3], nan_ok=True)
     assert math.isnan(columns(row(TOLD))[3])
     assert all(math.isnan(value) for value in columns(row(None, token=0.1)))
 
 
 def test_a_stream_has_no_rounds_and_no_break_even() -> None:
-    streamed = SplitTrace(**{**vars(TOLD), "rounds": 0, "waits": 0, "ahead": 0, "hits": 0, "streamed": 10})
+    streamed = replace(TOLD, rounds=0, waits=0, ahead=0, hits=0, streamed=10)
     assert columns(row(streamed, token=0.1)) == pytest.approx([0, math.nan, 0.6 / 11, math.nan, math.nan], nan_ok=True)
 
 

@@ -125,7 +125,7 @@ def test_failed_queries_have_their_reason_and_attempts(tmp_path: Path, monkeypat
     (case,) = collect(bench.folder)["cases"]
     assert case["failures"] == {"queries": 1, "attempts": {"status 503": 2, "timeout": 2}}
     entry = case["entries"][1]
-    assert (entry["error"], entry["failures"], entry["turns"]) == (reason, [[1.0, "timeout"], [4.0, "timeout"]], [])
+    assert (entry["error"], entry["failures"], entry["turns"]) == (reason, [(1.0, "timeout"), (4.0, "timeout")], [])
 
 
 def rows(failed: set[int] = frozenset(), differing: set[int] = frozenset(), count: int = 100) -> dict[int, Any]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.llm.told import alternative, listed, logprob
-from ianvs_specdec.types import rounded
 
 TOP = 20
 """How many of the likeliest tokens are asked for: the most that OpenAI's API and vLLM give by default."""
@@ -30,7 +29,7 @@ def triple(own: float, best: Sequence[float]) -> Triple:
     rest = max(0.0, 1.0 - sum(known))
     entropy = -sum(p * math.log(p) for p in (*known, rest) if p > 0)
     first, second, *_ = (*known, rest, 0.0)
-    return rounded(own, entropy, first - second)
+    return own, entropy, first - second
 
 
 class ToldLogprobs:

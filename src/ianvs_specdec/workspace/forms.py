@@ -7,7 +7,7 @@ from typing import Any, Required, TypedDict
 
 import msgspec
 
-from ianvs_specdec.types import Count, Seconds, Trace, Whole
+from ianvs_specdec.types import Count, Real, Seconds, Trace, Whole
 
 
 class _Usage(TypedDict):
@@ -18,9 +18,9 @@ class _Usage(TypedDict):
 
 class _Baseline(TypedDict, total=False):
     key: str | None
-    latency: float | None
-    issued: float | None
-    busy: float | None
+    latency: Real | None
+    issued: Real | None
+    busy: Real | None
     completion_tokens: Count | None
     difference: Count | None
     identical: bool | None
@@ -43,19 +43,19 @@ class _Turn(TypedDict, total=False):
 
 class _Routing(TypedDict, total=False):
     router: str | None
-    score: float | None
-    seconds: float | None
+    score: Real | None
+    seconds: Real | None
 
 
 class _Slo(TypedDict, total=False):
-    ttft: float | None
-    itl: float | None
-    latency: float | None
+    ttft: Real | None
+    itl: Real | None
+    latency: Real | None
 
 
 class _Prefill(TypedDict, total=False):
     seconds: Required[Seconds]
-    issued: float | None
+    issued: Real | None
     replayed: bool | None
     hardware: str | None
     key: str | None
@@ -76,10 +76,10 @@ class _Sample(TypedDict, total=False):
     cached: bool | None
     greedy: bool | None
     lossy: bool | None
-    cost: float | None
+    cost: Real | None
     options: Count
     round: Count | None
-    failures: list[tuple[float, str]]
+    failures: list[tuple[Real, str]]
     sandbox: list[str]
 
 
