@@ -7,12 +7,13 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import uuid
-import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,15 @@ import pytest
 from core.cmd.obj.benchmarkingjob import read_test_cases
 from core.common.errors import WorkspaceError
 from core.runner import journal
-from core.runner.journal import Journal
+from core.runner.journal import Journal, Piece
 from core.runner.worker import Setup, Worker
 from tests.host.host_job import Job
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install ray")
 
 EDGE = """
-import os, sys, time
+import os, sqlite3, sys, time
+from contextlib import closing
 from pathlib import Path
 from sedna.common.class_factory import ClassFactory, ClassType
 
@@ -35,7 +37,7 @@ from sedna.common.class_factory import ClassFactory, ClassType
 class EdgeModel:
     loads = 0
     def __init__(self, how):
-        self.how, self.journal = how, Path(os.environ["RESULT_SAVED_URL"]).parent / "journal.jsonl"
+        self.how, self.journal = how, Path(os.environ["RESULT_SAVED_URL"]).parent / "journal.sqlite"
         if how == "unbuilt":
             raise OSError("no such model")
     def load(self):
@@ -49,9 +51,10 @@ class EdgeModel:
         if number >= 2 and self.how == "hang":
             Path("hanging").touch()
             time.sleep(3600)
-        with self.journal.open("a") as file:
-            file.write(f"{self.how} {number}\\n")
-        known = len(self.journal.read_text().splitlines())
+        with closing(sqlite3.connect(self.journal)) as connection, connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS answers (id INTEGER PRIMARY KEY, text TEXT)")
+            connection.execute("INSERT INTO answers VALUES (NULL, ?)", (f"{self.how} {number}",))
+            (known,) = connection.execute("SELECT count(*) FROM answers").fetchone()
         worker = os.environ.get("IANVS_WORKER")
         return {"prediction": data[-1], "pid": os.getpid(), "loads": self.loads, "known": known, "worker": worker}
     def cleanup(self):
@@ -106,7 +109,7 @@ def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -
     assert [answer["index"] for answer in answers] == list(range(10))
     assert all(answer["result"]["worker"] for answer in answers)
     assert {answer["result"]["loads"] for answer in answers} == {1}, "the modules were not kept between shards"
-    lines = (job.folder / "workspace" / "job" / "journal.jsonl").read_text().splitlines()
+    lines = texts(job.folder / "workspace" / "job" / "journal.sqlite")
     assert sorted(line for line in lines if line.startswith("answer")) == [f"answer {i}" for i in range(10)]
     assert {f"die {i}" for i in range(7)} <= set(lines), "what a lost worker had answered before was not kept"
 
@@ -157,7 +160,7 @@ def worker(job: Job) -> Iterator[Worker]:
     made.close()
 
 
-def opened(worker: Worker, *journal: bytes) -> list[str]:
+def opened(worker: Worker, *journal: Piece) -> list[str]:
     """Open the job's test case on the worker: its rows."""
     (case,) = read_test_cases("job.yaml")
     _, failure = worker.open(case.id, {"IANVS_RUN_ID": "1"}, *journal)
@@ -167,27 +170,27 @@ def opened(worker: Worker, *journal: bytes) -> list[str]:
 
 def test_a_worker_keeps_its_models_between_shards(job: Job, worker: Worker) -> None:
     prepared(job, "answer")
-    rows = opened(worker, zlib.compress(b"known\n"))
+    rows = opened(worker, (STATEMENT, [(1, 1, "known")]))
     assert os.environ["IANVS_RUN_ID"] == "1"
     items = [*worker.answer(0, 10, rows[:3]), *worker.answer(3, 10, rows[3:5])]
-    assert [(kind, lines) for kind, _, lines in items] == [("row", b"answer %d\n" % i) for i in range(5)]
+    assert [(kind, added(news)) for kind, _, news in items] == [("row", [f"answer {i}"]) for i in range(5)]
     results = [result[1] for _, result, _ in items]
     assert {result["loads"] for result in results} == {1}
     assert [result["known"] for result in results] == [2, 3, 4, 5, 6], "the journal's lines were not carried there"
     assert not (job.folder / "workspace").exists(), "a worker writes nothing beside the job"
-    (failure,), lines = worker.release()
+    (failure,), news = worker.release()
     assert failure.where == "cleanup of edgemodel EdgeModel"
     assert failure.message.startswith("ValueError: already closed")
-    assert lines == b""
+    assert news == []
     assert "IANVS_RUN_ID" not in os.environ
 
 
 def test_a_worker_ends_at_a_failure_and_when_it_is_told_to(job: Job, worker: Worker) -> None:
     prepared(job, "raise")
     rows = opened(worker)
-    *before, (kind, failure, lines) = worker.answer(5, 10, rows[5:])
-    assert [line for _, _, line in before] == [b"raise 5\n", b"raise 6\n"]
-    assert (kind, failure.where, lines) == ("failed", "row 8 of 10", b"")
+    *before, (kind, failure, news) = worker.answer(5, 10, rows[5:])
+    assert [added(pieces) for _, _, pieces in before] == [["raise 5"], ["raise 6"]]
+    assert (kind, failure.where, news) == ("failed", "row 8 of 10", [])
     assert failure.message.startswith("RuntimeError: out of memory")
     shard = worker.answer(0, 10, rows[:5])
     assert next(shard)[0] == "row"
@@ -214,47 +217,58 @@ def test_a_worker_that_cannot_prepare_says_why(job: Job, worker: Worker, tmp_pat
     assert f"the folder {tmp_path / 'gone'} is not there" in failure.message
 
 
-def test_a_journal_goes_to_workers_and_comes_back(tmp_path: Path) -> None:
+STATEMENT = "CREATE TABLE answers (id INTEGER PRIMARY KEY, text TEXT)"
+
+
+def texts(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [text for (text,) in connection.execute("SELECT text FROM answers ORDER BY id")]
+
+
+def added(pieces: list[Piece]) -> list[str]:
+    return [row[-1] for statement, rows in pieces for row in rows if statement == STATEMENT]
+
+
+def write(path: str, *rows: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(STATEMENT.replace("TABLE", "TABLE IF NOT EXISTS"))
+        connection.execute("CREATE TABLE IF NOT EXISTS machines (id TEXT PRIMARY KEY, value TEXT)")
+        connection.executemany("INSERT INTO answers VALUES (NULL, ?)", [(row,) for row in rows])
+        connection.execute("INSERT OR IGNORE INTO machines VALUES ('a', 'machine')")
+
+
+def test_a_journal_goes_to_workers_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "BLOCK", 2)
     here, there = Journal(str(tmp_path / "here")), Journal(str(tmp_path / "there"))
     assert here.news() == []
     (tmp_path / "here").mkdir()
-    Path(here.path).write_bytes(b"one\ntwo\nthr")
-    there.extend(tuple(here.news()))
-    assert Path(there.path).read_bytes() == b"one\ntwo\n", "a line that is still being written must wait"
-    assert here.news() == []
-    assert there.added() == b""
-    with open(there.path, "ab") as file:
-        file.write(b"four\nfi")
-    assert there.added() == b"four\n"
-    here.take(b"four\n")
-    here.take(b"four\nsix\n")
-    assert Path(here.path).read_bytes() == b"one\ntwo\nthr\nfour\nsix\n"
-    there.extend(tuple(here.news()))
-    assert Path(there.path).read_bytes().splitlines()[-3:] == [b"thr", b"four", b"six"]
-
-
-def test_a_journal_of_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "BLOCK", 10)
-    lines = b"".join(b"x" * length + b"\n" for length in (3, 25, 0, 9, 10, 11, 40, 1))
-    here, there = Journal(str(tmp_path)), Journal(str(tmp_path / "there"))
-    Path(here.path).write_bytes(lines)
+    write(here.path, "one", "two", "three")
     pieces = here.news()
-    assert len(pieces) > 3
-    there.extend(tuple(pieces))
-    assert Path(there.path).read_bytes() == lines
+    assert len(pieces) == 3
+    there.extend(pieces)
+    assert texts(Path(there.path)) == ["one", "two", "three"]
+    assert (here.news(), there.added()) == ([], [])
+    write(there.path, "four")
+    write(here.path, "five")
+    news = there.added()
+    assert added(news) == ["four"]
+    here.take(news)
+    assert texts(Path(here.path)) == ["one", "two", "three", "five", "four"]
+    with closing(sqlite3.connect(here.path)) as connection:
+        assert connection.execute("SELECT * FROM machines").fetchall() == [("a", "machine")]
 
 
 def test_a_journal_too_large_to_be_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "LARGEST", 5)
-    Path(tmp_path / "journal.jsonl").write_bytes(b"too long\n")
+    write(str(tmp_path / "journal.sqlite"), "too long")
     with pytest.raises(WorkspaceError, match="that are carried to workers; move it away, or take the runner local"):
         Journal(str(tmp_path)).news()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="locks files")
 def test_a_journal_that_another_run_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from filelock import FileLock
-
     monkeypatch.setattr(journal, "LOCK_SECONDS", 0.05)
-    with FileLock(str(tmp_path / "journal.jsonl.lock")), pytest.raises(WorkspaceError, match="is held by another run"):
-        Journal(str(tmp_path)).take(b"line\n")
+    write(str(tmp_path / "journal.sqlite"), "one")
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(WorkspaceError, match="database is locked"):
+            Journal(str(tmp_path)).take([(STATEMENT, [(1, 1, "two")])])
