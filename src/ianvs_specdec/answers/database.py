@@ -5,7 +5,7 @@ one without. ``configurations`` and ``machines`` are what the answers refer to, 
 ``decisions`` the seconds that routers took, and ``prefills`` prompts that were read to look at their hidden states.
 
 The write-ahead log is not forced onto the disk at every answer (``synchronous=NORMAL``): a process that is killed loses
-nothing, a power cut at most what came since the last checkpoint. ``checkpoint`` makes one. SQLite does not notice a bit
+nothing, a power cut at most what came since the last ``checkpoint``. SQLite does not notice a bit
 that flips within a row, so that rows have a checksum.
 """
 
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "journal.sqlite"
 OLD_FILE_NAME = "journal.jsonl"
+SYNC_SECONDS = 5.0
+"""What was written is forced onto the disk by the first answer that comes so long after the last time."""
 LOCK_SECONDS = 60.0
 """What another process may take to write, on a machine that is busy."""
 
@@ -71,6 +73,7 @@ class Database:
         self.path = path
         self.damaged = False
         self._connection: sqlite3.Connection | None = None
+        self._synced = time.monotonic()
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """What a SELECT finds; nothing where there is no file. Raises UserError where it cannot be read."""
@@ -103,9 +106,12 @@ class Database:
             reason = getattr(error, "strerror", None) or error
             message = f"cannot write the journal {self.path}: {reason}. The answers already in it are kept."
             raise UserError(message) from error
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self.checkpoint()
 
     def checkpoint(self) -> None:
         """Force what was written onto the disk. A disk that refuses is reported in a warning."""
+        self._synced = time.monotonic()
         if self._connection is None:
             return
         try:
