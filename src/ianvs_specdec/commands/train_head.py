@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         metavar="FILE",
-        help='JSONL: {"text"}, {"turns", "answers"} or {"prompt"} (default: conversations of the embedded world)',
+        help='JSONL: {"text"}, {"turns", "answers"} or {"prompt"}, which a chat model is asked as a user\'s turn '
+        "(default: conversations of the embedded world)",
     )
     parser.add_argument(
         "--conversations",

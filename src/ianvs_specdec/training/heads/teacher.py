@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,23 @@ class Teacher:
         for index, sample in zip(own, self._features(said, layers), strict=True):
             samples[index] = sample
         return samples
+
+    def asked(self, given: Sequence[Conversation], report: Callable[[str], None]) -> list[Conversation]:
+        """The conversations as the target is asked: where it has a chat template, a prompt is what a user says, unless
+        it holds marks of the template already. Reports how many go through the template.
+        """
+        marks = [mark.content for mark in self.tokenizer.added_tokens_decoder.values() if mark.special]
+
+        def chat(one: Conversation) -> Conversation:
+            text = one.prompt if self.tokenizer.chat_template and isinstance(one.prompt, str) else ""
+            return replace(one, turns=(text,), prompt="") if text and not any(m in text for m in marks) else one
+
+        chats = [chat(conversation) for conversation in given]
+        templated = sum(bool(conversation.turns) for conversation in chats)
+        none = "" if self.tokenizer.chat_template else " (the model has none)"
+        raw = f"{len(chats) - templated} are taken as they stand"
+        report(f"{templated} lines of the data go through the chat template{none}, {raw}")
+        return chats
 
     def _expected(self, conversation: Conversation) -> _Dialogue | None:
         """The conversation with the answers that came with it; None where they are not known."""
