@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,18 @@ from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.learned.reading import LONGEST
 
 BATCH = 32
+_known: dict[tuple[str, str], NDArray[np.float32]] | None = None
+
+
+@contextmanager
+def encoded_once() -> Iterator[None]:
+    """Inside, no text is encoded twice. Elsewhere each is, so that the time of a score is that of a new query."""
+    global _known
+    _known = {}
+    try:
+        yield
+    finally:
+        _known = None
 
 
 class Sentences:
@@ -20,19 +34,31 @@ class Sentences:
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise UserError(f"embedding must be a folder or the name of a model, not {name!r}", key="embedding")
-        with packages():
-            from sentence_transformers import SentenceTransformer
-        self.name = name
-        try:
-            self._model: Any = SentenceTransformer(name, device="cpu", trust_remote_code=False)
-        except Exception as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise UserError(f"the embedding {name!r} cannot be loaded: {reason:.300}", key="embedding") from error
+        self.name, self._model = name, _loaded(name)
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of length 1, float32 [texts, dimensions]."""
         bounded = [text[:LONGEST] for text in texts]
+        if _known is None:
+            return self._encoded(bounded)
+        new = [text for text in dict.fromkeys(bounded) if (self.name, text) not in _known]
+        if new:
+            _known.update(zip([(self.name, text) for text in new], self._encoded(new), strict=True))
+        return np.array([_known[self.name, text] for text in bounded])
+
+    def _encoded(self, bounded: list[str]) -> NDArray[np.float32]:
         vectors = self._model.encode(
             bounded, batch_size=BATCH, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
         )
         return np.asarray(vectors, dtype=np.float32)
+
+
+@lru_cache(maxsize=1)
+def _loaded(name: str) -> Any:
+    with packages():
+        from sentence_transformers import SentenceTransformer
+    try:
+        return SentenceTransformer(name, device="cpu", trust_remote_code=False)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"the embedding {name!r} cannot be loaded: {reason:.300}", key="embedding") from error

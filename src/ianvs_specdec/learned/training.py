@@ -14,6 +14,7 @@ from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.learned.calibration import fit_calibration
 from ianvs_specdec.learned.classifier import Classifier, classifier
 from ianvs_specdec.learned.folder import TrainedRouter
+from ianvs_specdec.learned.sentences import encoded_once
 from ianvs_specdec.learned.threshold import keeping, sharing
 from ianvs_specdec.outcomes.labels import targets
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes
@@ -59,7 +60,8 @@ def train(outcomes: Outcomes, recipe: RouterRecipe, states: RecordedStates | Non
     if len(outcomes) < FEWEST:
         raise UserError(f"{len(outcomes)} outcomes are too few to train a router: give at least {FEWEST}")
     labels = targets(outcomes, recipe.label, recipe.epsilon)
-    model, scores, known = _cross_fit(kind, outcomes, labels, recipe, states)
+    with encoded_once():
+        model, scores, known = _cross_fit(kind, outcomes, labels, recipe, states)
     calibration = fit_calibration(scores[known], labels[known])
     calibrated, part = calibration(scores[known]), outcomes.take(known)
     if recipe.cloud_share is not None:

@@ -20,7 +20,7 @@ HELD_OUT = 50
 class Conversation:
     """Turns and, where known, an answer to each: what the target is expected to say, which saves generating it.
 
-    ``prompt`` stands for a single turn (see ``Teacher.asked``); ``text`` is neither asked nor answered: the target reads
+    ``prompt`` stands for a single turn, see ``Teacher.asked``; ``text`` is neither asked nor answered: the target reads
     it and the head learns all of it. One of the three is given. ``group`` is what results are reported by.
     """
 
