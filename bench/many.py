@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.command import command, interleaved, numbers, parsed
+from bench.command import AUTOREGRESSIVE as REFERENCE
+from bench.command import attempted, command, interleaved, numbers, parsed
 from bench.environment import environment
 from bench.opened import Opened
 from bench.options import eos_of, load, requests_of, shared, with_defaults
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Length
 
 AT_ONCE = (1, 4, 8, 16)
-REFERENCE = "ours autoregressive"
 FIXED = "fixed:"
 BATCHES_OF = 2
 """Requests of a batch for each that may be under way: with fewer, most of a round would be its end, where some are
@@ -102,11 +102,16 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         positions = max(len(request.ids) for request in requests) + options.max_new_tokens
         rows = _rows(options, model, eos_of(model), positions, stack)
         rounds: list[list[Round]] = [[] for _ in rows]
+        failed: dict[str, str] = {}
         for row in rows:
-            row.serve(batches[0][: row.at_once])
+            with attempted(row.name, failed):
+                row.serve(batches[0][: row.at_once])
         for batch, (row, done) in interleaved(list(zip(rows, rounds, strict=True)), count, options.repeats):
-            done.append(row.serve(batches[batch]))
-    return _report(options, batches, rows, rounds)
+            if row.name not in failed:
+                with attempted(row.name, failed):
+                    done.append(row.serve(batches[batch]))
+    whole = [(row, done) for row, done in zip(rows, rounds, strict=True) if row.name not in failed]
+    return {**_report(options, batches, *map(list, zip(*whole, strict=True))), "failed": failed}
 
 
 def _rows(options: argparse.Namespace, model: Any, eos_ids: list[int], positions: int, stack: ExitStack) -> list[Row]:
@@ -126,7 +131,7 @@ def _rows(options: argparse.Namespace, model: Any, eos_ids: list[int], positions
     drivers = []
     if options.llamacpp:
         kind = options.gguf_type or peers.GGUF_TYPES[options.dtype]
-        file = peers.gguf(options, options.model, kind)
+        file = functools.partial(peers.gguf, options, options.model, kind)
         drivers.append(peers.llamacpp(options, file, f"{peers.LLAMACPP} {kind}", positions, stack, most))
     if options.vllm:
         drivers += [peers.vllm(options, head, positions, stack, most) for head in (None, *options.eagle)]
@@ -293,6 +298,7 @@ def table(report: dict[str, Any]) -> str:
             f"{row['name']:{width}}{row['target'] or '':>13}{row['at_once']:>9}{rate['value']:9.1f}{interval:>18}"
             f"{gain['value']:10.2f}{_interval(gain):>15}{row['same_output']:>13.1%}"
         )
+    lines += [f"{name:{width}}failed: {reason}" for name, reason in report["failed"].items()]
     lines += [
         "",
         f"over {least}: over the same method with {least} at once",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,28 +19,28 @@ TAIL_LINES = 3
 
 
 class Driver:
-    """One process that speaks the protocol of ``serve.py``; ``log`` receives its standard error.
+    """One process that speaks the protocol of ``serve.py``, from ``start`` or the first ``ask`` on; ``log`` receives
+    its standard error.
 
     Raises ``UserError`` with the end of that log when the process is gone or says something else than an answer.
     ``versions`` are those of the packages in it.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, threads: int) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str] | Callable[[], Sequence[str]], log: Path, threads: int
+    ) -> None:
         self.name = name
         self.versions: dict[str, str] = {}
-        self._log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as stderr:
-            self._process = subprocess.Popen(
-                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment(threads)
-            )
+        self._command, self._log, self._threads = command, log, threads
+        self._process: Any = None
 
     def __enter__(self) -> Driver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._process is None:
+            return
         for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
             try:
                 stream.close()
             except OSError:
@@ -53,10 +53,16 @@ class Driver:
 
     def start(self) -> None:
         """Wait until the model is loaded."""
+        command = self._command() if callable(self._command) else self._command
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        pipe, surroundings = subprocess.PIPE, environment(self._threads)
+        with self._log.open("wb") as stderr:
+            self._process = subprocess.Popen(list(command), stdin=pipe, stdout=pipe, stderr=stderr, env=surroundings)
         self.versions = self._read()["versions"]
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
+        if self._process is None:
+            self.start()
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
@@ -65,7 +71,6 @@ class Driver:
         return self._read()
 
     def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise self._dead()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,37 +13,26 @@ from ianvs_specdec.errors import UserError, packages
 from ianvs_specdec.learned.reading import LONGEST
 
 BATCH = 32
-_known: dict[tuple[str, str], NDArray[np.float32]] | None = None
-
-
-@contextmanager
-def encoded_once() -> Iterator[None]:
-    """Inside, no text is encoded twice. Elsewhere each is, so that the time of a score is that of a new query."""
-    global _known
-    _known = {}
-    try:
-        yield
-    finally:
-        _known = None
 
 
 class Sentences:
-    """``name``: a folder, or a model on the Hugging Face hub. Raises UserError if it cannot be loaded."""
+    """``name``: a folder, or a model on the Hugging Face hub. Raises UserError if it cannot be loaded. ``known`` takes
+    up the vectors of all texts, none of which is encoded again; without it the time of each call is that of new texts.
+    """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, known: dict[str, NDArray[np.float32]] | None = None) -> None:
         if not isinstance(name, str):
             raise UserError(f"embedding must be a folder or the name of a model, not {name!r}", key="embedding")
-        self.name, self._model = name, _loaded(name)
+        self.name, self._model, self.known = name, _loaded(name), known
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of length 1, float32 [texts, dimensions]."""
         bounded = [text[:LONGEST] for text in texts]
-        if _known is None:
+        if self.known is None:
             return self._encoded(bounded)
-        new = [text for text in dict.fromkeys(bounded) if (self.name, text) not in _known]
-        if new:
-            _known.update(zip([(self.name, text) for text in new], self._encoded(new), strict=True))
-        return np.array([_known[self.name, text] for text in bounded])
+        if new := [text for text in dict.fromkeys(bounded) if text not in self.known]:
+            self.known |= zip(new, self._encoded(new), strict=True)
+        return np.array([self.known[text] for text in bounded])
 
     def _encoded(self, bounded: list[str]) -> NDArray[np.float32]:
         vectors = self._model.encode(
