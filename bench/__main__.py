@@ -39,7 +39,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     from bench.contestants import measure
-    from bench.lineup import baseline, lineup, ratios
+    from bench.lineup import lineup, ratios
     from bench.statistics import speed_ratio, summarise
     from ianvs_specdec.decoding.rounding import near_ties
 
@@ -56,7 +56,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             for entry in entries
             if entry.name in runs
         }
-    names = list(runs)
+    names, over = list(runs), {entry.name: entry.baseline for entry in entries}
     outputs = [repeats[0].token_ids for repeats in runs[names[0]]]
     ties = [near_ties(model, request.ids, output) for request, output in zip(requests, outputs, strict=True)]
     tasks = dict.fromkeys(request.task for request in requests)
@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         "methods": [
             {
                 **asdict(summarise(name, runs[name], runs[names[0]], ties)),
-                "speedup": asdict(speed_ratio(runs[name], runs[baseline(name)])),
+                "speedup": asdict(speed_ratio(runs[name], runs[over[name]])),
                 **held[name],
             }
             for name in names
@@ -81,7 +81,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         **compared(options.prompts, [request.ids for request in requests], ratios(names), runs),
         "tasks": {
             task: {
-                name: speed_ratio(*(_of_task(runs[which], requests, task) for which in (name, baseline(name)))).value
+                name: speed_ratio(*(_of_task(runs[which], requests, task) for which in (name, over[name]))).value
                 for name in names
             }
             for task in tasks

@@ -43,7 +43,7 @@ class Contestant:
 
     Asked after the runs: ``memory`` are the bytes of the weights and caches that it holds (a cache as large as the
     longest run made it, or as was reserved), ``resident`` the most memory that its process had, where it has its own.
-    ``target``: the kind of our engine's target that it runs on.
+    ``target``: the kind of our engine's target that it runs on. ``baseline``: the row that its speed-up is over.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Contestant:
     memory: Callable[[], int | None] = _unknown
     resident: Callable[[], int | None] = _unknown
     target: str | None = None
+    baseline: str = AUTOREGRESSIVE
 
 
 def ours(
@@ -95,7 +96,7 @@ def ours(
         return most
 
     row = (AUTOREGRESSIVE if method == "autoregressive" else f"ours {name}") + suffix
-    return Contestant(row, run, memory, target=target.kind)
+    return Contestant(row, run, memory, target=target.kind, baseline=AUTOREGRESSIVE + suffix)
 
 
 def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **settings: Any) -> Contestant:

@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -174,7 +173,7 @@ def _peers(options: argparse.Namespace, folder: Path, prompt: list[int], stack: 
     found = []
     for name in options.quantization:
         kind = _gguf_type(options, name)
-        file = partial(peers.gguf, chosen, folder, kind)
+        file = peers.gguf(chosen, folder, kind)
         positions = options.prompt + max(options.rows)
         driver = peers.llamacpp(chosen, file, f"{peers.LLAMACPP} {kind}", positions, stack)
         found.append(LlamaCpp(driver, prompt))

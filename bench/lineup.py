@@ -7,20 +7,17 @@ import copy
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import peers
-from bench.command import AUTOREGRESSIVE
-from bench.contestants import GENERATE, Contestant, Run, ours, transformers_generate
+from bench.contestants import AUTOREGRESSIVE, GENERATE, Contestant, Run, ours, transformers_generate
 from bench.official.process import Driver
 from bench.peers import LLAMACPP
 from bench.prompts import Request
 from ianvs_specdec import drafters
 from ianvs_specdec.decoding import target_of
 from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.llm.quantization import OWN
 
 LOOKUP, ASSISTED = "transformers prompt lookup", "transformers assisted"
 DRAFT_FREE = ("prompt_lookup", "lookahead", "rest", "suffix", "recycling")
@@ -65,7 +62,7 @@ def _vllm(
 def _llamacpp(options: argparse.Namespace, eos_ids: list[int], positions: int, stack: ExitStack) -> Contestant:
     """llama.cpp, with the weights in the type that all others have unless another one is asked for."""
     name = f"{LLAMACPP} {options.gguf_type}" if options.gguf_type else LLAMACPP
-    file = partial(peers.gguf, options, options.model, options.gguf_type or peers.GGUF_TYPES[options.dtype])
+    file = peers.gguf(options, options.model, options.gguf_type or peers.GGUF_TYPES[options.dtype])
     return _peer(options, peers.llamacpp(options, file, name, positions, stack), eos_ids)
 
 
@@ -80,14 +77,10 @@ def _peer(options: argparse.Namespace, driver: Driver, eos_ids: list[int]) -> Co
     return Contestant(driver.name, run, lambda: latest.get("memory"), lambda: latest.get("resident"))
 
 
-def baseline(name: str) -> str:
-    """Our autoregressive decoding with weights of as many bits as the row has."""
-    return next((f"{AUTOREGRESSIVE} {few}" for few in OWN if name.endswith(f" {few}")), AUTOREGRESSIVE)
-
-
 def ratios(names: list[str]) -> list[tuple[str, str]]:
     """Pairs whose speed ratio is printed besides the speed-up over our autoregressive decoding."""
-    pairs = [(AUTOREGRESSIVE, GENERATE), *((f"{AUTOREGRESSIVE} {few}", AUTOREGRESSIVE) for few in OWN)]
+    pairs = [(AUTOREGRESSIVE, GENERATE)]
+    pairs += [(name, AUTOREGRESSIVE) for name in names if name.startswith(f"{AUTOREGRESSIVE} ")]
     pairs += [(name, GENERATE) for name in names if name.startswith("ours eagle")]
     free = [f"ours {method}" for method in DRAFT_FREE]
     pairs += [(name, LOOKUP) for name in names if name.startswith(tuple(free))]

@@ -131,7 +131,7 @@ def _rows(options: argparse.Namespace, model: Any, eos_ids: list[int], positions
     drivers = []
     if options.llamacpp:
         kind = options.gguf_type or peers.GGUF_TYPES[options.dtype]
-        file = functools.partial(peers.gguf, options, options.model, kind)
+        file = peers.gguf(options, options.model, kind)
         drivers.append(peers.llamacpp(options, file, f"{peers.LLAMACPP} {kind}", positions, stack, most))
     if options.vllm:
         drivers += [peers.vllm(options, head, positions, stack, most) for head in (None, *options.eagle)]
@@ -273,7 +273,7 @@ def _hindsight(found: dict[tuple[str, int], list[Round]], options: argparse.Name
         if length not in options.length or length.startswith(FIXED):
             continue
         fixed = [other for other in options.length if other.startswith(FIXED)]
-        others = [REFERENCE, *(f"{method} {other}" for other in fixed)]
+        others = [one for one in (REFERENCE, *(f"{method} {other}" for other in fixed)) if (one, n) in found]
         best = max(others, key=lambda other: _rate(found[other, n]).value)
         pairs.append((name, best, n))
     return pairs

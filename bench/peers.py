@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -26,17 +25,14 @@ def vllm(options: argparse.Namespace, head: Path | None, positions: int, stack: 
     """vLLM with a head or autoregressive, for up to ``at_once`` requests of ``positions`` tokens; ``stack`` ends it."""
     name = "vLLM" if head is None else f"vLLM {head.name}"
     arguments = ["--model", str(options.model), *([] if head is None else ["--head", str(head)])]
-    return _driver(options, name, lambda: [options.vllm, str(VLLM_DRIVER), *arguments], positions, stack, at_once)
+    return _driver(options, name, [options.vllm, str(VLLM_DRIVER), *arguments], positions, stack, at_once)
 
 
 def llamacpp(
-    options: argparse.Namespace, file: Callable[[], Path], name: str, positions: int, stack: ExitStack, at_once: int = 1
+    options: argparse.Namespace, file: Path, name: str, positions: int, stack: ExitStack, at_once: int = 1
 ) -> Driver:
-    """llama.cpp with the weights in ``file``, which is made when it starts. ``stack`` ends it."""
-
-    def command() -> list[str]:
-        return [options.llamacpp, str(LLAMACPP_DRIVER), "--model", str(file())]
-
+    """llama.cpp with the weights in ``file``. ``stack`` ends it."""
+    command = [options.llamacpp, str(LLAMACPP_DRIVER), "--model", str(file)]
     return _driver(options, name, command, positions, stack, at_once)
 
 
@@ -58,14 +54,9 @@ def gguf(options: argparse.Namespace, folder: Path, kind: str) -> Path:
 
 
 def _driver(
-    options: argparse.Namespace,
-    name: str,
-    command: Callable[[], list[str]],
-    positions: int,
-    stack: ExitStack,
-    at_once: int,
+    options: argparse.Namespace, name: str, command: list[str], positions: int, stack: ExitStack, at_once: int
 ) -> Driver:
     threads = options.threads or os.cpu_count() or 1
-    shape = ["--dtype", options.dtype, "--threads", str(threads), "--positions", str(positions)]
+    command = [*command, "--dtype", options.dtype, "--threads", str(threads), "--positions", str(positions)]
     log = options.out / f"{name.replace(' ', '-')}.log"
-    return stack.enter_context(Driver(name, lambda: [*command(), *shape, "--at-once", str(at_once)], log, threads))
+    return stack.enter_context(Driver(name, [*command, "--at-once", str(at_once)], log, threads))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,7 @@ def write(folder: Path, report: dict[str, Any]) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     contents = {
         "bench.json": json.dumps(report, indent=1) + "\n",
-        "bench.csv": _csv(report["methods"], report.get("failed", {})),
+        "bench.csv": _csv(report["methods"]),
     }
     if "speedup" in report["methods"][0] and importlib.util.find_spec("matplotlib"):
         contents["bench.svg"] = _plot(report)
@@ -86,7 +85,7 @@ def write(folder: Path, report: dict[str, Any]) -> list[Path]:
     return [folder / name for name in contents]
 
 
-def _csv(methods: list[dict[str, Any]], failed: Iterable[str]) -> str:
+def _csv(methods: list[dict[str, Any]]) -> str:
     rows: list[list[Any]] = []
     with_speedup = "speedup" in methods[0]
     heads = ["method", "tokens", "tokens_per_second", "low", "high", "tau", "same_output", "near_tie"]
@@ -100,7 +99,7 @@ def _csv(methods: list[dict[str, Any]], failed: Iterable[str]) -> str:
         rest = ["" if row[name] is None else f"{row[name]:.6g}" for name in more]
         rest += [row["target"] or ""] if "target" in row else []
         rows.append([row["name"], row["tokens"], *(f"{figure:.4f}" for figure in figures), *rest])
-    return csv_text([*rows, *([name, *[""] * (len(rows[0]) - 1)] for name in failed)])
+    return csv_text(rows)
 
 
 def _plot(report: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,28 +19,29 @@ TAIL_LINES = 3
 
 
 class Driver:
-    """One process that speaks the protocol of ``serve.py``, from ``start`` or the first ``ask`` on; ``log`` receives
-    its standard error.
+    """One process that speaks the protocol of ``serve.py``; ``log`` receives its standard error. What keeps it from
+    starting is told by ``start``, or when it is first asked.
 
     Raises ``UserError`` with the end of that log when the process is gone or says something else than an answer.
     ``versions`` are those of the packages in it.
     """
 
-    def __init__(
-        self, name: str, command: Sequence[str] | Callable[[], Sequence[str]], log: Path, threads: int
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path, threads: int) -> None:
         self.name = name
         self.versions: dict[str, str] = {}
-        self._command, self._log, self._threads = command, log, threads
-        self._process: Any = None
+        self._log, self._loaded = log, False
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment(threads)
+            )
 
     def __enter__(self) -> Driver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._process is None:
-            return
         for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
             try:
                 stream.close()
             except OSError:
@@ -53,16 +54,12 @@ class Driver:
 
     def start(self) -> None:
         """Wait until the model is loaded."""
-        command = self._command() if callable(self._command) else self._command
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        pipe, surroundings = subprocess.PIPE, environment(self._threads)
-        with self._log.open("wb") as stderr:
-            self._process = subprocess.Popen(list(command), stdin=pipe, stdout=pipe, stderr=stderr, env=surroundings)
-        self.versions = self._read()["versions"]
+        self.versions, self._loaded = self._read()["versions"], True
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        if self._process is None:
+        if not self._loaded:
             self.start()
+        assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
@@ -71,6 +68,7 @@ class Driver:
         return self._read()
 
     def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise self._dead()

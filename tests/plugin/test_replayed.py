@@ -68,6 +68,22 @@ def test_a_difference_to_the_baseline_is_found_and_near_ties_are_told_apart(job:
         Journal._open.clear()
 
 
+@pytest.mark.parametrize(("target", "known"), [("native", None), ("fused", False), ("vllm", None)])
+def test_near_ties_that_nobody_measured_are_unknown(
+    target: str, known: bool | None, job: Path, tiny_model: Path
+) -> None:
+    """The native step's own are none, but beside another engine it does not know them."""
+    edge(tiny_model).predict(row("x"))
+    *lines, last = (job / "journal.jsonl").read_text().splitlines()
+    record = json.loads(last)
+    record["answer"]["token_ids"][2] += 1
+    record["answer"]["trace"] |= {"near_ties": [], "target": target}
+    (job / "journal.jsonl").write_text("\n".join([*lines, json.dumps(record, separators=(",", ":"))]) + "\n")
+    Journal._open.clear()
+    turn = edge(tiny_model, backend="huggingface").predict(row("x"))["turns"][0]
+    assert (turn["baseline"]["identical"], turn["baseline"]["near_tie"]) == (False, known)
+
+
 def test_an_answer_that_ends_before_the_baseline_differs_where_it_ends(job: Path, tiny_model: Path) -> None:
     edge(tiny_model).predict(row("x"))
     path = job / "journal.jsonl"

@@ -48,6 +48,8 @@ def binding() -> Any:
         if level == _ERROR:
             _complaints.append(text.decode("utf-8", "replace").strip())
 
+    # As vLLM's, its kernels use AMX without asking Linux for it, which ends a process that has not.
+    getattr(torch.cpu, "_init_amx", bool)()
     _kept.append(llama_cpp.llama_log_callback(listen))
     llama_cpp.llama_log_set(_kept[0], ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
