@@ -222,12 +222,13 @@ def test_one_that_fails_does_not_end_the_others(tmp_path, capsys, monkeypatch):
     script = tmp_path / "driver.py"
     script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGILL)\n")
     monkeypatch.setattr(bench.peers, "VLLM_DRIVER", script)
-    asked = []
+    asked, begin = [], PromptLookup.begin
 
     def fails(drafter, target, context, output):
         asked.append(context)
         if len(asked) > 3:
             raise ValueError("no luck")
+        begin(drafter, target, context, output)
 
     monkeypatch.setattr(PromptLookup, "begin", fails)
     status, report = bench_of(tmp_path, "--methods", "prompt_lookup,recycling", "--vllm", sys.executable)

@@ -28,17 +28,11 @@ class Sentences:
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of length 1, float32 [texts, dimensions]."""
         bounded = [text[:LONGEST] for text in texts]
-        if self.known is None:
-            return self._encoded(bounded)
-        if new := [text for text in dict.fromkeys(bounded) if text not in self.known]:
-            self.known |= zip(new, self._encoded(new), strict=True)
-        return np.array([self.known[text] for text in bounded])
-
-    def _encoded(self, bounded: list[str]) -> NDArray[np.float32]:
-        vectors = self._model.encode(
-            bounded, batch_size=BATCH, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
-        )
-        return np.asarray(vectors, dtype=np.float32)
+        known = {} if self.known is None else self.known
+        if new := [text for text in dict.fromkeys(bounded) if text not in known]:
+            how = {"normalize_embeddings": True, "convert_to_numpy": True, "show_progress_bar": False}
+            known |= zip(new, self._model.encode(new, batch_size=BATCH, **how), strict=True)
+        return np.array([known[text] for text in bounded], dtype=np.float32)
 
 
 @lru_cache(maxsize=1)
