@@ -220,7 +220,7 @@ def test_what_was_asked_is_not_asked_again(
     asked.append(asked[0])
     assert train("eagle", target, data, tmp_path / "head", *more) == 0
     assert len(asked) - 1 == len(set(asked)) == 80
-    assert "to learn from: 78 of 78 conversations, 64 from an earlier run" in capsys.readouterr().err
+    assert "to learn from: 3 of 3 parts of 32 conversations, 2 from an earlier run" in capsys.readouterr().err
 
 
 def test_prompts_go_through_the_chat_template(target: Path, teacher: Teacher, tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
         given = teacher.asked(given, tell)
     learned, held_out = _sources(given, options)
     tell(f"asking the model for {len(learned)} conversations to learn from, and for {len(held_out)} that are held out")
-    progress = Progress("conversations", {"to learn from": len(learned), "held out": len(held_out)}, "an earlier run")
+    parts = {"to learn from": -(-len(learned) // pool.SHARD), "held out": -(-len(held_out) // pool.SHARD)}
+    progress = Progress(f"parts of {pool.SHARD} conversations", parts, "an earlier run")
     fill = partial(pool.fill, make=lambda part: teacher.samples(part, layers))
     samples = fill(work / "pool", learned, done=partial(progress.step, "to learn from"))
     development = fill(work / "held-out", held_out, done=partial(progress.step, "held out"))

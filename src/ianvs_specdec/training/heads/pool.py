@@ -114,7 +114,7 @@ Make = Callable[[Sequence[Conversation]], list[Sample]]
 
 def fill(folder: Path, conversations: Sequence[Conversation], make: Make, done: Callable[[bool], None]) -> list[Sample]:
     """The samples in which a draft can start; ``make`` is asked for those that are not in ``folder`` yet. ``done`` is
-    called for each conversation with whether it was there."""
+    called for each shard with whether it was there."""
     folder.mkdir(parents=True, exist_ok=True)
     samples: list[Sample] = []
     for first in range(0, len(conversations), SHARD):
@@ -122,9 +122,8 @@ def fill(folder: Path, conversations: Sequence[Conversation], make: Make, done: 
         path, shard = folder / f"from-{first}.safetensors", conversations[first : first + SHARD]
         if not (had := path.exists()):
             save_shard(path, make(shard))
-        for sample, conversation in zip(load_shard(path), shard, strict=True):
-            samples.append(replace(sample, group=conversation.group))
-            done(had)
+        done(had)
+        samples += [replace(one, group=asked.group) for one, asked in zip(load_shard(path), shard, strict=True)]
     return [sample for sample in samples if len(sample.starts)]
 
 
