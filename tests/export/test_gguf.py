@@ -299,7 +299,7 @@ def test_tokens_beyond_the_embedding_are_refused(tmp_path: Path) -> None:
 
 def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(UserError, match=re.escape("pip install 'ianvs-specdec[gguf]'")):
+    with pytest.raises(UserError, match="pip install 'gguf>="):
         export_gguf(EDGE, tmp_path / "m.gguf", "f16")
 
 

@@ -68,6 +68,7 @@ def _load(folder: Path) -> tuple[Any, int]:
     """The model's tokenizer, None if it has none, and the size of its vocabulary."""
     from transformers import AutoConfig, AutoTokenizer
 
+    from ianvs_specdec.checkpoints.documents import unmarked
     from ianvs_specdec.checkpoints.layout import read_config
     from ianvs_specdec.checkpoints.loading import refusal
     from ianvs_specdec.drafters.datastore import fingerprint
@@ -76,10 +77,10 @@ def _load(folder: Path) -> tuple[Any, int]:
         raise UserError(f"--model {folder} is not a folder: give the folder of a Hugging Face model")
     try:
         read_config(folder)
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(unmarked(folder), local_files_only=True, trust_remote_code=False)
         tokenizer = None
         if fingerprint(folder):
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(unmarked(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:
         # Damaged files raise whatever their reader has.
         raise refusal(f"the tokenizer of --model {folder}", error) from error

@@ -83,7 +83,9 @@ def run(options: argparse.Namespace) -> int:
     sampling = sampling_of(options)
     prompts = read_prompts(options)
     if not options.model.is_dir():
-        raise UserError(f"--model {options.model} is not a folder: give the folder of a Hugging Face model")
+        gguf = "the back end llamacpp loads GGUF files, in a job or with specdec serve; "
+        advice = gguf * (options.model.suffix == ".gguf") + "give the folder of a Hugging Face model"
+        raise UserError(f"--model {options.model} is not a folder: {advice}")
     from ianvs_specdec.decoding import decode
 
     target, eos_ids = _load(options)

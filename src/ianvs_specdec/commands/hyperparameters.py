@@ -15,6 +15,8 @@ from ianvs_specdec.errors import UserError
 
 Parsed = TypeVar("Parsed")
 Check = Callable[[dict[str, Any]], None]
+UNLIKE = re.compile(r"[-+]?0[\d_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?|\d{4}-\d\d?-\d\d?([Tt \t].*)?")
+"""What YAML 1.1 does not read as it looks: 010 is 8, 1:30 is 90."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def read_hyperparameters(
     text = ""
     if file is not None:
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     values = _yaml(text, str(file)) or {}
@@ -105,6 +107,11 @@ def read_hyperparameters(
 
 def _yaml(text: str, where: str) -> Any:
     try:
+        for token in yaml.scan(text):
+            if isinstance(token, yaml.ScalarToken) and token.plain and UNLIKE.fullmatch(token.value):
+                read = f"YAML reads {token.value} as {yaml.safe_load(token.value)}"
+                line = f"{where}:{token.start_mark.line + 1}" if "\n" in text else where
+                raise UserError(f"{line}: {read}: write a number in plain digits, a text in quotes")
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

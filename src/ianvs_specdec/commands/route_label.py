@@ -118,6 +118,9 @@ def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
         raise
     progress.close()
     _tell_left_out(collected, len(asked.queries))
+    if any(collected.unparsed.values()):
+        parts = ", ".join(f"{count} of the {side}" for side, count in collected.unparsed.items())
+        print(f"answers without a letter or number that could be read, which count as wrong: {parts}", file=sys.stderr)
     return collected.outcomes
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ianvs_specdec import heap
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.errors import UserError, install
 from ianvs_specdec.llm import BACKENDS, backend
 from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.plugin.settings import Settings
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         from ianvs_specdec.serving.server import bind, serve
     except ImportError as error:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
-        raise UserError(f"{message}: pip install 'ianvs-specdec[serve]'") from error
+        raise UserError(f"{message}: {install('serve')}") from error
     bound = bind(options.host, options.port)
     if options.host not in LOOPBACK and not key:
         print("specdec serve: whoever reaches this port can use it; --api-key-env asks for a key", file=sys.stderr)

@@ -189,7 +189,7 @@ def _additions(path: Path, settings: Mapping[str, Any], special: Mapping[str, in
     from tokenizers import Tokenizer
 
     try:
-        added = Tokenizer.from_file(str(path)).encode("").ids
+        added = Tokenizer.from_str(path.read_text(encoding="utf-8-sig")).encode("").ids
     except Exception as error:  # the package raises Exception itself
         raise UserError(f"cannot read {path}: {error}") from error
     first = added[:1] == [special.get("bos")]
@@ -204,7 +204,7 @@ def _additions(path: Path, settings: Mapping[str, Any], special: Mapping[str, in
 def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str:
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     template = settings.get("chat_template") or ""
     if isinstance(template, list):
         template = {entry.get("name"): entry.get("template") for entry in template}.get("default") or ""

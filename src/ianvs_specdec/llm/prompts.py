@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.documents import unmarked
 from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError, packages
 from ianvs_specdec.llm.base import OnChunk
@@ -40,7 +41,7 @@ def model_folder(model: str, *, key: str = "model") -> Path:
     check_model(model, key=key)
     folder = Path(model)
     if folder.is_dir():
-        return folder
+        return unmarked(folder)
     with packages():
         import huggingface_hub
 

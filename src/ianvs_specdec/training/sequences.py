@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.benchmarks.files import guarded, open_text, read_json_lines
-from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.benchmarks.rows import own_form, query_of
 from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Message
@@ -103,8 +103,8 @@ class Sequences:
         if "turns" in row:
             return self._talk(_messages(_texts(row, "turns", where), _texts(row, "answers", where)), where)
         if "question" in row:
-            query = query_of(row["question"], row.get("answer"))
-            answer = row.get("answer")
+            question, answer = own_form(row)
+            query = query_of(question, answer)
             answers = answer.get("references") or [] if isinstance(answer, dict) else [answer] if answer else []
             return self._talk(_messages(query.turns, answers), where)
         for key in ("text", "tokens", "output", "prompt"):

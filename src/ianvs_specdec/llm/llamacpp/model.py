@@ -20,7 +20,7 @@ from torch import Tensor
 from ianvs_specdec.decoding import Output
 from ianvs_specdec.decoding.contracts import Piece, Prompt
 from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.errors import UserError, install
 from ianvs_specdec.types import Message
 
 BATCH = 512
@@ -38,7 +38,7 @@ def binding() -> Any:
         import llama_cpp
     except ImportError as error:
         raise UserError(
-            "back end llamacpp needs the package llama-cpp-python: pip install 'ianvs-specdec[llamacpp]'", key="backend"
+            f"back end llamacpp needs the package llama-cpp-python: {install('llamacpp')}", key="backend"
         ) from error
     except (OSError, RuntimeError) as error:
         # The package loads its compiled library when it is imported.

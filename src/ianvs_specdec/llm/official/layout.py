@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.errors import UserError
 
 COPIED = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer.model")
@@ -105,15 +106,7 @@ def _config(folder: Path, key: str) -> dict[str, Any]:
 
 
 def _read(path: Path, key: str) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON: {error}", key=key) from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object", key=key)
-    return content
+    return read_object(path, key=key) if path.is_file() else {}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

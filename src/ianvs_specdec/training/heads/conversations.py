@@ -64,7 +64,7 @@ def read(path: Path) -> list[Conversation]:
     Raises ``UserError`` with file and line for anything else.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read --data {path}: {error}", key="data") from error
     found = [_conversation(line, f"{path}:{n}") for n, line in enumerate(lines, start=1) if line.strip()]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ianvs_specdec.checkpoints.documents import unmarked
 from ianvs_specdec.checkpoints.loading import CAUSAL, load, refusal
 from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import UserError
@@ -222,7 +223,7 @@ def _load(folder: Path, device: str) -> tuple[Any, Any]:
     what = f"the model {folder}"
     model = load(CAUSAL, folder, what=what, key="model", dtype=torch.bfloat16)
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(unmarked(folder), trust_remote_code=False)
     except Exception as error:
         # Damaged files raise whatever their reader has.
         raise refusal(what, error, "model") from error
