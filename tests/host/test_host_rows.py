@@ -57,7 +57,7 @@ FAULTS = [
     ({"question": "q?", "choices": ["a", "b"], "answer": 2}, "needs the letter of an option, A to B, not 2"),
     ({"question": "q?", "choices": ["a", "b"], "answer": -1}, "needs the letter of an option, A to B, not -1"),
     ({"question": "q?", "choices": ["a", "b"], "answer": "c d"}, "needs the letter of an option, A to B, not 'c d'"),
-    ({"question": "q?", "choices": ["a", "a"], "answer": 0}, "the question: 'choices' must hold the only options"),
+    ({"question": "q?", "choices": ["a", 7], "answer": 0}, "the question: 'choices' must hold the only options"),
     ({"question": "q?", "choices": ["a", 1], "answer": 0}, "the question: 'choices' must hold the only options"),
     ({"question": "q?", "choices": "ab", "answer": 0}, "the question: 'choices' must hold a list of texts, not 'ab'"),
     ({"question": "q?", "choices": ["a"], "answer": 0}, "the question: 'choices': 1 options; there must be 2 to 10"),

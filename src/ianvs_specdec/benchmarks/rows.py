@@ -46,8 +46,8 @@ def own_form(question: Any, answer: Any = None, where: str = "the question") -> 
     if given:
         name, value = given[0]
         labels, texts = listed(value, f"{where}: {name}")
-        if len(given) > 1 or not are_texts(texts) or len(set(texts)) < len(texts):
-            raise UserError(f"{where}: {name} must hold the only options: texts, each another, not {texts!r:.80}")
+        if len(given) > 1 or not are_texts(texts):
+            raise UserError(f"{where}: {name} must hold the only options, as texts, not {texts!r:.80}")
         turns = asked(turns, texts) if are_texts(turns) else turns
         return {"scorer": "choice", **fields, "turns": turns}, chosen(answer, labels, texts) or answer
     if fields.get("scorer", "choice") == "choice" and are_texts(turns):
