@@ -5,8 +5,10 @@ torch is imported when tensors are read, and not to look at a head.
 
 from __future__ import annotations
 
+import io
 import pickle
 import zipfile
+from collections import OrderedDict
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,22 +39,57 @@ def read_config(folder: Path, what: str) -> dict[str, Any]:
         raise UserError(f"the {what} in {folder} cannot be read: there is no config.json", key="head")
     config = read_object(path, key="head")
     check_numbers(path, config, {}, key="head")
+    if found := sorted(key for key in config if key.startswith("speculators_") or key == "transformer_layer_config"):
+        raise UserError(f"{path}: a head in the format of speculators ({found[0]}), not that of {what}", key="head")
     return config
 
 
 def read_shapes(path: Path, what: str) -> Shapes | None:
-    """Shapes by name, from the header of a safetensors file. None for PyTorch's format, which has no header: of that it
-    only looks whether the file is whole. Raises ``UserError`` naming the file."""
+    """Shapes by name, without a look at the numbers. None for PyTorch's format of before 2020, of which they cannot be
+    had. Raises ``UserError`` naming the file."""
     if path.suffix == ".safetensors":
         try:
             return {name: header.shape for name, header in file_headers(path).items()}
         except UserError as error:
             raise UserError(f"cannot read the {what} in {path}: {error}", key="head") from error
     with path.open("rb") as file:
-        archive = file.read(2) == b"PK"
-    if archive and not zipfile.is_zipfile(path):
-        raise UserError(f"cannot read the {what} in {path}: the file is damaged or cut off", key="head")
-    return None
+        if file.read(2) != b"PK":
+            return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            (listed,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
+            shapes = _Listing(io.BytesIO(archive.read(listed))).load()
+    except zipfile.BadZipFile as error:
+        raise UserError(f"cannot read the {what} in {path}: the file is damaged or cut off", key="head") from error
+    except Exception as error:
+        raise _refused(path, what) from error
+    if not isinstance(shapes, dict) or not all(isinstance(shape, tuple) for shape in shapes.values()):
+        raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
+    return shapes
+
+
+class _Listing(pickle.Unpickler):
+    """A pickle of tensors as a list of their shapes. Nothing that the pickle names is imported or called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = {
+            ("collections", "OrderedDict"): OrderedDict,
+            ("torch._utils", "_rebuild_tensor_v2"): lambda storage, offset, shape, *others: tuple(shape),
+            ("torch._utils", "_rebuild_parameter"): lambda shape, *others: shape,
+        }
+        return name if module == "torch" else known[module, name]
+
+    def persistent_load(self, pid: Any) -> Any:
+        """The numbers of a tensor."""
+
+
+def _refused(path: Path, what: str) -> UserError:
+    # PyTorch's own message tells how to run the file's code all the same.
+    return UserError(
+        f"cannot read the {what} in {path}: the file is damaged, or its pickle holds more than tensors, which could "
+        "run code and is not loaded; get the head in the format safetensors, or from whom you trust",
+        key="head",
+    )
 
 
 def read_tensors(path: Path, what: str, whole: Collection[str] = ()) -> dict[str, Tensor]:
@@ -66,12 +103,7 @@ def read_tensors(path: Path, what: str, whole: Collection[str] = ()) -> dict[str
     try:
         tensors = _read(path)
     except pickle.UnpicklingError as error:
-        # PyTorch's own message tells how to run the file's code all the same.
-        raise UserError(
-            f"cannot read the {what} in {path}: the file is damaged, or its pickle holds more than tensors, which "
-            "could run code and is not loaded; get the head in the format safetensors, or from whom you trust",
-            key="head",
-        ) from error
+        raise _refused(path, what) from error
     except Exception as error:
         # Damaged files raise whatever their reader has.
         reason = " ".join(str(error).split()) or type(error).__name__

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ianvs_specdec.checkpoints.rotary import window_of
 from ianvs_specdec.llm.local import Emit, LocalLLM
 from ianvs_specdec.llm.quantization import own
 from ianvs_specdec.types import Hints, Sampling, Trace
@@ -43,6 +44,7 @@ class HuggingfaceLLM(LocalLLM):
         import torch
 
         from ianvs_specdec.decoding.confidence import Confidence
+        from ianvs_specdec.decoding.states import reset_rotations
 
         settings: dict[str, Any] = {
             "max_new_tokens": self._room(prompt_ids, sampling),
@@ -55,6 +57,7 @@ class HuggingfaceLLM(LocalLLM):
         confidence = Confidence() if sampling.logprobs else None
         watcher = _Watcher(len(prompt_ids), stop, emit, confidence)
         inputs = torch.tensor([prompt_ids], device=self._model.device)
+        reset_rotations(self._model)
         with self._model.register_forward_hook(watcher.computed) if confidence is not None else nullcontext():
             self._model.generate(
                 inputs,
@@ -81,7 +84,7 @@ class HuggingfaceLLM(LocalLLM):
         return held(weights_of(self._model))
 
     def _room(self, prompt_ids: list[int], sampling: Sampling) -> int:
-        window = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        window = window_of(self._model.config.get_text_config())
         return min(sampling.max_tokens, window - len(prompt_ids)) if window else sampling.max_tokens
 
 

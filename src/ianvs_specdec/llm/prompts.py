@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints import rotary
 from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError, packages
 from ianvs_specdec.llm.base import OnChunk
@@ -159,8 +160,7 @@ def check_truncation(value: Any) -> bool:
 
 def window_of(config: Any) -> int | None:
     """The context window that a model's configuration (transformers) states."""
-    window: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return window
+    return rotary.window_of(config.get_text_config())
 
 
 def vocabulary_of(config: Any) -> int | None:

@@ -29,10 +29,6 @@ def check_files(head: str | Path, target: ModelSizes | None) -> None:
     config, shapes = read_config(folder, WHAT), read_shapes(path, WHAT)
     if target is None:
         return
-    if shapes is not None:
-        check_shapes(folder, path, shapes, target.hidden, target.vocabulary)
-    else:
-        head_counts(folder, ())
     for key, size in (("hidden_size", target.hidden), ("vocab_size", target.vocabulary)):
         if config.get(key, size) != size:
             raise UserError(
@@ -40,6 +36,10 @@ def check_files(head: str | Path, target: ModelSizes | None) -> None:
                 "were trained for this target",
                 key="head",
             )
+    if shapes is not None:
+        check_shapes(folder, path, shapes, target.hidden, target.vocabulary)
+    else:
+        head_counts(folder, ())
 
 
 def check_shapes(

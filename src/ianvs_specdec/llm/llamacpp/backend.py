@@ -14,7 +14,7 @@ from ianvs_specdec.identity import FileDigests, machine, usable_processors, vers
 from ianvs_specdec.llm.prompts import Chat, check_model, end_ids, model_folder
 from ianvs_specdec.llm.specdec import EngineLLM
 
-EXPORT_VERSION = 1
+EXPORT_VERSION = 2
 """Part of the name of an exported file, so that a file of an earlier exporter is not taken for one of this."""
 
 
