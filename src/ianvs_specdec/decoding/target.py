@@ -43,7 +43,7 @@ class HuggingFaceTarget:
         self.turn = _turning_point(self.config)
         dynamic = rotary(self.config)["rope_type"] == "dynamic"
         self.grows: int | None = self.config.max_position_embeddings if dynamic else None
-        """The length from which on every further token has rotations of its own; None if there is none."""
+        """The length from which on each token has rotations of its own; None if there is none."""
         self.keeps_no_state = False
         """Whether the model turned out to take a cache and not to use it."""
 

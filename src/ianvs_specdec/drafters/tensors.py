@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Shapes = dict[str, tuple[int, ...]]
+PADDED = ", or where both have one tokenizer and are padded to other sizes, cut or pad the head's rows to the target's"
+"""The advice for a vocabulary of another size."""
 
 
 def find(folder: Path, files: tuple[str, ...], what: str) -> Path:
@@ -44,25 +46,27 @@ def read_config(folder: Path, what: str) -> dict[str, Any]:
     return config
 
 
-def read_shapes(path: Path, what: str) -> Shapes | None:
-    """Shapes by name, without a look at the numbers. None for PyTorch's format of before 2020, of which they cannot be
-    had. Raises ``UserError`` naming the file."""
+def read_shapes(path: Path, what: str) -> Shapes:
+    """Shapes by name, of safetensors or of PyTorch's format, without a look at the numbers. Raises ``UserError`` naming
+    the file."""
     if path.suffix == ".safetensors":
         try:
             return {name: header.shape for name, header in file_headers(path).items()}
         except UserError as error:
             raise UserError(f"cannot read the {what} in {path}: {error}", key="head") from error
-    with path.open("rb") as file:
-        if file.read(2) != b"PK":
-            return None
     try:
         with zipfile.ZipFile(path) as archive:
             (listed,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
             shapes = _Listing(io.BytesIO(archive.read(listed))).load()
     except zipfile.BadZipFile as error:
-        raise UserError(f"cannot read the {what} in {path}: the file is damaged or cut off", key="head") from error
+        reason = "the file is damaged or cut off, or not of PyTorch's format since version 1.6"
+        raise UserError(f"cannot read the {what} in {path}: {reason}", key="head") from error
     except Exception as error:
-        raise _refused(path, what) from error
+        raise UserError(
+            f"cannot read the {what} in {path}: the file is damaged, or its pickle holds more than tensors, which "
+            "could run code and is not loaded; get the head in the format safetensors, or from whom you trust",
+            key="head",
+        ) from error
     if not isinstance(shapes, dict) or not all(isinstance(shape, tuple) for shape in shapes.values()):
         raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
     return shapes
@@ -83,40 +87,22 @@ class _Listing(pickle.Unpickler):
         """The numbers of a tensor."""
 
 
-def _refused(path: Path, what: str) -> UserError:
-    # PyTorch's own message tells how to run the file's code all the same.
-    return UserError(
-        f"cannot read the {what} in {path}: the file is damaged, or its pickle holds more than tensors, which could "
-        "run code and is not loaded; get the head in the format safetensors, or from whom you trust",
-        key="head",
-    )
-
-
 def read_tensors(path: Path, what: str, whole: Collection[str] = ()) -> dict[str, Tensor]:
     """Tensors by name, of safetensors or of PyTorch's format. Those in ``whole`` may be of whole numbers. Raises
     ``UserError`` naming the file, and the tensor that is of another type or holds NaN or infinity."""
-    from torch import Tensor
-
     from ianvs_specdec.checkpoints.loading import check_finite
 
     read_shapes(path, what)
     try:
-        tensors = _read(path)
-    except pickle.UnpicklingError as error:
-        raise _refused(path, what) from error
+        tensors: dict[str, Tensor] = _read(path)
+        for name, tensor in tensors.items():
+            if not tensor.is_floating_point() and name not in whole:
+                raise UserError(f"tensor {name} is of type {tensor.dtype}, expected floating point")
+        check_finite(tensors.items())
     except Exception as error:
         # Damaged files raise whatever their reader has.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"cannot read the {what} in {path}: {reason}", key="head") from error
-    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
-        raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
-    for name, tensor in tensors.items():
-        if not tensor.is_floating_point() and name not in whole:
-            raise UserError(f"{path}: tensor {name} is of type {tensor.dtype}, expected floating point", key="head")
-    try:
-        check_finite(tensors.items())
-    except UserError as error:
-        raise UserError(f"{path}: {error}", key="head") from error
     return tensors
 
 

@@ -44,7 +44,6 @@ class HuggingfaceLLM(LocalLLM):
         import torch
 
         from ianvs_specdec.decoding.confidence import Confidence
-        from ianvs_specdec.decoding.states import reset_rotations
 
         settings: dict[str, Any] = {
             "max_new_tokens": self._room(prompt_ids, sampling),
@@ -57,7 +56,6 @@ class HuggingfaceLLM(LocalLLM):
         confidence = Confidence() if sampling.logprobs else None
         watcher = _Watcher(len(prompt_ids), stop, emit, confidence)
         inputs = torch.tensor([prompt_ids], device=self._model.device)
-        reset_rotations(self._model)
         with self._model.register_forward_hook(watcher.computed) if confidence is not None else nullcontext():
             self._model.generate(
                 inputs,

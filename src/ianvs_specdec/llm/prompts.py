@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.checkpoints import rotary
 from ianvs_specdec.checkpoints.templates import render
 from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError, packages
 from ianvs_specdec.llm.base import OnChunk
@@ -156,11 +155,6 @@ def check_truncation(value: Any) -> bool:
     if not isinstance(value, bool):
         raise UserError(f"truncate_prompts must be true or false, not {value!r}", key="truncate_prompts")
     return value
-
-
-def window_of(config: Any) -> int | None:
-    """The context window that a model's configuration (transformers) states."""
-    return rotary.window_of(config.get_text_config())
 
 
 def vocabulary_of(config: Any) -> int | None:

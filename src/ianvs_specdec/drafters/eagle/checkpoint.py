@@ -56,7 +56,8 @@ class EagleCheckpoint:
 
     def fitted(self, target: Target) -> tuple[int, ...]:
         """The hidden states of ``target`` that the head reads: see ``check_fit``."""
-        sizes = ModelSizes(*target.embedding.shape, target.layers)
+        vocabulary, hidden = target.embedding.shape
+        sizes = ModelSizes(vocabulary, hidden, target.layers)
         embedded = "embed_tokens.weight" in self.tensors
         return check_fit(self.folder, self.config, sizes, eagle3=self.eagle3, embedded=embedded)
 

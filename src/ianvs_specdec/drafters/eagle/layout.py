@@ -17,14 +17,14 @@ vocabulary, D = draft vocabulary:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.checkpoints.layout import ModelSizes
 from ianvs_specdec.checkpoints.rotary import ROTATIONS, rotary
-from ianvs_specdec.drafters.tensors import Shapes, find, read_config, read_shapes
+from ianvs_specdec.drafters.tensors import PADDED, Shapes, find, read_config, read_shapes
 from ianvs_specdec.errors import UserError
 
 WHAT = "EAGLE head"
@@ -59,8 +59,7 @@ class HeadConfig:
     epsilon: float
     bias: bool
     qkv_bias: bool
-    output_bias: bool
-    layer_ids: tuple[int, ...]
+    layer_ids: Sequence[int]
     llama: dict[str, Any]
 
     @property
@@ -70,17 +69,13 @@ class HeadConfig:
 
 
 def check_files(head: str | Path, target: ModelSizes | None) -> None:
-    """Raise ``UserError`` if the folder ``head`` is no head, or none for a ``target`` of these sizes. Reads headers
-    only; of a file without one nothing but the configuration is held against the target."""
+    """Raise ``UserError`` if the folder ``head`` is no head, or none for a ``target`` of these sizes. Reads headers."""
     folder = Path(head)
     path = find(folder, FILES, WHAT)
     config, shapes = head_config(folder), read_shapes(path, WHAT)
-    eagle3 = is_eagle3(shapes) if shapes is not None else "draft_vocab_size" in config.llama
-    if shapes is not None:
-        check_shapes(path, config, shapes)
+    check_shapes(path, config, shapes)
     if target is not None:
-        embedded = shapes is None or "embed_tokens.weight" in shapes
-        check_fit(folder, config, target, eagle3=eagle3, embedded=embedded)
+        check_fit(folder, config, target, eagle3=is_eagle3(shapes), embedded="embed_tokens.weight" in shapes)
 
 
 def is_eagle3(names: Iterable[str]) -> bool:
@@ -92,11 +87,8 @@ def check_shapes(path: Path, config: HeadConfig, shapes: Mapping[str, tuple[int,
     """Raise ``UserError`` that names the tensor which is missing, unknown or of the wrong shape."""
     eagle3 = is_eagle3(shapes)
     if newer := [name for name in shapes if NEWER.match(name)]:
-        raise UserError(
-            f"{path}: this is an EAGLE-3.1 head (it holds the tensor {newer[0]}), which is not computed here: use one "
-            "of EAGLE-1, EAGLE-2 or EAGLE-3",
-            key="head",
-        )
+        reason = f"this is an EAGLE-3.1 head (tensor {newer[0]}): none after EAGLE-3 is computed here"
+        raise UserError(f"{path}: {reason}", key="head")
     kind = "EAGLE-3" if eagle3 else "EAGLE"
     required, optional = _shapes(config, eagle3)
     for name, shape in required.items():
@@ -127,8 +119,8 @@ def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: b
     for what, own, others in sizes:
         if own != others:
             raise UserError(
-                f"the EAGLE head in {folder} is for a {what} of {own}, the target has {others}: "
-                "use the head that was trained for this target",
+                f"the EAGLE head in {folder} is for a {what} of {own}, the target has {others}: use the head that was "
+                f"trained for this target{PADDED if what == 'vocabulary' else ''}",
                 key="head",
             )
     if eagle3 and not embedded and config.hidden != target.hidden:
@@ -143,22 +135,19 @@ def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: b
 def _layers_read(folder: Path, config: HeadConfig, layers: int) -> tuple[int, ...]:
     """Those that an EAGLE-3 head reads of a target of so many ``layers``, in the order in which ``fc`` joins them."""
     usual = (2, layers // 2, layers - 3)
-    if not config.layer_ids:
-        if layers < LEAST_LAYERS:
-            reason = f"EAGLE-3 reads three inner layers of a target of at least {LEAST_LAYERS}; this one has {layers}"
-            raise UserError(reason, key="head")
-        return usual
+    if not config.layer_ids and layers < LEAST_LAYERS:
+        told = f"EAGLE-3 reads three inner layers of a target of at least {LEAST_LAYERS}; this one has {layers}"
+        raise UserError(told, key="head")
     # What SGLang reads, under eagle_config, counts a layer for its output; what vLLM reads, at the top, for its input.
     # The usual layers tell by themselves how they were counted.
-    named, nested = sorted(config.layer_ids), not any(config.llama.get(name) for name in LAYER_IDS)
-    outputs = named == sorted(layer - 1 for layer in usual) or (nested and named != sorted(usual))
-    if wrong := [layer for layer in config.layer_ids if not 0 <= layer < layers - outputs]:
-        raise UserError(
-            f"{folder / 'config.json'}: {LAYER_IDS[0]} is {list(config.layer_ids)}, and the target has no layer "
-            f"{wrong[0]} to read (0 to {layers - 1 - outputs}): use the head that was trained for this target",
-            key="head",
-        )
-    return tuple(layer + outputs for layer in config.layer_ids)
+    ids = config.layer_ids or usual
+    nested = not any(config.llama.get(name) for name in LAYER_IDS)
+    outputs = sorted(ids) == sorted(layer - 1 for layer in usual) or (nested and sorted(ids) != sorted(usual))
+    if wrong := [layer for layer in ids if not 0 <= layer < layers - outputs]:
+        told = f"{LAYER_IDS[0]} is {list(ids)}, and the target has no layer {wrong[0]} to read (0 to "
+        advice = "use the head that was trained for this target"
+        raise UserError(f"{folder / 'config.json'}: {told}{layers - 1 - outputs}): {advice}", key="head")
+    return tuple(layer + outputs for layer in ids)
 
 
 def layer_of(eagle3: bool) -> str:
@@ -172,7 +161,7 @@ def _shapes(config: HeadConfig, eagle3: bool) -> tuple[Shapes, Shapes]:
     query, key = config.queries * config.width, config.keys * config.width
     attention = {"q": query, "k": key, "v": key}
     shapes: Shapes = {f"{layer}self_attn.{name}_proj.weight": (rows, inputs) for name, rows in attention.items()}
-    if config.output_bias:
+    if config.llama.get("attention_bias"):
         shapes[f"{layer}self_attn.o_proj.bias"] = (h,)
     if config.qkv_bias:
         shapes |= {f"{layer}self_attn.{name}_proj.bias": (rows,) for name, rows in attention.items()}
@@ -202,7 +191,7 @@ def _shapes(config: HeadConfig, eagle3: bool) -> tuple[Shapes, Shapes]:
 def head_config(folder: Path) -> HeadConfig:
     """``config.json`` of a head. Raises ``UserError`` naming the key that is wrong."""
     path, config = folder / "config.json", read_config(folder, WHAT)
-    flags, biased = _flags(path, config), bool(config.get("attention_bias"))
+    flags = _flags(path, config)
 
     def whole(key: str, default: int | None = None) -> int:
         value = config.get(key)
@@ -230,11 +219,13 @@ def head_config(folder: Path) -> HeadConfig:
         target_hidden=whole("target_hidden_size", hidden),
         epsilon=number("rms_norm_eps", 1e-6),
         bias=bool(config.get("bias", True)),
-        qkv_bias=bool(config.get("qkv_bias", biased or config.get("model_type") == "qwen2")),
-        output_bias=biased,
-        layer_ids=_layer_ids(path, flags),
+        qkv_bias=bool(config.get("qkv_bias", config.get("attention_bias") or config.get("model_type") == "qwen2")),
+        layer_ids=next((flags[name] for name in LAYER_IDS if flags.get(name)), ()),
         llama=config,
     )
+    if not isinstance(sizes.layer_ids, Sequence) or not all(type(layer) is int for layer in sizes.layer_ids):
+        reason = f"{LAYER_IDS[0]} must be a list of layers, not {sizes.layer_ids!r:.40}"
+        raise UserError(f"{path}: {reason}", key="head")
     if sizes.width % 2:
         raise UserError(f"{path}: the width of an attention head is {sizes.width}, expected an even number", key="head")
     if config.get("hidden_act", "silu") != "silu" or whole("num_hidden_layers", 1) != 1 or queries % sizes.keys:
@@ -257,12 +248,3 @@ def _flags(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
             window = f" (sliding_window {config.get('sliding_window')})" if name == "layer_types" else ""
             raise UserError(f"{path}: {name} is {flags[name]!r:.60}{window}: no such head is computed here", key="head")
     return flags
-
-
-def _layer_ids(path: Path, flags: Mapping[str, Any]) -> tuple[int, ...]:
-    """The numbers of the layers that the configuration names; none where it names none."""
-    name = next((name for name in LAYER_IDS if flags.get(name)), LAYER_IDS[0])
-    ids = flags.get(name) or []
-    if not isinstance(ids, list) or not all(type(layer) is int for layer in ids):
-        raise UserError(f"{path}: {name} must be a list of layers, not {ids!r:.40}", key="head")
-    return tuple(ids)
