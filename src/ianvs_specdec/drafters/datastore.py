@@ -115,10 +115,9 @@ class Datastore:
         same = tokenizer and tokenizer == self.tokenizer and self._ids[self._ids < self.vocabulary].max() < vocabulary
         unknown = not (tokenizer and self.tokenizer) and vocabulary == self.vocabulary
         if not (same or unknown):
-            told = (
-                f"was made with another tokenizer or vocabulary ({self.vocabulary} tokens, here {vocabulary}): {_BUILD}"
-            )
-            raise UserError(f"the datastore {path} {told}", key="datastore")
+            sizes = f"({self.vocabulary} tokens, here {vocabulary})"
+            told = f"the datastore {path} was made with another tokenizer or vocabulary {sizes}: {_BUILD}"
+            raise UserError(told, key="datastore")
 
     def longest_suffix(self, tokens: Sequence[int], least: int) -> int:
         """The length of the longest suffix of ``tokens``, at least ``least``, that occurs; 0 if there is none."""

@@ -12,7 +12,7 @@ from ianvs_specdec.types import Completion
 
 log = logging.getLogger(__name__)
 
-ENOUGH, NOTHING = 50, 0.05
+ENOUGH, NOTHING = 50, 0.1
 """After so many drafts it shows whether a head guesses: fewer accepted tokens a draft are next to nothing."""
 FIRST, SLOW = 3, 2.0
 """Of so many answers the fastest tells whether a token takes so many times as long as in plain decoding."""
