@@ -133,7 +133,7 @@ def test_nothing_to_index_is_told():
 def test_a_datastore_for_another_model_is_refused(tmp_path):
     target = HuggingFaceTarget(tiny_model())
     Datastore.build(SEQUENCES, VOCABULARY).check_fits(tmp_path, target)
-    with pytest.raises(UserError, match=r"another tokenizer or vocabulary \(10 tokens, here 64\)") as caught:
+    with pytest.raises(UserError, match="vocabulary of 10 tokens, the model one of 64") as caught:
         Datastore.build(SEQUENCES, 10).check_fits(tmp_path, target)
     assert caught.value.key == "datastore"
 
@@ -158,7 +158,7 @@ def test_one_tokenizer_padded_to_another_size_fits(tmp_path, rows):
     assert store.longest_suffix([4, 5, 100_000], 1) == 0
     beyond = Datastore.build([*sequences, [40]], VOCABULARY, fingerprint(tmp_path))
     if rows < VOCABULARY:
-        with pytest.raises(UserError, match="another tokenizer or vocabulary"):
+        with pytest.raises(UserError, match="made with another tokenizer"):
             beyond.check_fits(tmp_path, target)
 
 

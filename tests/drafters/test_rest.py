@@ -141,13 +141,13 @@ def test_the_output_is_the_targets_own(target, tmp_path, sampling, rule):
 
 def test_a_datastore_of_another_model_is_refused(tmp_path, target):
     drafter = rest(tmp_path, [[1, 2, 3]], vocabulary=10)
-    with pytest.raises(UserError, match="another tokenizer or vocabulary"):
+    with pytest.raises(UserError, match="vocabulary of 10 tokens"):
         decode(target, drafter, lengths.create("full"), [5], Sampling(max_tokens=4), eos_ids=[2])
-    with pytest.raises(UserError, match="another tokenizer or vocabulary"):
+    with pytest.raises(UserError, match="datastore must be an existing file"):
         drafters.create("rest", {"datastore": tmp_path / "nowhere"})
-    with pytest.raises(UserError, match="another tokenizer or vocabulary"):
+    with pytest.raises(UserError, match="cannot read the datastore"):
         drafters.create("rest", {"datastore": tmp_path})
-    with pytest.raises(UserError, match="another tokenizer or vocabulary"):
+    with pytest.raises(UserError, match="method rest needs datastore"):
         drafters.create("rest")
 
 

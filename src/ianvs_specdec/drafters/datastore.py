@@ -115,8 +115,8 @@ class Datastore:
         same = tokenizer and tokenizer == self.tokenizer and self._ids[self._ids < self.vocabulary].max() < vocabulary
         unknown = not (tokenizer and self.tokenizer) and vocabulary == self.vocabulary
         if not (same or unknown):
-            sizes = f"({self.vocabulary} tokens, here {vocabulary})"
-            told = f"the datastore {path} was made with another tokenizer or vocabulary {sizes}: {_BUILD}"
+            sizes = f"has a vocabulary of {self.vocabulary} tokens, the model one of {vocabulary}"
+            told = f"the datastore {path} {sizes}, or it was made with another tokenizer: {_BUILD}"
             raise UserError(told, key="datastore")
 
     def longest_suffix(self, tokens: Sequence[int], least: int) -> int:
