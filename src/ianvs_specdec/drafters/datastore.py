@@ -115,9 +115,8 @@ class Datastore:
         same = tokenizer and tokenizer == self.tokenizer and self._ids[self._ids < self.vocabulary].max() < vocabulary
         unknown = not (tokenizer and self.tokenizer) and vocabulary == self.vocabulary
         if not (same or unknown):
-            sizes = f"has a vocabulary of {self.vocabulary} tokens, the model one of {vocabulary}"
-            told = f"the datastore {path} {sizes}, or it was made with another tokenizer: {_BUILD}"
-            raise UserError(told, key="datastore")
+            told = f"the datastore {path} has a vocabulary of {self.vocabulary} tokens, the model one of {vocabulary}"
+            raise UserError(f"{told}, or it was made with another tokenizer: {_BUILD}", key="datastore")
 
     def longest_suffix(self, tokens: Sequence[int], least: int) -> int:
         """The length of the longest suffix of ``tokens``, at least ``least``, that occurs; 0 if there is none."""

@@ -73,7 +73,7 @@ def read_shapes(path: Path, what: str) -> Shapes:
 
 
 class _Listing(pickle.Unpickler):
-    """A pickle of tensors as a list of their shapes. Nothing that the pickle names is imported or called."""
+    """A pickle of tensors, read as their shapes. Nothing that it names is imported or called."""
 
     def find_class(self, module: str, name: str) -> Any:
         known = {
