@@ -153,9 +153,16 @@ def test_tied_embeddings_are_written_once(tmp_path: Path) -> None:
     names = tensors(exported(tmp_path / "m", tmp_path / "m.gguf")).keys()
     assert "token_embd.weight" in names
     assert "output.weight" not in names
+
+
+def test_an_output_matrix_of_its_own_counts_whatever_says_tied(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
     random_model(tmp_path / "both")
     change(tmp_path / "both", "config.json", lambda data: data.update(tie_word_embeddings=True))
-    assert "output.weight" not in tensors(exported(tmp_path / "both", tmp_path / "both.gguf"))
+    written = tensors(exported(tmp_path / "both", tmp_path / "both.gguf"))["output.weight"]
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "both").get_output_embeddings().weight
+    assert np.array_equal(written, loaded.detach().numpy())
 
 
 def test_rows_that_do_not_fill_blocks_are_half_floats(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def check_finite(tensors: Iterable[tuple[str, Tensor]]) -> None:
 def check_stored(folder: Path, *, what: str, key: str | None = None) -> None:
     """``check_model``, and a look at the weights as they are stored, for engines that load them themselves. One tensor
     is in memory at a time."""
-    check_model(folder, what=what, key=key)
+    check_model(folder, what=what, key=key, vllm=True)
     from safetensors import safe_open
 
     try:

@@ -13,18 +13,11 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.checkpoints import loading
 from ianvs_specdec.checkpoints.layout import check_model, check_tokenizer
+from ianvs_specdec.checkpoints.rotary import window_of
 from ianvs_specdec.errors import not_installed, packages, unknown
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk, check_threads
-from ianvs_specdec.llm.prompts import (
-    Chat,
-    TextStream,
-    check_truncation,
-    end_ids,
-    model_folder,
-    vocabulary_of,
-    window_of,
-)
+from ianvs_specdec.llm.prompts import Chat, TextStream, check_truncation, end_ids, model_folder, vocabulary_of
 from ianvs_specdec.llm.quantization import arguments, check
 from ianvs_specdec.types import Completion, Hints, Message, Sampling, Trace
 
@@ -161,7 +154,8 @@ class LocalLLM(LLM):
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:
             raise not_installed(error) or loading.refusal(what, error, "model") from error
-        self._chat, self._model = Chat(tokenizer, window_of(model.config), vocabulary_of(model.config)), model
+        window = window_of(model.config.get_text_config())
+        self._chat, self._model = Chat(tokenizer, window, vocabulary_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)
         self._prepare()
         self._warm_up()

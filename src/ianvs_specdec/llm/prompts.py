@@ -158,12 +158,6 @@ def check_truncation(value: Any) -> bool:
     return value
 
 
-def window_of(config: Any) -> int | None:
-    """The context window that a model's configuration (transformers) states."""
-    window: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return window
-
-
 def vocabulary_of(config: Any) -> int | None:
     """The number of tokens that a model's configuration (transformers) states."""
     vocabulary: int | None = getattr(config.get_text_config(), "vocab_size", None)

@@ -108,7 +108,8 @@ class EngineLLM(LocalLLM):
             quantization=own(self.quantization),
             engine=self.engine,
         )
-        self._drafter = drafters.create(self.method, self.options)
+        trees = getattr(self._target, "takes_trees", True)
+        self._drafter = drafters.create(self.method, self.options, trees=trees)
         self._drafter.prepare(self._target)
         memory = for_sequences(self._target.device)
         if self._emulated is not None:

@@ -27,6 +27,7 @@ from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
 from ianvs_specdec.plugin.settings import Settings
 from ianvs_specdec.plugin.timings import Timings, circumstances, stamp
+from ianvs_specdec.plugin.worth import Worth
 from ianvs_specdec.run import current_repeat, job_folder
 from ianvs_specdec.types import Completion, Early, Hints, Message, Query, Sampling, messages_of
 
@@ -72,7 +73,7 @@ class RoutedModel(RowsChecked):
         self._manners: Manners | None = None
         self._failed = 0
         self._ended: UserError | None = None
-        self._cut_prompts, self._timings = CutPrompts(self.side), Timings()
+        self._cut_prompts, self._timings, self._worth = CutPrompts(self.side), Timings(), Worth(self.side)
         self._mutex = threading.RLock()
         self._turnstile = threading.Lock()
 
@@ -204,13 +205,15 @@ class RoutedModel(RowsChecked):
         with self._mutex:
             self._timings.add(entry)
         baseline_keys = [baseline.key(messages, hints.prediction) for baseline in manner.baselines]
+        baseline = next(filter(None, (compare(journal, one, key, entry, whole) for one in baseline_keys)), None)
+        self._worth.add(entry.completion, self._llm, baseline)
         return entry.completion, turn_of(
             entry.completion,
             key=key,
             replayed=entry.replayed,
             cached=found is not None and not entry.replayed,
             hardware=entry.hardware,
-            baseline=next(filter(None, (compare(journal, one, key, entry, whole) for one in baseline_keys)), None),
+            baseline=baseline,
         )
 
     def _known(self, key: str, manner: Manner, messages: list[Message], hints: Hints) -> Entry | None:

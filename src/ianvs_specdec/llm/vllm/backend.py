@@ -117,7 +117,7 @@ class VllmLLM(LoadedLLM):
     def check_files(self) -> None:
         folder = Path(self.model)
         if folder.is_dir() and "load_format" not in self.engine_args:
-            check_model(folder, what=f"the model {self.model}", key="model")
+            check_model(folder, what=f"the model {self.model}", key="model", vllm=True)
 
     def lossy(self, sampling: Sampling) -> bool:
         return self.speculative.get("rejection_sample_method") == "synthetic"
