@@ -76,7 +76,8 @@ class Journal:
         self.path, self.run, self.fresh = path, run, fresh
         self.corrupt = 0
         self._answers: dict[bytes, tuple[int, int, bool]] = {}
-        self._earlier: dict[str, set[str]] = {}
+        self._earlier: dict[tuple[str, str], set[str]] = {}
+        self._served: set[tuple[str, str]] = set()
         self._records: dict[str, tuple[int, int]] = {}
         self._overheads: dict[bytes, float] = {}
         self._prefills: dict[bytes, tuple[int, int, bool]] = {}
@@ -109,11 +110,14 @@ class Journal:
                 found = self._answers.get(bytes.fromhex(key))
             if found is None:
                 return None
-            answer = answer_in(self._read(*found[:2]))
+            line = self._read(*found[:2])
+            answer = answer_in(line)
             if answer is None:
                 self._count_corrupt(found[0])
                 del self._answers[bytes.fromhex(key)]
                 return None
+            if head := head_of(line):
+                self._served.add((head.config, head.side))
             return Entry(*answer, found[2])
 
     def record(self, record_id: str) -> dict[str, Any] | None:
@@ -186,7 +190,7 @@ class Journal:
                 return
             self._answers[bytes.fromhex(head.key)] = (offset, len(line), replayed)
             if replayed:
-                self._earlier.setdefault(head.config, set()).add(head.prompt)
+                self._earlier.setdefault((head.config, head.side), set()).add(head.prompt)
         elif record := record_of(line):
             self._records[record[1]] = (offset, len(line))
         elif routed := routed_of(line):
@@ -315,12 +319,12 @@ class Journal:
 
     # saying why nothing matches
 
-    def explain_miss(self, configuration: Configuration, messages: list[Message]) -> str | None:
-        """Why earlier answers to these messages do not serve, in one line; None if there are none. Once a
-        configuration.
+    def explain_miss(self, configuration: Configuration, messages: list[Message], side: str) -> str | None:
+        """Why earlier answers of this ``side`` to these messages do not serve, in one line; None if there are none.
+        Once a configuration.
 
-        Of the configurations in which earlier runs answered the same messages, the nearest one is named: how many
-        answers it has, and which keys differ.
+        Of the configurations that this one may come of, in which earlier runs answered the same messages and which no
+        test case of this run has, the nearest one is named: how many answers it has, and which keys differ.
         """
         with self._mutex:
             # Of a further repeat nothing else is to be expected.
@@ -329,14 +333,15 @@ class Journal:
             self._explained.add(configuration.id)
             self._scan()
             prompt = prompt_id(messages)
-            if configuration.id in self._earlier:
+            if any(config == configuration.id for config, _ in self._earlier):
                 return None
             nearest: tuple[int, int, str] | None = None
-            for config, prompts in self._earlier.items():
-                record = self.record(config)
-                if prompt not in prompts or record is None:
+            for other, prompts in self._earlier.items():
+                record = self.record(other[0])
+                if prompt not in prompts or record is None or other[1] != side or other in self._served:
                     continue
-                changes = changes_of(record, configuration)
+                if (changes := changes_of(record, configuration)) is None:
+                    continue
                 candidate = (len(changes), -len(prompts), ", ".join(changes))
                 nearest = min(nearest, candidate) if nearest else candidate
         if nearest is None:

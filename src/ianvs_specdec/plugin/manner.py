@@ -53,4 +53,4 @@ class Manners:
 
     def _configuration(self, identity: dict[str, Any], sampling: Sampling, repeat: int) -> Configuration:
         settings = {"sampling": sampling.to_json(), **({"repeat": repeat} if repeat else {})}
-        return Configuration(self._model, {**identity, **settings})
+        return Configuration(self._model, {**identity, **settings}, dict(self._digests.files))

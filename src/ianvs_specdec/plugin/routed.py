@@ -247,7 +247,7 @@ class RoutedModel(RowsChecked):
         assert self._llm is not None
         assert self._journal is not None
         llm, journal = self._llm, self._journal
-        if self.settings.use_cache and (why := journal.explain_miss(manner.own, messages)):
+        if self.settings.use_cache and (why := journal.explain_miss(manner.own, messages, self.side)):
             log.warning("%s model: %s", self.side, why)
         journal.ensure_writable()
         with self._mutex:
