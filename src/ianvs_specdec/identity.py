@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -23,7 +23,7 @@ READ = (
     "additional_chat_templates/*",
 )
 """Files of a model's folder that are read whichever weights it has."""
-WEIGHTS = (("model.safetensors",), ("*.safetensors", "*.safetensors.index.json"), ("pytorch_model*",), ("*.pt",))
+WEIGHTS = ("model.safetensors", "model*.safetensors*", "*.safetensors", "pytorch_model*", "*.pt")
 """Its weights: the first of these that are there."""
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
@@ -79,7 +79,11 @@ class FileDigests:
         """One hash over names and contents of the files of a model that are read, and of those whose names match
         ``more``. Of a folder that has no config.json: of all below it, except hidden ones (caches).
         """
-        found = {path.relative_to(folder).as_posix(): self.file(path) for path in _read_of(folder, more)}
+        weights = next((name for name in WEIGHTS if any(folder.glob(name))), "*.safetensors")
+        names = (*READ, weights, *more) if (folder / "config.json").is_file() else ("**/*",)
+        files = {path.relative_to(folder): path for name in names for path in folder.glob(name) if path.is_file()}
+        shown = [name for name in files if not any(part.startswith(".") for part in name.parts)]
+        found = {name.as_posix(): self.file(files[name]) for name in shown}
         if not found:
             raise UserError(f"the model folder {folder} holds no files", key="model")
         value = digest(sorted(map(list, found.items())))
@@ -92,22 +96,6 @@ class FileDigests:
             except OSError:
                 pass
         return value
-
-
-def _read_of(folder: Path, more: Iterable[str]) -> list[Path]:
-    if not (folder / "config.json").is_file():
-        below = [path for path in folder.rglob("*") if path.is_file()]
-        return [path for path in below if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-
-    def matching(names: Iterable[str]) -> set[Path]:
-        return {path for name in names for path in folder.glob(name) if path.is_file()}
-
-    weights = next(filter(None, map(matching, WEIGHTS)), set())
-    for index in [path for path in weights if path.name.endswith(".index.json")]:
-        # The weights that it does not name are not loaded.
-        text = index.read_text(encoding="utf-8", errors="replace")
-        weights = {path for path in weights if path == index or f'"{path.name}"' in text}
-    return sorted(weights | matching((*READ, *more)))
 
 
 def _is_remembered(value: Any) -> TypeGuard[list[Any]]:

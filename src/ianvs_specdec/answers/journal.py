@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,22 +103,12 @@ class Journal:
 
     def get(self, key: str) -> Entry | None:
         """The newest answer with this key, or None. A line that turns out to be damaged counts as no answer."""
-        with self._mutex:
-            found = self._answers.get(bytes.fromhex(key))
-            if found is None:
-                self._scan()
-                found = self._answers.get(bytes.fromhex(key))
-            if found is None:
-                return None
-            line = self._read(*found[:2])
-            answer = answer_in(line)
-            if answer is None:
-                self._count_corrupt(found[0])
-                del self._answers[bytes.fromhex(key)]
-                return None
-            if head := head_of(line):
-                self._served.add((head.config, head.side))
-            return Entry(*answer, found[2])
+        found = self._found(self._answers, key, answer_in)
+        if found is None:
+            return None
+        if head := head_of(found[0]):
+            self._served.add((head.config, head.side))
+        return Entry(*found[1], found[2])
 
     def record(self, record_id: str) -> dict[str, Any] | None:
         """A configuration or machine by its id: ``{"value": ..., ...}``; None if its line is missing or damaged."""
@@ -135,17 +125,26 @@ class Journal:
 
     def prefill(self, key: str) -> KeptPrefill | None:
         """The prompt that was read with this key, or None. A line that is damaged counts as none."""
+        found = self._found(self._prefills, key, prefill_in)
+        return None if found is None else KeptPrefill(*found[1], found[2])
+
+    def _found(
+        self, places: dict[bytes, tuple[int, int, bool]], key: str, parse: Callable[[bytes], tuple[Any, str] | None]
+    ) -> tuple[bytes, tuple[Any, str], bool] | None:
+        """The line with this key, what it holds, and whether an earlier run wrote it."""
         with self._mutex:
-            self._scan()
-            found = self._prefills.get(bytes.fromhex(key))
-            if found is None:
+            number = bytes.fromhex(key)
+            if number not in places:
+                self._scan()
+            if number not in places:
                 return None
-            prefill = prefill_in(self._read(*found[:2]))
-            if prefill is None:
-                self._count_corrupt(found[0])
-                del self._prefills[bytes.fromhex(key)]
-                return None
-            return KeptPrefill(*prefill, found[2])
+            offset, length, replayed = places[number]
+            line = self._read(offset, length)
+            if (parsed := parse(line)) is not None:
+                return line, parsed, replayed
+            self._count_corrupt(offset)
+            del places[number]
+            return None
 
     def __len__(self) -> int:
         """Number of different requests with an answer."""

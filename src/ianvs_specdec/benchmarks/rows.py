@@ -15,7 +15,8 @@ from ianvs_specdec.benchmarks.files import is_id, is_number, is_text
 from ianvs_specdec.benchmarks.letters import LETTERS
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.types import COLDEST, Query
+from ianvs_specdec.sampling import COLDEST
+from ianvs_specdec.types import Query
 
 FIELDS = ("turns", "id", "group", "scorer", "system", "prediction", "temperature")
 

@@ -6,12 +6,14 @@ import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.types import Sampling
 
 Parsed = TypeVar("Parsed")
 Check = Callable[[dict[str, Any]], None]
@@ -45,6 +47,26 @@ class Hyperparameters:
             if key and line.partition(":")[0] == key:
                 return f"{self.file}:{number}"
         return str(self.file or "")
+
+
+def add_template(parser: argparse.ArgumentParser) -> None:
+    """The arguments that a chat template is told, which ``told`` makes a ``Sampling`` of."""
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=partial(_yaml, where="--chat-template-kwargs"),
+        metavar="JSON",
+        help='variables of the chat template, such as {"enable_thinking": false}',
+    )
+    parser.add_argument("--template-time", metavar="TIME", help="what its clock shows, such as 2026-11-28T09:00")
+
+
+def told(options: argparse.Namespace) -> Sampling:
+    """What ``add_template`` reads. Raises UserError."""
+    given = {name: getattr(options, name) for name in ("chat_template_kwargs", "template_time")}
+    try:
+        return Sampling(**{name: value for name, value in given.items() if value is not None})
+    except ValueError as error:
+        raise UserError(f"--{str(error).replace('_', '-', 2)}") from error
 
 
 def add_model(parser: argparse.ArgumentParser, side: str, *, required: bool = False) -> None:

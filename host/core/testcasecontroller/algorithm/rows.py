@@ -21,30 +21,31 @@ COUNTED = 1000
 
 
 def check_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Problems) -> None:
-    """Hand every row to the ``check_rows`` of the dataset processors that have one; what is wrong goes to ``problems``.
+    """Hand every row to the ``check_rows`` of the dataset processors that have one, and to the ``check_chats`` of all
+    modules; what is wrong goes to ``problems``.
 
     The rows of a job without a processor reach the models as they are, so theirs is asked. Each class is asked once
     for each of its sets of hyperparameters.
     """
     asked: set[str] = set()
     for algorithm in algorithms:
-        for module in _readers(algorithm.modules):
+        for hook, module in (*_readers(algorithm.modules), *(("check_chats", module) for module in algorithm.modules)):
             for point in module.combinations:
-                question = f"{id(module.target)} {point!r}"
-                if question not in asked and callable(getattr(module.target, "check_rows", None)):
+                question = f"{hook} {id(module.target)} {point!r}"
+                if question not in asked and callable(getattr(module.target, hook, None)):
                     asked.add(question)
-                    _ask(module, point, dataset, problems)
+                    _ask(module, hook, point, dataset, problems)
 
 
-def _readers(modules: Sequence[ModuleConfig]) -> list[ModuleConfig]:
+def _readers(modules: Sequence[ModuleConfig]) -> list[tuple[str, ModuleConfig]]:
     processors = [module for module in modules if module.type == ModuleType.DATA_PROCESSOR.value]
-    return processors or list(modules)
+    return [("check_rows", module) for module in processors or modules]
 
 
-def _ask(module: ModuleConfig, point: dict[str, Any], dataset: Dataset, problems: Problems) -> None:
+def _ask(module: ModuleConfig, hook: str, point: dict[str, Any], dataset: Dataset, problems: Problems) -> None:
     found: Iterator[tuple[str, str]]
     try:
-        found = iter(module.target.check_rows(copy_tree(point), dataset.placed()))
+        found = iter(getattr(module.target, hook)(copy_tree(point), dataset.placed()))
         faults = list(islice(found, COUNTED))
     except PLUGIN_ERRORS as error:
         problems.add(module.place(), f"{module.type} {module.name}: {explain(error)}")
