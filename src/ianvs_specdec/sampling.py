@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import reprlib
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -15,10 +15,10 @@ LEAST_PENALTY, LARGEST_PENALTY = 1e-3, 1e3
 LARGEST_COUNT = (1 << 31) - 1
 SEEDS = range(-(1 << 63), 1 << 64)
 """What torch takes."""
-RESERVED = (
+RESERVED = {
     *("messages", "conversations", "chat_template", "tools", "add_generation_prompt", "tokenize"),
     *("continue_final_message", "return_assistant_tokens_mask"),
-)
+}
 """What ``chat_template_kwargs`` may not hold."""
 
 
@@ -46,8 +46,10 @@ class Sampling:
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
         # YAML makes dates of dates.
-        object.__setattr__(self, "template_time", str(self.template_time))
+        object.__setattr__(self, "template_time", time := str(self.template_time))
         warm, penal, given = self.temperature, self.repetition_penalty, self.chat_template_kwargs
+        # Keys that are no texts, and values that JSON does not have, come back as others or not at all.
+        plain = _holds(lambda: json.loads(json.dumps(given, allow_nan=False)) == given) and isinstance(given, dict)
         warmth = f"0 (greedy) or more, from {COLDEST} to {HOTTEST}"
         for name, ok, rule in (
             ("max_tokens", 1 <= self.max_tokens <= LARGEST_COUNT, f"at least 1 and at most {LARGEST_COUNT}"),
@@ -62,10 +64,10 @@ class Sampling:
             ("seed", self.seed in SEEDS, "a number of 64 bits"),
             (
                 "chat_template_kwargs",
-                isinstance(given, dict) and _are_variables(given),
-                f"JSON by name, without {RESERVED}",
+                plain and not RESERVED & given.keys(),
+                f"JSON by name, without {sorted(RESERVED)}",
             ),
-            ("template_time", _is_time(self.template_time), "a date, or date and time, such as 2026-11-28T09:00"),
+            ("template_time", not time or _holds(lambda: datetime.fromisoformat(time)), "as 2026-11-28T09:00"),
         ):
             if not ok:
                 raise ValueError(f"{name} must be {rule}, got {reprlib.repr(getattr(self, name))}")
@@ -86,15 +88,8 @@ class Sampling:
         return {name: value for name, value in plain.items() if value or name not in newer}
 
 
-def _are_variables(given: Any) -> bool:
+def _holds(check: Callable[[], Any]) -> bool:
     try:
-        # Keys that are no texts, and values that JSON does not have, come back as others or not at all.
-        return json.loads(json.dumps(given, allow_nan=False)) == given and not any(name in given for name in RESERVED)
+        return bool(check())
     except (TypeError, ValueError, RecursionError):
         return False
-
-
-def _is_time(text: str) -> bool:
-    with suppress(ValueError):
-        return bool(datetime.fromisoformat(text))
-    return not text

@@ -76,10 +76,11 @@ def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]
                 seen.add(kind)
                 render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
         except ChatTemplateError as error:
-            if not failures:
-                yield place, f"model {llm.model}: {error}"
+            reason = f"model {llm.model}: {error}"
+            if failures:
+                tell_once(f"{place}: {reason}")
             else:
-                tell_once(f"{place}: model {llm.model}: {error}")
+                yield place, reason
         except UserError:
             continue
 

@@ -54,17 +54,19 @@ def add_template(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chat-template-kwargs",
         type=partial(_yaml, where="--chat-template-kwargs"),
+        default={},
         metavar="JSON",
         help='variables of the chat template, such as {"enable_thinking": false}',
     )
-    parser.add_argument("--template-time", metavar="TIME", help="what its clock shows, such as 2026-11-28T09:00")
+    parser.add_argument(
+        "--template-time", default="", metavar="TIME", help="what its clock shows, such as 2026-11-28T09:00"
+    )
 
 
 def told(options: argparse.Namespace) -> Sampling:
     """What ``add_template`` reads. Raises UserError."""
-    given = {name: getattr(options, name) for name in ("chat_template_kwargs", "template_time")}
     try:
-        return Sampling(**{name: value for name, value in given.items() if value is not None})
+        return Sampling(chat_template_kwargs=options.chat_template_kwargs, template_time=options.template_time)
     except ValueError as error:
         raise UserError(f"--{str(error).replace('_', '-', 2)}") from error
 

@@ -138,8 +138,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         "--length": options.length,
         "--truncate-prompts": options.truncate_prompts,
         "--emulate": options.emulate,
-        "--chat-template-kwargs": options.chat_template_kwargs,
-        "--template-time": options.template_time,
+        "--chat-template-kwargs": options.chat_template_kwargs or None,
+        "--template-time": options.template_time or None,
     }
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):

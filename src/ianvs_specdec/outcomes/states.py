@@ -93,8 +93,8 @@ def record(
     over its prompt as ``types.POOLING`` says: float16 [queries, layers, 2 * hidden].
 
     ``folder`` holds them, and is refused where it holds those of other queries, layers or another ``model``, named by
-    its digest. ``on_query`` is called for each one that is read now; ``sampling``: how. Raises UserError where the back end has
-    no hidden states, and AnswerError for a query that it cannot read.
+    its digest. ``on_query`` is called for each one that is read now. Raises UserError where the back end has no hidden
+    states, and AnswerError for a query that it cannot read.
     """
     asked, variables = [messages_of(query, []) for query in queries], sampling.chat_template_kwargs
     purpose = {
