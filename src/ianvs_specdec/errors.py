@@ -65,8 +65,8 @@ class UserError(Exception):
 class AnswerError(UserError):
     """One request could not be answered; others may be. ``failures``: see ``types.Trace``."""
 
-    def __init__(self, message: str, failures: Sequence[tuple[float, str]] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, failures: Sequence[tuple[float, str]] = (), *, key: str | None = None) -> None:
+        super().__init__(message, key=key)
         self.failures = tuple(failures)
 
 
@@ -75,6 +75,10 @@ class ContextWindowError(AnswerError, ValueError):
 
     KIND = "context window"
     """What such a failure is called in a trace."""
+
+
+class ChatTemplateError(AnswerError):
+    """The model's chat template makes no prompt of a chat."""
 
 
 class AbandonedError(AnswerError):

@@ -90,7 +90,7 @@ def use(folder: Path) -> Journal:
         assert all(isinstance(what, str) and seconds < 1e300 for seconds, what in trace.failures)
         entry.completion.to_json()
         journal.record(entry.hardware)
-    journal.explain_miss(configuration(backend="other"), messages(0))
+    journal.explain_miss(configuration(backend="other"), messages(0), "edge")
     len(journal)
     kept = KeptAnswers(folder)
     kept.failures("edge", "no answer")
@@ -173,7 +173,7 @@ def test_what_another_version_or_an_editor_made_of_the_lines_is_read(tmp_path: P
         assert entry.replayed
         assert journal.record(entry.hardware)["value"] == HARDWARE
     assert journal.corrupt == 0
-    assert journal.explain_miss(configuration(), messages(0)) is None
+    assert journal.explain_miss(configuration(), messages(0), "edge") is None
     kept = KeptAnswers(tmp_path)
     assert kept.failures("edge", "no answer") == [[0.5, "HTTP 500"]]
     assert kept.answer("models/edge", messages(1)) == "answer"

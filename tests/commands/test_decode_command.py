@@ -271,3 +271,17 @@ def test_an_earlier_output_survives_a_failed_run(decode, tmp_path):
         main(["decode", "--model", str(tmp_path), "--method", "none", "--prompts", str(source), "--out", str(out)]) == 2
     )
     assert out.read_text() == before
+
+
+def test_the_chat_template_is_told_what_the_command_says(decode, model_with_tokenizer, tmp_path_factory):
+    folder = shutil.copytree(model_with_tokenizer, tmp_path_factory.mktemp("told") / "m")
+    (folder / "chat_template.jinja").write_text(
+        "user {{ count }}{% if strftime_now('%Y') == '2024' %} three{% endif %}"
+    )
+    prompts = [{"prompt": "one"}]
+    flags = ["--chat", "--chat-template-kwargs", '{"count": "two"}', "--template-time", "2024-01-01"]
+    _, rows, _ = decode(*flags, prompts=prompts, folder=folder)
+    assert rows[0]["prompt"] == [1, 4, 5]
+    code, _, err = decode("--chat", "--chat-template-kwargs", "[1]", prompts=prompts, folder=folder)
+    assert code == 2
+    assert err.startswith("specdec decode: --chat-template-kwargs must be")

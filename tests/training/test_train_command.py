@@ -12,6 +12,7 @@ from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from ianvs_specdec import cli  # noqa: E402
+from ianvs_specdec.errors import UserError  # noqa: E402
 from ianvs_specdec.training import corpus, course, lm  # noqa: E402
 from ianvs_specdec.training.heads import conversations, loop, pool  # noqa: E402
 from ianvs_specdec.training.heads.conversations import Conversation  # noqa: E402
@@ -324,3 +325,26 @@ def test_the_world_is_asked_in_training_wordings_and_measured_in_others() -> Non
     fresh = [c for c in conversations.world_development(1) if c.group == "knowledge"]
     assert not asked & {conversation.turns[0] for conversation in fresh}
     assert {conversation.group for conversation in conversations.world_development(1)} == {"knowledge", "open-ended"}
+
+
+def test_training_keeps_what_the_template_is_told(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shutil.copytree(target, tmp_path / "target")
+    (model / "chat_template.jinja").write_text("{% macro m() %}{% endmacro %}{{ mood }}{{ strftime_now('%Y') }}")
+    seen = []
+
+    def ended(self: Teacher, *_: object) -> None:
+        seen.append(self.sampling)
+        raise UserError("enough")
+
+    monkeypatch.setattr(Teacher, "samples", ended)
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"turns": ["a"], "answers": ["b"]}\n')
+    told = ["--chat-template-kwargs", '{"mood": "calm"}', "--work", str(tmp_path / "work")]
+    arguments = ["train", "eagle", "--model", str(model), "--data", str(data), "--out", str(tmp_path / "head")]
+    assert cli.main([*arguments, *told]) == 2
+    assert seen[-1].chat_template_kwargs == {"mood": "calm"}
+    (tmp_path / "work" / "template_time.txt").write_text("2024-05-06\n")
+    cli.main([*arguments, *told])
+    assert seen[-1].template_time == "2024-05-06"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,8 @@ class Journal:
         self.path, self.run, self.fresh = path, run, fresh
         self.corrupt = 0
         self._answers: dict[bytes, tuple[int, int, bool]] = {}
-        self._earlier: dict[str, set[str]] = {}
+        self._earlier: dict[tuple[str, str], set[str]] = {}
+        self._served: set[tuple[str, str]] = set()
         self._records: dict[str, tuple[int, int]] = {}
         self._overheads: dict[bytes, float] = {}
         self._prefills: dict[bytes, tuple[int, int, bool]] = {}
@@ -102,19 +103,12 @@ class Journal:
 
     def get(self, key: str) -> Entry | None:
         """The newest answer with this key, or None. A line that turns out to be damaged counts as no answer."""
-        with self._mutex:
-            found = self._answers.get(bytes.fromhex(key))
-            if found is None:
-                self._scan()
-                found = self._answers.get(bytes.fromhex(key))
-            if found is None:
-                return None
-            answer = answer_in(self._read(*found[:2]))
-            if answer is None:
-                self._count_corrupt(found[0])
-                del self._answers[bytes.fromhex(key)]
-                return None
-            return Entry(*answer, found[2])
+        found = self._found(self._answers, key, answer_in)
+        if found is None:
+            return None
+        if head := head_of(found[0]):
+            self._served.add((head.config, head.side))
+        return Entry(*found[1], found[2])
 
     def record(self, record_id: str) -> dict[str, Any] | None:
         """A configuration or machine by its id: ``{"value": ..., ...}``; None if its line is missing or damaged."""
@@ -131,17 +125,26 @@ class Journal:
 
     def prefill(self, key: str) -> KeptPrefill | None:
         """The prompt that was read with this key, or None. A line that is damaged counts as none."""
+        found = self._found(self._prefills, key, prefill_in)
+        return None if found is None else KeptPrefill(*found[1], found[2])
+
+    def _found(
+        self, places: dict[bytes, tuple[int, int, bool]], key: str, parse: Callable[[bytes], tuple[Any, str] | None]
+    ) -> tuple[bytes, tuple[Any, str], bool] | None:
+        """The line with this key, what it holds, and whether an earlier run wrote it."""
         with self._mutex:
-            self._scan()
-            found = self._prefills.get(bytes.fromhex(key))
-            if found is None:
+            number = bytes.fromhex(key)
+            if number not in places:
+                self._scan()
+            if number not in places:
                 return None
-            prefill = prefill_in(self._read(*found[:2]))
-            if prefill is None:
-                self._count_corrupt(found[0])
-                del self._prefills[bytes.fromhex(key)]
-                return None
-            return KeptPrefill(*prefill, found[2])
+            offset, length, replayed = places[number]
+            line = self._read(offset, length)
+            if (parsed := parse(line)) is not None:
+                return line, parsed, replayed
+            self._count_corrupt(offset)
+            del places[number]
+            return None
 
     def __len__(self) -> int:
         """Number of different requests with an answer."""
@@ -186,7 +189,7 @@ class Journal:
                 return
             self._answers[bytes.fromhex(head.key)] = (offset, len(line), replayed)
             if replayed:
-                self._earlier.setdefault(head.config, set()).add(head.prompt)
+                self._earlier.setdefault((head.config, head.side), set()).add(head.prompt)
         elif record := record_of(line):
             self._records[record[1]] = (offset, len(line))
         elif routed := routed_of(line):
@@ -315,12 +318,12 @@ class Journal:
 
     # saying why nothing matches
 
-    def explain_miss(self, configuration: Configuration, messages: list[Message]) -> str | None:
-        """Why earlier answers to these messages do not serve, in one line; None if there are none. Once a
-        configuration.
+    def explain_miss(self, configuration: Configuration, messages: list[Message], side: str) -> str | None:
+        """Why earlier answers of this ``side`` to these messages do not serve, in one line; None if there are none.
+        Once a configuration.
 
-        Of the configurations in which earlier runs answered the same messages, the nearest one is named: how many
-        answers it has, and which keys differ.
+        Of the configurations that this one may come of, in which earlier runs answered the same messages and which no
+        test case of this run has, the nearest one is named: how many answers it has, and which keys differ.
         """
         with self._mutex:
             # Of a further repeat nothing else is to be expected.
@@ -329,14 +332,15 @@ class Journal:
             self._explained.add(configuration.id)
             self._scan()
             prompt = prompt_id(messages)
-            if configuration.id in self._earlier:
+            if any(config == configuration.id for config, _ in self._earlier):
                 return None
             nearest: tuple[int, int, str] | None = None
-            for config, prompts in self._earlier.items():
-                record = self.record(config)
-                if prompt not in prompts or record is None:
+            for other, prompts in self._earlier.items():
+                record = self.record(other[0])
+                if prompt not in prompts or record is None or other[1] != side or other in self._served:
                     continue
-                changes = changes_of(record, configuration)
+                if (changes := changes_of(record, configuration)) is None:
+                    continue
                 candidate = (len(changes), -len(prompts), ", ".join(changes))
                 nearest = min(nearest, candidate) if nearest else candidate
         if nearest is None:

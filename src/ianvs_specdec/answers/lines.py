@@ -12,8 +12,9 @@ There are six kinds, told apart by their first key. Keys that this version does 
 ``{"probed": key, "run": id, "hardware": id, "seconds": ..., "issued": ..., "prompt_tokens": ..., "states": text}``
     a prompt that was read to look at its hidden states, pooled: ``key`` is the SHA-256 of everything that determines
     them, ``states`` float16 numbers in base64, ``issued`` and ``seconds`` when that began and how long it took.
-``{"config_id": id, "model": name, "value": {...}}``
+``{"config_id": id, "model": name, "value": {...}, "files": {digest: {name: digest}}}``
     a configuration: everything that determines answers except the messages. Written once, before its first answer.
+    ``files``: what the digests of folders in it are made of.
 ``{"hardware_id": id, "value": {...}}``
     the machine on which timings were taken. Written once, before its first answer.
 """
@@ -37,7 +38,7 @@ FILE_NAME = "journal.jsonl"
 
 _ANSWER = re.compile(
     rb'\{"key":"([0-9a-f]{64})","config":"([0-9a-f]{16})","prompt":"([0-9a-f]{16})","run":"([ !#-\[\]-~]*)",'
-    rb'"side":"[^"\\]*","hardware":"([0-9a-f]{16})",'
+    rb'"side":"([ !#-\[\]-~]*)","hardware":"([0-9a-f]{16})",'
 )
 _FAILURE = re.compile(rb'\{"failed":"[0-9a-f]{64}",')
 _ROUTED = re.compile(rb'\{"routed":"([0-9a-f]{64})","run":"([ !#-\[\]-~]*)","seconds":([0-9]{1,9}\.[0-9]{1,20})\}\s*')
@@ -47,7 +48,7 @@ STATE_BYTES = 2
 """Of one number in float16."""
 RECORDS = ("config", "hardware")
 _ID, _KEY = "[0-9a-f]{16}", "[0-9a-f]{64}"
-_HEAD = (_KEY, _ID, _ID, ".*", _ID)
+_HEAD = (_KEY, _ID, _ID, ".*", ".*", _ID)
 """What the parts of a ``Head`` look like."""
 
 
@@ -70,6 +71,7 @@ class LineHead(NamedTuple):
     config: str
     prompt: str
     run: str
+    side: str
     hardware: str
 
 
@@ -239,7 +241,8 @@ def probed_line(key: str, prefill: Prefill, *, run: str, hardware: str) -> bytes
 
 
 def configuration_line(configuration: Configuration) -> bytes:
-    return _line({"config_id": configuration.id, "model": configuration.model, "value": configuration.value})
+    told = {"config_id": configuration.id, "model": configuration.model, "value": configuration.value}
+    return _line({**told, **({"files": configuration.files} if configuration.files else {})})
 
 
 def hardware_line(hardware_id: str, value: Mapping[str, Any]) -> bytes:

@@ -20,7 +20,8 @@ from ianvs_specdec.benchmarks.letters import LETTERS, options_of
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm.api.backend import tell_once
-from ianvs_specdec.types import COLDEST, Query
+from ianvs_specdec.sampling import COLDEST
+from ianvs_specdec.types import Query
 
 FIELDS = ("turns", "id", "group", "scorer", "system", "prediction", "temperature")
 OPTIONS = ("choices", "options")

@@ -6,12 +6,14 @@ import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.types import Sampling
 
 Parsed = TypeVar("Parsed")
 Check = Callable[[dict[str, Any]], None]
@@ -47,6 +49,28 @@ class Hyperparameters:
             if key and line.partition(":")[0] == key:
                 return f"{self.file}:{number}"
         return str(self.file or "")
+
+
+def add_template(parser: argparse.ArgumentParser) -> None:
+    """The arguments that a chat template is told, which ``told`` makes a ``Sampling`` of."""
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=partial(_yaml, where="--chat-template-kwargs"),
+        default={},
+        metavar="JSON",
+        help='variables of the chat template, such as {"enable_thinking": false}',
+    )
+    parser.add_argument(
+        "--template-time", default="", metavar="TIME", help="what its clock shows, such as 2026-11-28T09:00"
+    )
+
+
+def told(options: argparse.Namespace) -> Sampling:
+    """What ``add_template`` reads. Raises UserError."""
+    try:
+        return Sampling(chat_template_kwargs=options.chat_template_kwargs, template_time=options.template_time)
+    except ValueError as error:
+        raise UserError(f"--{str(error).replace('_', '-', 2)}") from error
 
 
 def add_model(parser: argparse.ArgumentParser, side: str, *, required: bool = False) -> None:

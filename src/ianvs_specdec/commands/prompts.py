@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.benchmarks.files import guarded, open_text
+from ianvs_specdec.commands.hyperparameters import told
 from ianvs_specdec.errors import UserError
 
 
@@ -100,7 +101,7 @@ def requests_of(
     def chat(text: str) -> list[int]:
         if not tokenizer.chat_template:
             raise UserError(f"--chat: the tokenizer in {options.model or options.draft} has no chat template")
-        return plain(render(tokenizer, [{"role": "user", "content": text}]))
+        return plain(render(tokenizer, [{"role": "user", "content": text}], told(options)))
 
     requests = []
     for prompt in prompts:

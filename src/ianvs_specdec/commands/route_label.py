@@ -26,7 +26,7 @@ from ianvs_specdec.outcomes.labels import LABELS, soft_labels, targets
 from ianvs_specdec.outcomes.quality import NAMES, Quality, quality
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, save_outcomes
 from ianvs_specdec.progress import Progress
-from ianvs_specdec.types import COLDEST
+from ianvs_specdec.sampling import COLDEST
 
 PARTS = ("0", "0 to 0.5", "0.5", "0.5 to 1", "1")
 

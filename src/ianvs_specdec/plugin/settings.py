@@ -14,7 +14,7 @@ from ianvs_specdec.llm.api.backend import tell_once
 from ianvs_specdec.llm.api.secrets import check_no_secrets
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.llm.prompts import check_model
-from ianvs_specdec.types import COLDEST, HOTTEST, LARGEST_COUNT, Sampling
+from ianvs_specdec.sampling import COLDEST, HOTTEST, LARGEST_COUNT, Sampling
 
 SAME_AS_EDGE = "same-as-edge"
 """Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""

@@ -112,7 +112,7 @@ class LlamaCppLLM(EngineLLM):
             tokenizer = GgufTokenizer(model)
             self._chat, self._eos_ids = Chat(tokenizer, model.window), tokenizer.ends
         else:
-            # Its own tokenizer, so that prompts are those of every other back end to the last token.
+            # The folder's own, so that prompts are those of every other back end to the last token.
             self._chat, ends = chat_of(model_folder(self.model), self.model, model.window)
             self._eos_ids = frozenset(ends)
         self._model = self._target = model

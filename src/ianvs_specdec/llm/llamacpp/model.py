@@ -21,7 +21,6 @@ from ianvs_specdec.decoding import Output
 from ianvs_specdec.decoding.contracts import Piece, Prompt
 from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
 from ianvs_specdec.errors import UserError, install
-from ianvs_specdec.types import Message
 
 BATCH = 512
 """Tokens that one call computes at most; a longer prompt takes several."""
@@ -268,17 +267,6 @@ class GgufTokenizer:
             if (number := getattr(self._c, f"llama_vocab_{name}")(self._vocab)) >= 0
         }
         self._pieces: dict[int, bytes] = {}
-
-    def apply_chat_template(self, messages: list[Message], *, add_generation_prompt: bool, tokenize: bool) -> str:
-        from transformers.utils.chat_template_utils import render_jinja_template
-
-        rendered: Any = render_jinja_template(
-            conversations=[messages],
-            chat_template=self.chat_template,
-            add_generation_prompt=add_generation_prompt,
-            **self.special_tokens_map,
-        )
-        return str(rendered[0][0])
 
     def __call__(self, text: str, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
         data = text.encode("utf-8", "surrogatepass")

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ianvs_specdec.checkpoints.templates import UNTOLD, template_of, timed
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests, digest
 from ianvs_specdec.progress import Progress
@@ -38,6 +39,7 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
     head, config = _head(options.what, teacher, drafts)
     work: Path = options.work or options.out.with_name(f".{options.out.name}.training")
     _claim(work, options)
+    teacher.sampling = timed(options.sampling, template_of(options.model), work)
     layers = teacher.eagle3_layers if head.wants_layers else ()
     if given is not None:
         given = teacher.asked(given, tell)
@@ -93,6 +95,7 @@ def _claim(work: Path, options: argparse.Namespace) -> None:
         "head": options.what,
         "model": digest(digests.folder(options.model)),
         "data": digests.file(options.data) if options.data else "world",
+        **({} if options.sampling == UNTOLD else {"template": options.sampling.to_json()}),
         **{name: getattr(options, name) for name in ("conversations", "max_new_tokens", "length", "drafts", "seed")},
     }
     keep_to(work, purpose, what="checkpoints of another training", key="work")

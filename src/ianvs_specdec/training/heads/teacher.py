@@ -11,7 +11,7 @@ import torch
 
 from ianvs_specdec.checkpoints.documents import unmarked
 from ianvs_specdec.checkpoints.loading import CAUSAL, load, refusal
-from ianvs_specdec.checkpoints.templates import render
+from ianvs_specdec.checkpoints.templates import UNTOLD, render
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.pool import Sample, runs_of
@@ -38,6 +38,9 @@ class Teacher:
 
     ``length`` is the most tokens of a sequence, ``answer`` the most of one answer.
     """
+
+    sampling = UNTOLD
+    """What the chat template is told."""
 
     def __init__(self, folder: Path, *, device: str, length: int = 1024, answer: int = 256) -> None:
         self.model, self.tokenizer = _load(folder, device)
@@ -139,7 +142,7 @@ class Teacher:
             )
         else:
             messages = messages_of(Query(conversation.turns), answers)
-            ids = self.tokenizer(render(self.tokenizer, messages), add_special_tokens=False)["input_ids"]
+            ids = self.tokenizer(render(self.tokenizer, messages, self.sampling), add_special_tokens=False)["input_ids"]
         if max(ids, default=0) >= self.config.vocab_size:
             raise UserError(
                 f"a prompt has token id {max(ids)}, the model's vocabulary ends at {self.config.vocab_size - 1}"
