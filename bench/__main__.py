@@ -38,9 +38,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
-    from bench.contestants import AUTOREGRESSIVE, measure
+    from bench.contestants import measure
     from bench.lineup import lineup, ratios
     from bench.statistics import speed_ratio, summarise
+    from ianvs_specdec.decoding.rounding import near_ties
 
     model, tokenizer = load(options)
     eos_ids = eos_of(model)
@@ -48,13 +49,16 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as peers:
         positions = max(len(request.ids) for request in requests) + options.max_new_tokens
         entries = lineup(options, model, eos_ids, positions, peers)
-        runs = measure(model, entries, requests, options.repeats)
+        failed: dict[str, str] = {}
+        runs = measure(model, entries, requests, options.repeats, failed)
         held = {
             entry.name: {"memory": entry.memory(), "resident": entry.resident(), "target": entry.target}
             for entry in entries
+            if entry.name in runs
         }
-    names = list(runs)
-    near_ties = [set(repeats[0].near_ties) for repeats in runs[AUTOREGRESSIVE]]
+    names, over = list(runs), {entry.name: entry.baseline for entry in entries}
+    outputs = [repeats[0].token_ids for repeats in runs[names[0]]]
+    ties = [near_ties(model, request.ids, output) for request, output in zip(requests, outputs, strict=True)]
     tasks = dict.fromkeys(request.task for request in requests)
     return {
         "model": str(options.model),
@@ -67,16 +71,17 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         "environment": environment(),
         "methods": [
             {
-                **asdict(summarise(name, runs[name], runs[names[0]], near_ties)),
-                "speedup": asdict(speed_ratio(runs[name], runs[AUTOREGRESSIVE])),
+                **asdict(summarise(name, runs[name], runs[names[0]], ties)),
+                "speedup": asdict(speed_ratio(runs[name], runs[over[name]])),
                 **held[name],
             }
             for name in names
         ],
+        "failed": failed,
         **compared(options.prompts, [request.ids for request in requests], ratios(names), runs),
         "tasks": {
             task: {
-                name: speed_ratio(*(_of_task(runs[which], requests, task) for which in (name, AUTOREGRESSIVE))).value
+                name: speed_ratio(*(_of_task(runs[which], requests, task) for which in (name, over[name]))).value
                 for name in names
             }
             for task in tasks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "cloud-edge-specula
 SETS = tuple(EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended"))
 """Questions where the user names none."""
 
+AUTOREGRESSIVE = "ours autoregressive"
 Entry = TypeVar("Entry")
 
 
@@ -63,6 +65,17 @@ def progress(done: int, count: int, what: str) -> None:
     if sys.stderr.isatty():
         end = "\n" if done == count else ""
         print(f"\r{done}/{count} {what}", end=end, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def attempted(name: str, failed: dict[str, str]) -> Iterator[None]:
+    """What is done inside for a row: why it fails is noted, and ends nothing unless all are compared with it."""
+    try:
+        yield
+    except Exception as error:
+        if name.startswith(AUTOREGRESSIVE):
+            raise
+        failed[name] = " ".join(str(error).split()) or type(error).__name__
 
 
 def interleaved(entries: Sequence[Entry], prompts: int, repeats: int) -> Iterator[tuple[int, Entry]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bench.command import interleaved
+from bench.command import AUTOREGRESSIVE, attempted, interleaved
 from bench.prompts import Request
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import Target, decode
@@ -19,19 +19,16 @@ from ianvs_specdec.decoding.request import Request as UnderWay
 from ianvs_specdec.types import Sampling
 
 GENERATE = "transformers generate"
-AUTOREGRESSIVE = "ours autoregressive"
 
 
 @dataclass
 class Run:
-    """One prompt decoded once: the new tokens, wall seconds, target forwards, output positions that were near-ties, and
-    how many of the forwards (0 or 1) were a pass over the prompt that yields one token and verifies nothing. ``ttft``:
-    seconds to the first token."""
+    """One prompt decoded once: the new tokens, wall seconds, target forwards, and how many of these (0 or 1) were a
+    pass over the prompt that yields one token and verifies nothing. ``ttft``: seconds to the first token."""
 
     token_ids: list[int]
     seconds: float
     forwards: int
-    near_ties: tuple[int, ...] = ()
     prefills: int = 1
     ttft: float | None = None
 
@@ -46,7 +43,7 @@ class Contestant:
 
     Asked after the runs: ``memory`` are the bytes of the weights and caches that it holds (a cache as large as the
     longest run made it, or as was reserved), ``resident`` the most memory that its process had, where it has its own.
-    ``target``: the kind of our engine's target that it runs on.
+    ``target``: the kind of our engine's target that it runs on. ``baseline``: the row that its speed-up is over.
     """
 
     name: str
@@ -54,6 +51,7 @@ class Contestant:
     memory: Callable[[], int | None] = _unknown
     resident: Callable[[], int | None] = _unknown
     target: str | None = None
+    baseline: str = AUTOREGRESSIVE
 
 
 def ours(
@@ -78,9 +76,7 @@ def ours(
         longest[:] = max(longest, request.ids, key=len)
         result = decode(target, drafter, length, request.ids, sampling, eos_ids=eos_ids, task=request.task)
         prefills = 0 if drafter.roots_in_prompt and len(request.ids) > 1 else 1
-        near_ties = tuple(position for position, _ in result.trace.near_ties)
-        forwards = len(result.trace.steps) + prefills
-        return Run(result.token_ids, 0.0, forwards, near_ties, prefills, result.trace.ttft)
+        return Run(result.token_ids, 0.0, len(result.trace.steps) + prefills, prefills, result.trace.ttft)
 
     def memory() -> int:
         """Looked at while the longest prompt is decoded once more: at its end a request gives back what it took."""
@@ -100,7 +96,7 @@ def ours(
         return most
 
     row = (AUTOREGRESSIVE if method == "autoregressive" else f"ours {name}") + suffix
-    return Contestant(row, run, memory, target=target.kind)
+    return Contestant(row, run, memory, target=target.kind, baseline=AUTOREGRESSIVE + suffix)
 
 
 def transformers_generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **settings: Any) -> Contestant:
@@ -155,10 +151,12 @@ def measure(
     entries: list[Contestant],
     requests: list[Request],
     repeats: int,
+    failed: dict[str, str],
 ) -> dict[str, list[list[Run]]]:
     """Every contestant on every prompt, ``repeats`` times, ``interleaved``.
 
     Before that each contestant decodes the first prompts once, uncounted. Returns per name, per prompt, the repeats.
+    Who fails is not asked again, and stands in ``failed`` with the reason.
     """
     forwards = [0]
 
@@ -169,15 +167,19 @@ def measure(
     runs: dict[str, list[list[Run]]] = {entry.name: [[] for _ in requests] for entry in entries}
     try:
         for entry in entries:
-            for request in requests[:2]:
-                entry.decode(request)
+            with attempted(entry.name, failed):
+                for request in requests[:2]:
+                    entry.decode(request)
         for i, entry in interleaved(entries, len(requests), repeats):
+            if entry.name in failed:
+                continue
             forwards[0] = 0
             started = time.perf_counter()
-            run = entry.decode(requests[i])
-            seconds = time.perf_counter() - started
-            run.seconds, run.forwards = run.seconds or seconds, run.forwards or forwards[0]
-            runs[entry.name][i].append(run)
+            with attempted(entry.name, failed):
+                run = entry.decode(requests[i])
+                seconds = time.perf_counter() - started
+                run.seconds, run.forwards = run.seconds or seconds, run.forwards or forwards[0]
+                runs[entry.name][i].append(run)
     finally:
         hook.remove()
-    return runs
+    return {name: found for name, found in runs.items() if name not in failed}

@@ -80,6 +80,7 @@ def _peer(options: argparse.Namespace, driver: Driver, eos_ids: list[int]) -> Co
 def ratios(names: list[str]) -> list[tuple[str, str]]:
     """Pairs whose speed ratio is printed besides the speed-up over our autoregressive decoding."""
     pairs = [(AUTOREGRESSIVE, GENERATE)]
+    pairs += [(name, AUTOREGRESSIVE) for name in names if name.startswith(f"{AUTOREGRESSIVE} ")]
     pairs += [(name, GENERATE) for name in names if name.startswith("ours eagle")]
     free = [f"ours {method}" for method in DRAFT_FREE]
     pairs += [(name, LOOKUP) for name in names if name.startswith(tuple(free))]

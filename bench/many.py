@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.command import command, interleaved, numbers, parsed
+from bench.command import AUTOREGRESSIVE as REFERENCE
+from bench.command import attempted, command, interleaved, numbers, parsed
 from bench.environment import environment
 from bench.opened import Opened
 from bench.options import eos_of, load, requests_of, shared, with_defaults
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from ianvs_specdec.decoding.load import Length
 
 AT_ONCE = (1, 4, 8, 16)
-REFERENCE = "ours autoregressive"
 FIXED = "fixed:"
 BATCHES_OF = 2
 """Requests of a batch for each that may be under way: with fewer, most of a round would be its end, where some are
@@ -102,11 +102,16 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         positions = max(len(request.ids) for request in requests) + options.max_new_tokens
         rows = _rows(options, model, eos_of(model), positions, stack)
         rounds: list[list[Round]] = [[] for _ in rows]
+        failed: dict[str, str] = {}
         for row in rows:
-            row.serve(batches[0][: row.at_once])
+            with attempted(row.name, failed):
+                row.serve(batches[0][: row.at_once])
         for batch, (row, done) in interleaved(list(zip(rows, rounds, strict=True)), count, options.repeats):
-            done.append(row.serve(batches[batch]))
-    return _report(options, batches, rows, rounds)
+            if row.name not in failed:
+                with attempted(row.name, failed):
+                    done.append(row.serve(batches[batch]))
+    whole = [(row, done) for row, done in zip(rows, rounds, strict=True) if row.name not in failed]
+    return {**_report(options, batches, *map(list, zip(*whole, strict=True))), "failed": failed}
 
 
 def _rows(options: argparse.Namespace, model: Any, eos_ids: list[int], positions: int, stack: ExitStack) -> list[Row]:
@@ -268,7 +273,7 @@ def _hindsight(found: dict[tuple[str, int], list[Round]], options: argparse.Name
         if length not in options.length or length.startswith(FIXED):
             continue
         fixed = [other for other in options.length if other.startswith(FIXED)]
-        others = [REFERENCE, *(f"{method} {other}" for other in fixed)]
+        others = [one for one in (REFERENCE, *(f"{method} {other}" for other in fixed)) if (one, n) in found]
         best = max(others, key=lambda other: _rate(found[other, n]).value)
         pairs.append((name, best, n))
     return pairs
@@ -293,6 +298,7 @@ def table(report: dict[str, Any]) -> str:
             f"{row['name']:{width}}{row['target'] or '':>13}{row['at_once']:>9}{rate['value']:9.1f}{interval:>18}"
             f"{gain['value']:10.2f}{_interval(gain):>15}{row['same_output']:>13.1%}"
         )
+    lines += [f"{name:{width}}failed: {reason}" for name, reason in report["failed"].items()]
     lines += [
         "",
         f"over {least}: over the same method with {least} at once",

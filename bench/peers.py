@@ -25,7 +25,7 @@ def vllm(options: argparse.Namespace, head: Path | None, positions: int, stack: 
     """vLLM with a head or autoregressive, for up to ``at_once`` requests of ``positions`` tokens; ``stack`` ends it."""
     name = "vLLM" if head is None else f"vLLM {head.name}"
     arguments = ["--model", str(options.model), *([] if head is None else ["--head", str(head)])]
-    return _started(options, name, [options.vllm, str(VLLM_DRIVER), *arguments], positions, stack, at_once)
+    return _driver(options, name, [options.vllm, str(VLLM_DRIVER), *arguments], positions, stack, at_once)
 
 
 def llamacpp(
@@ -33,7 +33,7 @@ def llamacpp(
 ) -> Driver:
     """llama.cpp with the weights in ``file``. ``stack`` ends it."""
     command = [options.llamacpp, str(LLAMACPP_DRIVER), "--model", str(file)]
-    return _started(options, name, command, positions, stack, at_once)
+    return _driver(options, name, command, positions, stack, at_once)
 
 
 def gguf(options: argparse.Namespace, folder: Path, kind: str) -> Path:
@@ -53,12 +53,10 @@ def gguf(options: argparse.Namespace, folder: Path, kind: str) -> Path:
     return file
 
 
-def _started(
+def _driver(
     options: argparse.Namespace, name: str, command: list[str], positions: int, stack: ExitStack, at_once: int
 ) -> Driver:
     threads = options.threads or os.cpu_count() or 1
     command = [*command, "--dtype", options.dtype, "--threads", str(threads), "--positions", str(positions)]
     log = options.out / f"{name.replace(' ', '-')}.log"
-    driver = stack.enter_context(Driver(name, [*command, "--at-once", str(at_once)], log, threads))
-    driver.start()
-    return driver
+    return stack.enter_context(Driver(name, [*command, "--at-once", str(at_once)], log, threads))

@@ -24,7 +24,8 @@ def table(report: dict[str, Any]) -> str:
         f"transformers {environment['transformers']}",
         "",
     ]
-    width = max(len(row["name"]) for row in report["methods"]) + 2
+    failed: dict[str, str] = report.get("failed", {})
+    width = max(map(len, (*(row["name"] for row in report["methods"]), *failed))) + 2
     with_memory = "memory" in report["methods"][0]
     heads = f"{'method':{width}}{'token/s':>9}{'95 %':>18}{'tau':>7}{'same output':>13}{'near-tie':>10}"
     heads += f"{'speedup':>9}{'95 %':>15}" if "speedup" in report["methods"][0] else ""
@@ -41,6 +42,7 @@ def table(report: dict[str, Any]) -> str:
             line += f"{_scaled(row['ttft'], 1e3):>10}{_scaled(row['memory'], 1e-6):>11}"
             line += f"{_scaled(row['resident'], 1e-6):>12}  {row['target'] or ''}"
         lines.append(line.rstrip())
+    lines += [f"{name:{width}}failed: {reason}" for name, reason in failed.items()]
     lines += ["", *([MEMORY] if with_memory else []), *(_ratio(ratio) for ratio in report["ratios"])]
     if len(report.get("tasks", {})) > 1:
         lines += ["", *_tasks(report["tasks"], width)]
@@ -72,7 +74,10 @@ def write(folder: Path, report: dict[str, Any]) -> list[Path]:
     """Write ``bench.json``, ``bench.csv`` and, with matplotlib, ``bench.svg`` into ``folder``; each appears whole or
     not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {"bench.json": json.dumps(report, indent=1) + "\n", "bench.csv": _csv(report["methods"])}
+    contents = {
+        "bench.json": json.dumps(report, indent=1) + "\n",
+        "bench.csv": _csv(report["methods"]),
+    }
     if "speedup" in report["methods"][0] and importlib.util.find_spec("matplotlib"):
         contents["bench.svg"] = _plot(report)
     for name, content in contents.items():

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import platform
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -20,6 +22,9 @@ from serve import Decode, serve
 def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
     import llama_cpp as c
 
+    if (sys.platform, platform.machine()) == ("linux", "x86_64"):
+        # Its kernels use AMX without asking for it: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+        ctypes.CDLL(None).syscall(158, 0x1023, 18)
     c.llama_backend_init()
     model = c.llama_model_load_from_file(str(options.model).encode(), c.llama_model_default_params())
     if not model:

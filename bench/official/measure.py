@@ -19,9 +19,10 @@ class Asked(Protocol):
 
 @dataclass
 class Measured(Run):
-    """A run with the tokens that each verification step emitted."""
+    """A run with the tokens that each verification step emitted, and the output positions that were near-ties."""
 
     emitted: tuple[int, ...] = ()
+    near_ties: tuple[int, ...] = ()
 
 
 def measure(

@@ -17,10 +17,12 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
     from ianvs_specdec.checkpoints.loading import CAUSAL
     from ianvs_specdec.checkpoints.loading import load as load_model
     from ianvs_specdec.decoding import decode, target_of
+    from ianvs_specdec.decoding.rounding import near_ties
     from ianvs_specdec.types import Sampling
 
     what = f"the model {options.model}"
-    target = target_of(load_model(CAUSAL, Path(options.model), what=what, dtype=getattr(torch, options.dtype)))
+    model = load_model(CAUSAL, Path(options.model), what=what, dtype=getattr(torch, options.dtype))
+    target = target_of(model)
     methods: dict[str, Any] = {}
 
     def method_of(row: dict[str, Any]) -> Any:
@@ -44,7 +46,7 @@ def load(options: argparse.Namespace) -> tuple[dict[str, str], Decode]:
             "steps": len(emitted),
             "emitted": emitted,
             "prefills": len(result.token_ids) - sum(emitted),
-            "near_ties": [position for position, _ in result.trace.near_ties],
+            "near_ties": sorted(near_ties(model, request["prompt"], result.token_ids)),
         }
 
     return versions("ianvs-specdec"), answer

@@ -19,7 +19,8 @@ TAIL_LINES = 3
 
 
 class Driver:
-    """One process that speaks the protocol of ``serve.py``; ``log`` receives its standard error.
+    """One process that speaks the protocol of ``serve.py``; ``log`` receives its standard error. What keeps it from
+    starting is told by ``start``, or when it is first asked.
 
     Raises ``UserError`` with the end of that log when the process is gone or says something else than an answer.
     ``versions`` are those of the packages in it.
@@ -28,7 +29,7 @@ class Driver:
     def __init__(self, name: str, command: Sequence[str], log: Path, threads: int) -> None:
         self.name = name
         self.versions: dict[str, str] = {}
-        self._log = log
+        self._log, self._loaded = log, False
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
@@ -53,9 +54,11 @@ class Driver:
 
     def start(self) -> None:
         """Wait until the model is loaded."""
-        self.versions = self._read()["versions"]
+        self.versions, self._loaded = self._read()["versions"], True
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        if not self._loaded:
+            self.start()
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import unicodedata
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 
 _EXTRAS = {
     "datasets": "data",
@@ -52,6 +55,9 @@ class UserError(Exception):
     """
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
+        cause = sys.exception()
+        if isinstance(cause, UnicodeDecodeError) and cause.object.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            message += ". It is UTF-16 text: save it as UTF-8, or convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"
         super().__init__(visible(message))
         self.key = key
 
@@ -59,8 +65,8 @@ class UserError(Exception):
 class AnswerError(UserError):
     """One request could not be answered; others may be. ``failures``: see ``types.Trace``."""
 
-    def __init__(self, message: str, failures: Sequence[tuple[float, str]] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, failures: Sequence[tuple[float, str]] = (), *, key: str | None = None) -> None:
+        super().__init__(message, key=key)
         self.failures = tuple(failures)
 
 
@@ -69,6 +75,10 @@ class ContextWindowError(AnswerError, ValueError):
 
     KIND = "context window"
     """What such a failure is called in a trace."""
+
+
+class ChatTemplateError(AnswerError):
+    """The model's chat template makes no prompt of a chat."""
 
 
 class AbandonedError(AnswerError):
@@ -84,7 +94,15 @@ def unknown(kind: str, name: object, known: Iterable[str], *, key: str | None = 
     lowered = {n.lower(): n for n in names}
     close = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.5)
     hint = f" Did you mean {lowered[close[0]]!r}?" if close else ""
+    if isinstance(name, bool):
+        hint = " YAML reads on and yes, off and no so: put a text into quotes."
     return UserError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}", key=key)
+
+
+def install(extra: str) -> str:
+    """The command that installs what an extra of this package brings: the package itself is on no index."""
+    lines = [line.replace('"', "'").partition(";") for line in metadata.requires("ianvs-specdec") or ()]
+    return " ".join(["pip install", *(repr(name) for name, _, when in lines if repr(extra) in when)])
 
 
 def not_installed(error: BaseException | None) -> UserError | None:
@@ -98,8 +116,8 @@ def not_installed(error: BaseException | None) -> UserError | None:
     if error is None or package == __package__:
         return None
     extra = _EXTRAS.get(package)
-    install = f"'ianvs-specdec[{extra}]'" if extra else "-r requirements.txt"
-    return UserError(f"the package {package} is not installed: pip install {install}")
+    command = install(extra) if extra else "pip install -r requirements.txt"
+    return UserError(f"the package {package} is not installed: {command}")
 
 
 @contextmanager

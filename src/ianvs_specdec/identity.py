@@ -17,6 +17,14 @@ from ianvs_specdec.storage.replacing import replacing
 
 BLOCK = 1 << 20
 SHA_DIGITS = 64
+READ = (
+    *("config.json", "generation_config.json", "*quant*config.json", "adapter_*", "tokenizer*", "vocab*", "merges.txt"),
+    *("added_tokens.json", "special_tokens_map.json", "*.model", "*.tiktoken", "tekken.json", "chat_template*"),
+    "additional_chat_templates/*",
+)
+"""Files of a model's folder that are read whichever weights it has."""
+WEIGHTS = ("model.safetensors", "model*.safetensors*", "*.safetensors", "pytorch_model*", "*.pt")
+"""Its weights: the first of these that are there."""
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
@@ -42,6 +50,8 @@ class FileDigests:
     def __init__(self, memory: Path | None) -> None:
         self.memory = memory
         self.changed = False
+        self.files: dict[str, dict[str, str]] = {}
+        """What the digests of folders were made of: names of files -> digests."""
         try:
             known = {} if memory is None else json.loads(memory.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
@@ -61,16 +71,23 @@ class FileDigests:
             self.changed = True
         return str(remembered[2])
 
-    def folder(self, folder: Path) -> str:
-        """One hash over names and contents of all files below ``folder``, except hidden ones (caches)."""
-        files = sorted(
-            (path.relative_to(folder).as_posix(), path)
-            for path in folder.rglob("*")
-            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        )
-        if not files:
+    def path(self, path: Path) -> str:
+        """Of a file, or of a folder with what drafts, Medusa's heads among it."""
+        return self.folder(path, "medusa_lm_head.*") if path.is_dir() else self.file(path)
+
+    def folder(self, folder: Path, *more: str) -> str:
+        """One hash over names and contents of the files of a model that are read, and of those whose names match
+        ``more``. Of a folder that has no config.json: of all below it, except hidden ones (caches).
+        """
+        weights = next((name for name in WEIGHTS if any(folder.glob(name))), "*.safetensors")
+        names = (*READ, weights, *more) if (folder / "config.json").is_file() else ("**/*",)
+        files = {path.relative_to(folder): path for name in names for path in folder.glob(name) if path.is_file()}
+        shown = [name for name in files if not any(part.startswith(".") for part in name.parts)]
+        found = {name.as_posix(): self.file(files[name]) for name in shown}
+        if not found:
             raise UserError(f"the model folder {folder} holds no files", key="model")
-        value = digest([[name, self.file(path)] for name, path in files])
+        value = digest(sorted(map(list, found.items())))
+        self.files[value] = found
         if self.changed and self.memory is not None:
             try:
                 self.memory.parent.mkdir(parents=True, exist_ok=True)

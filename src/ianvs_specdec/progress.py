@@ -17,12 +17,13 @@ LIVE = "{desc} |{bar}|"
 class Progress:
     """Counts steps of several kinds, which follow one another. ``totals``: kind -> how many there will be.
 
-    Steps that were ``had`` before cost no time: the rate and the time that is left count the others. Thread-safe.
+    Steps that were ``had`` before, from the ``source``, cost no time: the rate and the time that is left count the
+    others. Thread-safe.
     """
 
-    def __init__(self, noun: str, totals: Mapping[str, int]) -> None:
+    def __init__(self, noun: str, totals: Mapping[str, int], source: str = "the journal") -> None:
         self.done = 0
-        self._noun, self._totals = noun, totals
+        self._noun, self._totals, self._source = noun, totals, source
         self._counts, self._had = dict.fromkeys(totals, 0), dict.fromkeys(totals, 0)
         self._began: dict[str, float] = {}
         self._kind = ""
@@ -70,7 +71,7 @@ class Progress:
         seconds, new = now - self._began.get(kind, now), count - had - 1
         rate = new / seconds if seconds > 0 and new > 0 else 0.0
         parts = [f"{kind}: {count} of {total} {self._noun}"]
-        parts += [f"{had} from the journal"] if had else []
+        parts += [f"{had} from {self._source}"] if had else []
         parts += [f"{rate:.1f}/s"] if rate else []
         parts += [f"{clock((total - count) / rate)} left"] if rate and count < total else []
         return ", ".join(parts)

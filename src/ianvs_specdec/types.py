@@ -5,20 +5,15 @@ Nothing here imports anything heavy, so routers, benchmarks, metrics and the jou
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 import msgspec
 
+from ianvs_specdec.sampling import Sampling as Sampling
+
 REJECTED_SHOWN = 8
-COLDEST, HOTTEST = 1e-6, 1e6
-LEAST_PENALTY, LARGEST_PENALTY = 1e-3, 1e3
-"""What logits are divided by: far beyond these, float32 has no numbers for what comes of it."""
-LARGEST_COUNT = (1 << 31) - 1
-SEEDS = range(-(1 << 63), 1 << 64)
-"""What torch takes."""
 ENGINES = ("auto", "native", "torch", "transformers")
 """What computes a model in this process: our native step, our own forward in torch, or the model as transformers has
 it; auto = the first of these that can."""
@@ -35,59 +30,6 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, lt=LARGEST)]
 
 Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are chosen and when generation ends.
-
-    ``temperature`` 0 is greedy decoding; what is colder than ``COLDEST`` is refused. ``top_p``, ``top_k`` (0 = off)
-    and ``repetition_penalty`` have the meaning and the order of application they have in transformers. ``stop`` strings
-    end the output and are not part of it.
-    """
-
-    max_tokens: int = 512
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    repetition_penalty: float = 1.0
-    seed: int = 0
-    stop: tuple[str, ...] = ()
-    logprobs: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
-        warm, penal = self.temperature, self.repetition_penalty
-        warmth = f"0 (greedy) or more, from {COLDEST} to {HOTTEST}"
-        for name, ok, rule in (
-            ("max_tokens", 1 <= self.max_tokens <= LARGEST_COUNT, f"at least 1 and at most {LARGEST_COUNT}"),
-            ("temperature", warm == 0 or COLDEST <= warm <= HOTTEST, warmth),
-            ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
-            ("top_k", 0 <= self.top_k <= LARGEST_COUNT, f"0 (off) or at most {LARGEST_COUNT}"),
-            (
-                "repetition_penalty",
-                LEAST_PENALTY <= penal <= LARGEST_PENALTY,
-                f"from {LEAST_PENALTY} to {LARGEST_PENALTY}",
-            ),
-            ("seed", self.seed in SEEDS, "a number of 64 bits"),
-        ):
-            if not ok:
-                raise ValueError(f"{name} must be {rule}, got {reprlib.repr(getattr(self, name))}")
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        return tuple(f.name for f in fields(cls))
-
-    def to_json(self) -> dict[str, Any]:
-        """What determines an answer. Without ``logprobs`` as if there were no such field: answers of journals that do
-        not know it still serve.
-        """
-        plain = {**asdict(self), "stop": list(self.stop)}
-        return plain if self.logprobs else {name: value for name, value in plain.items() if name != "logprobs"}
 
 
 class Early:

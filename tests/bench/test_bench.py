@@ -165,9 +165,80 @@ def test_quantizations_have_rows_of_their_own(tmp_path, capsys):
     rows = {row["name"]: row for row in json.loads((tmp_path / "out" / "bench.json").read_text())["methods"]}
     assert rows["ours autoregressive int8"]["memory"] < rows["ours autoregressive"]["memory"]
     assert rows["ours autoregressive int4"]["target"] == "fused"
+    assert rows["ours autoregressive int8"]["speedup"]["value"] == 1.0
+    assert "ours autoregressive int8 / ours autoregressive: " in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main([*arguments, "--quantization", "int8,int3"])
     assert "'int3' is not one of int8, int4" in capsys.readouterr().err
+
+
+def bench_of(tmp_path, *more):
+    """The report of a run with ours alone; and what ``main`` returns."""
+    from bench.__main__ import main
+
+    random_model(tmp_path / "model")
+    (tmp_path / "prompts.jsonl").write_text("".join(f'{{"prompt": [3, 4, 5, {n}]}}\n' for n in range(4)))
+    arguments = ["--model", str(tmp_path / "model"), "--prompts", str(tmp_path / "prompts.jsonl")]
+    arguments += ["--out", str(tmp_path / "out"), "--max-new-tokens", "6", "--repeats", "1", "--threads", "1"]
+    status = main([*arguments, *more])
+    return status, json.loads((tmp_path / "out" / "bench.json").read_text())
+
+
+@pytest.mark.parametrize(("gap", "share"), [(1e9, 1.0), (0.0, 0.0)])
+def test_near_ties_are_those_of_the_reference(gap, share, tmp_path, monkeypatch):
+    """Whatever computes ours: the native step notes none of its own."""
+    import torch
+
+    from bench import lineup
+    from ianvs_specdec.decoding import rounding
+
+    made = lineup.transformers_generate
+
+    def differs(model, name, eos_ids, limit, **settings):
+        entry = made(model, name, eos_ids, limit, **settings)
+        decode = entry.decode
+
+        def last_token_changed(request):
+            run = decode(request)
+            run.token_ids[-1] = (run.token_ids[-1] + 1) % 40
+            return run
+
+        entry.decode = last_token_changed if name == "generate" else decode
+        return entry
+
+    monkeypatch.setattr(lineup, "transformers_generate", differs)
+    monkeypatch.setitem(rounding.NEAR_TIE, torch.float32, gap)
+    status, report = bench_of(tmp_path, "--methods", "prompt_lookup", "--dtype", "float32")
+    assert status == 0
+    for row in report["methods"][1:]:
+        assert (row["same_output"], row["near_tie"]) == (0.0, share), row["name"]
+
+
+def test_one_that_fails_does_not_end_the_others(tmp_path, capsys, monkeypatch):
+    """One fails as it starts, one at its second prompt."""
+    import bench.peers
+    from ianvs_specdec.drafters.prompt_lookup import PromptLookup
+
+    script = tmp_path / "driver.py"
+    script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGILL)\n")
+    monkeypatch.setattr(bench.peers, "VLLM_DRIVER", script)
+    asked, begin = [], PromptLookup.begin
+
+    def fails(drafter, target, context, output):
+        asked.append(context)
+        if len(asked) > 3:
+            raise ValueError("no luck")
+        begin(drafter, target, context, output)
+
+    monkeypatch.setattr(PromptLookup, "begin", fails)
+    status, report = bench_of(tmp_path, "--methods", "prompt_lookup,recycling", "--vllm", sys.executable)
+    assert status == 0
+    assert [row["name"] for row in report["methods"]] == [
+        *("transformers generate", "ours autoregressive", "ours recycling", "transformers prompt lookup")
+    ]
+    assert report["failed"]["ours prompt_lookup"] == "no luck"
+    assert report["failed"]["vLLM"].startswith("vLLM ended with status -4: it wrote nothing")
+    assert "failed: vLLM ended with status -4" in capsys.readouterr().out
 
 
 def test_importing_the_harness_is_light():

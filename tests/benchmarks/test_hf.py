@@ -145,7 +145,7 @@ def test_what_cannot_be_read(tmp_path: Path, refused: Callable[..., str], name: 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Callable[..., str]) -> None:
     path = saved(tmp_path / "data.jsonl", ITEM)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    assert "pip install 'ianvs-specdec[data]'" in refused("hf", "--path", path, *COLUMNS)
+    assert "pip install 'datasets>=" in refused("hf", "--path", path, *COLUMNS)
 
 
 def test_the_library_is_imported_only_where_it_reads_something(tmp_path: Path) -> None:

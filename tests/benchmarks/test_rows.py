@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.benchmarks.processor import DatasetProcessor
-from ianvs_specdec.benchmarks.rows import query_of, query_of_row
+from ianvs_specdec.benchmarks.rows import own_form, query_of, query_of_row
 from ianvs_specdec.errors import UserError
 
 
@@ -49,6 +49,26 @@ def test_a_malformed_question_names_row_and_reason(question: Any, message: str) 
     with pytest.raises(UserError, match="data row 5") as error:
         query_of(question, "", 4)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("answer", [2, "2", "C", "c", "(C)", "C.", "c)", "C. Oslo", "Oslo"])
+def test_an_option_is_named_in_many_ways(answer: Any) -> None:
+    row = {"question": {"turns": ["Which?"], "id": 7}, "choices": ["Rome", "Paris", "Oslo"], "answer": answer}
+    question = {"turns": ["Which?\nA. Rome\nB. Paris\nC. Oslo\nAnswer:"], "id": 7, "scorer": "choice"}
+    assert own_form(row) == (question, "C")
+
+
+@pytest.mark.parametrize(("answer", "letter"), [("b", "B"), ("(B)", "B"), ("B.", "B"), (1, "B"), ("Both.", "Both.")])
+def test_options_within_the_question(answer: Any, letter: str) -> None:
+    asked = "Which?\nA. Rome\nB. Paris"
+    assert own_form(asked, answer) == (asked, letter)
+
+
+def test_fields_beside_the_question_are_its_own() -> None:
+    row = {"question": "Why?", "system": "Be brief.", "scorer": "number", "temperature": 0.5, "idx": 3, "answer": 2}
+    rows = DatasetProcessor()(SimpleNamespace(x=[row], y=[2])).x
+    query = query_of_row(rows[0])
+    assert (query.system, query.scorer, query.temperature, rows[0]["gold"]) == ("Be brief.", "number", 0.5, 2)
 
 
 def test_the_processor_keeps_order_and_number() -> None:

@@ -142,7 +142,7 @@ def test_parquet_without_the_library_names_the_extra(
 ) -> None:
     (tmp_path / "test.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    assert "pip install 'ianvs-specdec[data]'" in refused("gsm8k", "--from", tmp_path / "test.parquet")
+    assert "pip install 'datasets>=" in refused("gsm8k", "--from", tmp_path / "test.parquet")
 
 
 def test_parquet(tmp_path: Path, prepare: Callable[..., Rows], refused: Callable[..., str]) -> None:

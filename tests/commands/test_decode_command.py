@@ -59,7 +59,8 @@ def decode(tmp_path, model, capsys):
     def run(*extra, prompts=({"prompt": IDS},), raw=None, folder=model):
         source, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
         out.unlink(missing_ok=True)
-        source.write_text(raw if raw is not None else "".join(json.dumps(row) + "\n" for row in prompts))
+        lines = raw if raw is not None else "".join(json.dumps(row) + "\n" for row in prompts)
+        source.write_bytes(lines if isinstance(lines, bytes) else lines.encode())
         arguments = ["--model", str(folder), "--prompts", str(source), "--out", str(out), "--threads", "1", *extra]
         if "--method" not in extra:
             arguments += ["--method", "prompt_lookup"]
@@ -225,8 +226,34 @@ def test_a_bad_option_is_said_before_anything_is_decoded(decode, arguments, mess
     assert message in err
 
 
+MARK = b"\xef\xbb\xbf"
+
+
+def test_byte_order_marks_change_nothing(decode, tmp_path_factory, model_with_tokenizer):
+    marked = tmp_path_factory.mktemp("models") / "marked"
+    shutil.copytree(model_with_tokenizer, marked)
+    for path in marked.glob("*.json"):
+        path.write_bytes(MARK + path.read_bytes())
+    line = b'{"prompt": "one two"}\n'
+    plain, mark = decode(raw=line, folder=model_with_tokenizer)[1], decode(raw=MARK + line, folder=marked)[1]
+    assert [row["output"] for row in mark] == [row["output"] for row in plain]
+
+
+def test_utf_16_is_named(decode, tmp_path_factory, model):
+    assert (
+        "prompts.jsonl: cannot be read after line 0: not UTF-8" in decode(raw='{"prompt": [1]}\n'.encode("utf-16"))[2]
+    )
+    wide = tmp_path_factory.mktemp("models") / "wide"
+    shutil.copytree(model, wide)
+    (wide / "config.json").write_text("{}", encoding="utf-16")
+    err = decode(folder=wide)[2]
+    assert "config.json is not JSON" in err
+    assert "It is UTF-16 text: save it as UTF-8, or convert it: iconv" in err
+
+
 def test_a_missing_model_or_folder_is_said(decode, tmp_path, model):
     assert "is not a folder" in decode(folder=tmp_path / "nowhere")[2]
+    assert "the back end llamacpp loads GGUF files" in decode(folder=tmp_path / "m.gguf")[2]
     assert "cannot load" in decode(folder=tmp_path)[2]
     code = main(
         ["decode", "--model", str(model), "--method", "none", "--prompts", str(tmp_path / "no.jsonl"), "--out", "x"]
@@ -244,3 +271,17 @@ def test_an_earlier_output_survives_a_failed_run(decode, tmp_path):
         main(["decode", "--model", str(tmp_path), "--method", "none", "--prompts", str(source), "--out", str(out)]) == 2
     )
     assert out.read_text() == before
+
+
+def test_the_chat_template_is_told_what_the_command_says(decode, model_with_tokenizer, tmp_path_factory):
+    folder = shutil.copytree(model_with_tokenizer, tmp_path_factory.mktemp("told") / "m")
+    (folder / "chat_template.jinja").write_text(
+        "user {{ count }}{% if strftime_now('%Y') == '2024' %} three{% endif %}"
+    )
+    prompts = [{"prompt": "one"}]
+    flags = ["--chat", "--chat-template-kwargs", '{"count": "two"}', "--template-time", "2024-01-01"]
+    _, rows, _ = decode(*flags, prompts=prompts, folder=folder)
+    assert rows[0]["prompt"] == [1, 4, 5]
+    code, _, err = decode("--chat", "--chat-template-kwargs", "[1]", prompts=prompts, folder=folder)
+    assert code == 2
+    assert err.startswith("specdec decode: --chat-template-kwargs must be")

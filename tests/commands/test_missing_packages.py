@@ -46,7 +46,11 @@ def test_the_command_says_what_it_lacks(tmp_path: Path) -> None:
         ("numpy", ["report", "workspace"], "-r requirements.txt"),
         ("yaml", ["serve"], "-r requirements.txt"),
         ("transformers", ["datastore", "build", "--model", ".", "--world", "1", "--out", out], "-r requirements.txt"),
-        ("huggingface_hub", ["data", "prepare", "mmlu", "--out", f"{out}.jsonl"], "'ianvs-specdec[data]'"),
+        (
+            "huggingface_hub",
+            ["data", "prepare", "mmlu", "--out", f"{out}.jsonl"],
+            "'datasets>=4.0' 'huggingface-hub>=0.26'",
+        ),
     ):
         expected = f"specdec {arguments[0]}: the package {package} is not installed: pip install {install}\n"
         assert started(package, "ianvs_specdec.cli", *arguments) == (2, expected)

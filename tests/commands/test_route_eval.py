@@ -64,7 +64,7 @@ def test_without_matplotlib_the_rest_is_there(
     )
     run("--outcomes", outcomes(tmp_path), out=tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
-    assert "pip install 'ianvs-specdec[" in capsys.readouterr().err
+    assert "pip install 'matplotlib>=" in capsys.readouterr().err
 
 
 def test_the_same_command_writes_the_same(tmp_path: Path) -> None:

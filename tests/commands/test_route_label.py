@@ -44,6 +44,11 @@ def test_the_second_run_asks_nothing(place: Place, api: ScriptedAPI) -> None:
     assert len(api.bodies) == asked
 
 
+def test_answers_that_cannot_be_read_are_counted(place: Place, serve: Serve) -> None:
+    place.settings(serve(lambda prompt, number: answer("Hm." if number % 4 == 0 else "B")))
+    assert "which count as wrong: 1 of the edge, 1 of the cloud" in place.label()[2]
+
+
 def test_the_environment_is_as_before(place: Place, api: ScriptedAPI) -> None:
     before = dict(os.environ)
     place.label("--samples", "1")

@@ -11,6 +11,7 @@ import pytest
 
 from ianvs_specdec.cli import main
 from ianvs_specdec.commands import serve
+from ianvs_specdec.errors import install
 
 pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
 
@@ -100,7 +101,7 @@ def test_a_missing_extra_is_named(
             for name in [name for name in sys.modules if name.startswith("ianvs_specdec.serving")]:
                 without.delitem(sys.modules, name)
             without.setitem(sys.modules, package, None)
-            assert "pip install 'ianvs-specdec[serve]'" in message(capsys, "--model", model)
+            assert install("serve") in message(capsys, "--model", model)
 
 
 def test_the_command_line_goes_before_the_file(model: str, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ HEADS = {
     "eagle-biased": (False, {"qkv_bias": True, "rope_theta": 500000.0, "rope_scaling": LLAMA3}),
     "eagle3": (True, {"draft_vocab_size": 15}),
     "eagle3-whole": (True, {"qkv_bias": True}),
+    "eagle3-layers": (True, {"attention_bias": True, "eagle_aux_hidden_state_layer_ids": [5, 0, 6, 2]}),
 }
 
 

@@ -38,7 +38,9 @@ def random_tensors(config, eagle3=False, seed=0):
     inputs = 2 * h if eagle3 else h
     sizes = {"q": query, "k": key, "v": key}
     tensors = {f"{layer}self_attn.{name}_proj.weight": draw(rows, inputs) for name, rows in sizes.items()}
-    if config.get("qkv_bias"):
+    if config.get("attention_bias"):
+        tensors[f"{layer}self_attn.o_proj.bias"] = draw(h)
+    if config.get("qkv_bias") or config.get("attention_bias"):
         tensors |= {f"{layer}self_attn.{name}_proj.bias": draw(rows) for name, rows in sizes.items()}
     tensors |= {
         f"{layer}self_attn.o_proj.weight": draw(h, query),
@@ -52,7 +54,8 @@ def random_tensors(config, eagle3=False, seed=0):
         return tensors | ({"fc.bias": draw(h)} if config.get("bias", True) else {})
     draft = config.get("draft_vocab_size", config["vocab_size"])
     tensors |= {f"{layer}{norm}.weight": 1 + draw(h) for norm in ("input_layernorm", "hidden_norm")}
-    tensors |= {"fc.weight": draw(h, 3 * h), "norm.weight": 1 + draw(h), "lm_head.weight": draw(draft, h)}
+    states = len(config.get("eagle_aux_hidden_state_layer_ids", "abc"))
+    tensors |= {"fc.weight": draw(h, states * h), "norm.weight": 1 + draw(h), "lm_head.weight": draw(draft, h)}
     if draft < config["vocab_size"]:
         chosen = torch.randperm(config["vocab_size"], generator=generator)[:draft].sort().values
         known = torch.zeros(config["vocab_size"], dtype=torch.bool).index_fill(0, chosen, True)
@@ -82,7 +85,8 @@ class Oracle:
         states = self.model(torch.tensor([tokens[:-1]]), output_hidden_states=True).hidden_states
         if self.eagle3:
             n = self.model.config.num_hidden_layers
-            joined = torch.cat([states[i][0] for i in (2, n // 2, n - 3)], dim=-1)
+            read = self.config.get("eagle_aux_hidden_state_layer_ids", (2, n // 2, n - 3))
+            joined = torch.cat([states[i][0] for i in read], dim=-1)
             self.features = joined @ self.tensors["fc.weight"].T
         else:
             self.features = states[-1][0]
@@ -131,7 +135,7 @@ class Oracle:
         scores = query @ key.transpose(-1, -2) / math.sqrt(self.config["head_dim"])
         scores = scores.masked_fill(torch.ones(len(tokens), len(tokens)).triu(1).bool(), -math.inf)
         attended = (scores.softmax(-1) @ value)[0].transpose(0, 1).reshape(len(tokens), -1)
-        x = x + attended @ t[f"{layer}self_attn.o_proj.weight"].T
+        x = x + attended @ t[f"{layer}self_attn.o_proj.weight"].T + t.get(f"{layer}self_attn.o_proj.bias", 0)
         normed = self._norm(x, f"{layer}post_attention_layernorm.weight")
         gate, up = (normed @ t[f"{layer}mlp.{name}_proj.weight"].T for name in ("gate", "up"))
         return (x + (functional.silu(gate) * up) @ t[f"{layer}mlp.down_proj.weight"].T)[-1]

@@ -145,6 +145,23 @@ def test_a_datastore_for_another_model_is_refused(tmp_path):
         Datastore.build(SEQUENCES, VOCABULARY, "another").check_fits(tmp_path, target)
 
 
+@pytest.mark.parametrize("rows", [12, VOCABULARY, 128])
+def test_one_tokenizer_padded_to_another_size_fits(tmp_path, rows):
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}, "added_tokens": []}')
+    target = HuggingFaceTarget(tiny_model(vocab_size=rows))
+    target.model.name_or_path = str(tmp_path)
+    sequences = [[3, 4, 5, 6, 7] * 4]
+    store = Datastore.build(sequences, VOCABULARY, fingerprint(tmp_path))
+    store.check_fits(tmp_path, target)
+    # A token of the padding, which no text has, is found nowhere.
+    assert store.longest_suffix([4, 5, 6], 1) == 3
+    assert store.longest_suffix([4, 5, 100_000], 1) == 0
+    beyond = Datastore.build([*sequences, [40]], VOCABULARY, fingerprint(tmp_path))
+    if rows < VOCABULARY:
+        with pytest.raises(UserError, match="made with another tokenizer"):
+            beyond.check_fits(tmp_path, target)
+
+
 def test_the_fingerprint_is_that_of_the_vocabulary(tmp_path):
     def of(text):
         (tmp_path / "tokenizer.json").write_text(text)

@@ -100,7 +100,7 @@ def test_a_wrong_tensor_is_named(tmp_path, config, change, message):
         ({"num_hidden_layers": 2}, "one Llama layer"),
         ({"hidden_act": "gelu"}, "one Llama layer"),
         ({"num_key_value_heads": 3}, "a multiple of num_key_value_heads"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rotary embedding 'dynamic'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
     ],
 )
 def test_a_wrong_configuration_is_named(tmp_path, config, message):

@@ -91,7 +91,7 @@ def test_absurd_sizes_of_an_eagle_head_are_named(tmp_path: Path, key: str, value
         ({"rms_norm_eps": "small"}, "rms_norm_eps"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
         ({"rope_theta": 0.0}, "rope_theta"),
-        ({"rope_scaling": ["yarn"]}, "rotary embedding"),
+        ({"rope_scaling": ["yarn"]}, "rope_type"),
         ({"head_dim": 5}, "even number"),
     ],
 )

@@ -299,7 +299,7 @@ def test_without_ray_the_runner_says_how_to_get_it(
     job.job["runner"] = "ray"
     assert job.run() == 2
     line = job.line_of("job.yaml", "runner")
-    message = "runner ray needs the package ray, which is not installed: pip install 'ianvs-specdec-host[ray]'"
+    message = "runner ray needs the package ray, which is not installed: pip install 'ray>=2.60,<3'"
     assert f"ianvs: job.yaml:{line}: {message}\n" == capfd.readouterr().err
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from core.cmd.benchmarking import main
 from tests.host.host_job import Job
+from tests.support.paths import EXAMPLE
 
 Change = Callable[[Job], Any]
 
@@ -141,6 +143,47 @@ def test_a_wrong_value(
     told = [line for line in error.splitlines() if message in line]
     assert told, error
     assert any(place in told[0] for place in places), told[0]
+
+
+YAML = [
+    ("010", "YAML reads 010 as 8"), ("08", "YAML reads 08 as 08 (a text)"), ("1:30", "YAML reads 1:30 as 90"),
+    ("2026-11-28", "YAML reads 2026-11-28 as"), ("off", "unknown dtype False. YAML reads on and yes, off and no so"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "told"), YAML)
+def test_what_yaml_does_not_read_as_it_looks(
+    job: Job, value: str, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job.modules[0].update(url=str(EXAMPLE / "testalgorithms/query-routing/edge_model.py"))
+    job.modules[0]["hyperparameters"] = [
+        {"model": {"values": [str(EXAMPLE / "models/edge")]}},
+        {"dtype": {"values": ["X"]}},
+    ]
+    job.save()
+    file = job.folder / "algorithm.yaml"
+    text = file.read_text(encoding="utf-8").replace("- X", f"- {value}")
+    file.write_text(text, encoding="utf-8")
+    assert main(["check", "-f", "job.yaml"]) == 2
+    line = next(number for number, line in enumerate(text.splitlines(), 1) if "dtype" in line or f"- {value}" in line)
+    error = capfd.readouterr().err
+    assert re.search(rf"algorithm.yaml:({line}|{line + 2}): ", error)
+    assert "dtype" in error
+    assert told in error
+
+
+def test_numbers_as_people_write_them(job: Job) -> None:
+    from core.common.document import Document
+
+    (job.folder / "a.yaml").write_text("[1e-1, 1.5e3, 1_000, 0x1F, 0, 0.5, -2]\n", encoding="utf-8-sig")
+    assert Document("a.yaml").data == [0.1, 1500.0, 1000, 31, 0, 0.5, -2]
+
+
+def test_a_metric_that_is_none_of_many(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    job.env["metrics"] = [{"name": "Acuracy", "url": str(EXAMPLE / "testenv/metrics.py")}]
+    error = refused(job, capfd)
+    assert "metrics.py registers nothing as 'Acuracy'. Did you mean 'Accuracy'?" in error
+    assert len(error) < 500
 
 
 def test_all_faults_are_told_at_once(job: Job, capfd: pytest.CaptureFixture[str]) -> None:

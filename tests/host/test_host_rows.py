@@ -52,8 +52,20 @@ FAULTS = [
     (choice("x", turn=["a"]), "unknown field 'turn'. Did you mean 'turns'?"),
     (choice("x", answer="E"), "the answer: it is 'E', but the question's options are A to D"),
     ({"question": CHOICE, "answer": "E"}, "the answer: it is 'E', but the question's options are A to D"),
-    (choice("x", answer="b"), "needs the letter of an option, A to D, not 'b'. Did you mean 'B'?"),
-    (choice("x", answer=2), "needs the letter of an option, A to D, not 2"),
+    (choice("x", answer=4), "needs the letter of an option, A to D, not 4"),
+    ({"question": CHOICE, "answer": "(e)"}, "needs the letter of an option, A to D, not '(e)'"),
+    ({"question": "q?", "choices": ["a", "b"], "answer": 2}, "needs the letter of an option, A to B, not 2"),
+    ({"question": "q?", "choices": ["a", "b"], "answer": -1}, "needs the letter of an option, A to B, not -1"),
+    ({"question": "q?", "choices": ["a", "b"], "answer": "c d"}, "needs the letter of an option, A to B, not 'c d'"),
+    ({"question": "q?", "choices": ["a", 7], "answer": 0}, "the question: 'choices' must hold the only options"),
+    ({"question": "q?", "choices": ["a", 1], "answer": 0}, "the question: 'choices' must hold the only options"),
+    ({"question": "q?", "choices": "ab", "answer": 0}, "the question: 'choices' must hold a list of texts, not 'ab'"),
+    ({"question": "q?", "choices": ["a"], "answer": 0}, "the question: 'choices': 1 options; there must be 2 to 10"),
+    ({"question": "q?", "choices": {"text": ["a", "b"], "label": ["A"]}, "answer": 0}, "cannot have the labels A"),
+    ({"question": "q?", "choices": ["a", "b"], "options": ["c", "d"], "answer": 0}, "must hold the only options"),
+    ({"question": "q?", "scorers": "choice", "answer": "A"}, "unknown field 'scorers'. Did you mean 'scorer'?"),
+    ({"question": "q?", "prompt": "You are ...", "answer": "A"}, "unknown field 'prompt'"),
+    ({"question": "q?", "turns": ["a"], "answer": "A"}, "the question has 'turns' of its own"),
     (choice("x", answer=None), "needs the letter of an option"),
     (choice("x", answer="Athens"), "needs the letter of an option, A to D, not 'Athens'. Did you mean 'A'?"),
     (choice("x", answer="many", scorer="number"), "the answer: scorer number can make nothing of 'many'"),
@@ -93,10 +105,44 @@ def test_rows_that_are_in_order(plugin: Job, capfd: pytest.CaptureFixture[str]) 
         choice("a", "D"), choice("b", "B) two"), choice("c", "E", turns=["no options"]), {"question": "q", "answer": 7},
         choice("d", "1,000", scorer="number"), choice("e", {"references": ["r"]}, scorer="text"),
         choice("f", {"anything": [1]}, scorer="none"), choice("g", None, scorer="judge"),
-        {"question": "q", "answer": ""},
+        {"question": "q", "answer": ""}, choice("i", "(b)"), choice("j", 2),
         choice("h", "B", turns=["1?\nA. a\nB. b\nC. c\nAnswer: C\n\n2?\nA. a\nB. b\nAnswer:"]),
     ])  # fmt: skip
     assert check(plugin, capfd)[0] == 0
+
+
+HUB = {
+    "mmlu": {"question": "Which?", "subject": "letters", "choices": ["one", "two"], "answer": 1},
+    "arc": {
+        "id": "a1",
+        "question": "Which?",
+        "choices": {"text": ["one", "two"], "label": ["1", "2"]},
+        "answerKey": "2",
+    },
+    "mapping": {"question": "Which?", "options": {"A": "one", "B": "two"}, "answer": "two", "temperature": 0.5},
+    "columns": {"question": "Which?", "A": "one", "B": "two", "answer": "b", "explanation": "it is"},
+}
+
+
+@pytest.mark.parametrize("processor", [True, False])
+@pytest.mark.parametrize("kind", HUB)
+def test_check_tells_how_rows_of_the_hub_are_read(
+    job: Job, kind: str, processor: bool, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    from core.cmd.benchmarking import main
+
+    folder = EXAMPLE / "testalgorithms/query-routing"
+    if processor:
+        add = {"type": "dataset_processor", "name": "DatasetProcessor", "url": str(folder / "data_processor.py")}
+        job.modules.insert(0, add)
+    else:
+        model = [{"model": {"values": [str(EXAMPLE / "models/edge")]}}]
+        job.modules[0].update(url=str(folder / "edge_model.py"), hyperparameters=model)
+    job.rows([HUB[kind], {"question": "Who?", "answer": ""}])
+    assert main(["check", "-f", job.save()]) == 0
+    _, first, scorers = capfd.readouterr().out.splitlines()
+    assert first == "data.jsonl:1 is asked as 'Which?\\nA. one\\nB. two\\nAnswer:'; scorer choice, answer 'B'"
+    assert scorers == "scorers: 1 choice, 1 text without an answer to compare with"
 
 
 def test_the_answer_is_compared_with_the_last_list_of_options(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from ianvs_specdec.learned.classifier import classifier
 from ianvs_specdec.learned.text import ARRAYS, SETTINGS
 from ianvs_specdec.learned.training import RouterRecipe, train
 from ianvs_specdec.learned.trees import Trees
-from ianvs_specdec.outcomes.recorded import Outcomes
+from ianvs_specdec.outcomes.recorded import Outcomes, text_of
 from ianvs_specdec.types import Query
 from tests.learned.subjects import KINDS, SUBJECTS, apgr, asked, fitted
 
@@ -284,3 +285,22 @@ def test_an_embedding_that_is_not_there_is_told(tmp_path):
     pytest.importorskip("sentence_transformers", reason="the extra sentence-transformers is not installed")
     with pytest.raises(UserError, match=r"the embedding .*nowhere' cannot be loaded"):
         fitted("knn", asked(30, 13), embedding=str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_is_encoded_once_in_all_folds(kind, monkeypatch):
+    loaded, encoded = [], []
+
+    class Model:
+        def __init__(self, name, **_):
+            loaded.append(name)
+
+        def encode(self, texts, **_):
+            encoded.extend(texts)
+            return np.eye(8)[[len(text) % 8 for text in texts]]
+
+    monkeypatch.setitem(sys.modules, "sentence_transformers", SimpleNamespace(SentenceTransformer=Model))
+    outcomes = asked(60, 14)
+    train(outcomes, RouterRecipe(kind, options={"embedding": kind}))
+    assert loaded == [kind]
+    assert sorted(encoded) == sorted({text_of(query) for query in outcomes.queries})

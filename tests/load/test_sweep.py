@@ -215,7 +215,7 @@ def test_a_server_that_is_not_there_or_has_another_model(stub: Stub, data: Path,
 
 def test_without_the_load_generator(stub: Stub, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"not installed: pip install 'ianvs-specdec\[load\]'"):
+    with pytest.raises(UserError, match="not installed: pip install 'guidellm"):
         sweep.run(plan_of(stub, data), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

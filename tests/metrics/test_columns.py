@@ -138,6 +138,8 @@ def test_one_differing_turn_makes_a_query_not_lossless_and_ends_the_comparison()
     assert value("Speedup", rows) == pytest.approx((3 + 3 + 1) / (2 + 2 + 1))
     rows[0] = edge_row(*two, baseline=[{**differing, "near_tie": False}, None])
     assert value("Near Ties", rows) == 0.0
+    rows[0] = edge_row(*two, baseline=[{**differing, "near_tie": None}, None])
+    assert math.isnan(value("Near Ties", rows))
 
 
 def test_an_unknown_turn_leaves_lossless_unknown() -> None:

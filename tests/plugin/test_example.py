@@ -128,6 +128,17 @@ def test_a_newcomer_can_read_the_main_job_s_table_and_the_rest_is_one_job_away()
         assert {*shipped_back_ends(plain, side)} < {*shipped_back_ends(f"{router}_methods", side)}
 
 
+@pytest.mark.parametrize("side", ["edge", "cloud"])
+def test_another_model_has_each_method_s_own_length(side: str) -> None:
+    """What is tuned for the embedded models stands in their job, or needs a head, which fits no other model."""
+    settings = yaml.safe_load((EXAMPLE / ROUTING / f"{side}_settings.yaml").read_text())
+    assert set(settings["length"]) <= set(settings["head"])
+    (modules,) = yaml.safe_load((EXAMPLE / ROUTING / f"{side}_methods.yaml").read_text()).values()
+    (own,) = (module["hyperparameters"] for module in modules["modules"] if module["type"] == f"{side}model")
+    (tuned,) = next(entry["length"]["values"] for entry in own if "length" in entry)
+    assert tuned.items() > settings["length"].items()
+
+
 OWN_DATA = {
     "benchmarkingjob_lifelong.yaml": "testenv_lifelong.yaml",
     "benchmarkingjob_mmlu.yaml": "testenv_mmlu.yaml",

@@ -19,6 +19,9 @@ from ianvs_specdec.answers.journal import Journal, answers_of
 from ianvs_specdec.types import Completion
 from tests.support.edge import Start, edge, row
 from tests.support.models import build_model
+from tests.support.paths import EXAMPLE
+
+MODELS = EXAMPLE / "models"
 
 REPLAY = """
 import sys
@@ -90,6 +93,20 @@ def test_a_difference_to_the_baseline_is_found_and_near_ties_are_told_apart(job:
         keep(job, changed)
 
 
+@pytest.mark.parametrize(("target", "known"), [("native", None), ("fused", False), ("vllm", None)])
+def test_near_ties_that_nobody_measured_are_unknown(
+    target: str, known: bool | None, job: Path, tiny_model: Path
+) -> None:
+    """The native step's own are none, but beside another engine it does not know them."""
+    edge(tiny_model).predict(row("x"))
+    changed = kept(job)
+    changed.token_ids[2] += 1
+    changed.trace.near_ties, changed.trace.target = [], target
+    keep(job, changed)
+    turn = edge(tiny_model, backend="huggingface").predict(row("x"))["turns"][0]
+    assert (turn["baseline"]["identical"], turn["baseline"]["near_tie"]) == (False, known)
+
+
 def test_an_answer_that_ends_before_the_baseline_differs_where_it_ends(job: Path, tiny_model: Path) -> None:
     edge(tiny_model).predict(row("x"))
     changed = kept(job)
@@ -141,8 +158,56 @@ def test_every_setting_that_matters_is_part_of_the_key(
     assert next(iter(change)) in warnings[0]
 
 
+BESIDE = ("README.md", "notes.txt", "model.gguf", "optimizer.pt", "pytorch_model.bin", "evaluation.json", "old/a.bin")
+
+
+@pytest.mark.parametrize("wanted", ["chat_template.jinja", "generation_config.json", "tokenizer.json", "config.json"])
+def test_only_files_that_are_read_count(
+    job: Path, tiny_model: Path, tmp_path: Path, new_run: Start, caplog: pytest.LogCaptureFixture, wanted: str
+) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    edge(folder).predict(row("x"))
+    for name in BESIDE:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("{}")
+    new_run()
+    assert edge(folder).predict(row("x"))["replayed"]
+    with (folder / wanted).open("a") as file:
+        file.write("\n")
+    new_run()
+    with caplog.at_level(logging.WARNING):
+        assert not edge(folder).predict(row("x"))["replayed"]
+    assert f"asked for again: {wanted} of model {folder} changed" in caplog.text
+
+
+def test_a_changed_head_is_named(job: Path, new_run: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    head = shutil.copytree(MODELS / "edge-eagle", tmp_path / "head")
+    settings = {"backend": "EagleSpecDec", "head": str(head)}
+    edge(MODELS / "edge", **settings).predict(row("x"))
+    (head / "README.md").write_text("x")
+    new_run()
+    assert edge(MODELS / "edge", **settings).predict(row("x"))["replayed"]
+    with (head / "config.json").open("a") as file:
+        file.write("\n")
+    new_run()
+    with caplog.at_level(logging.WARNING):
+        assert not edge(MODELS / "edge", **settings).predict(row("x"))["replayed"]
+    assert "config.json of options.head changed" in caplog.text
+
+
+def test_a_job_inside_the_model_folder_has_baselines(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    monkeypatch.setenv("RESULT_SAVED_URL", str(folder / "workspace" / "job" / "algorithm"))
+    edge(folder).predict(row("x"))
+    (folder / "workspace" / "job" / "answers.jsonl").write_text("{}\n")
+    answer = edge(folder, backend="PromptLookup").predict(row("x"))
+    assert answer["turns"][0]["baseline"]["identical"] is True
+
+
 def test_changed_model_files_are_noticed_whatever_they_are_called(
-    job: Path, tiny_model: Path, tmp_path: Path, new_run: Start, caplog: pytest.LogCaptureFixture
+    job: Path, tiny_model: Path, tmp_path: Path, new_run: Start
 ) -> None:
     folder = tmp_path / "own" / "model"
     shutil.copytree(tiny_model, folder)
@@ -153,9 +218,7 @@ def test_changed_model_files_are_noticed_whatever_they_are_called(
     assert edge(moved).predict(row("x"))["replayed"]
     build_model(moved, seed=1)
     new_run()
-    with caplog.at_level(logging.WARNING):
-        assert not edge(moved).predict(row("x"))["replayed"]
-    assert "model" in caplog.text
+    assert not edge(moved).predict(row("x"))["replayed"]
 
 
 def test_replaying_imports_no_heavy_library(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

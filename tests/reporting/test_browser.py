@@ -14,6 +14,7 @@ from ianvs_specdec.reporting.collect import collect
 from ianvs_specdec.reporting.page import to_html
 from tests.support.workspace import Bench, choice, usual
 
+from .test_notes import doubtful
 from .test_page import NASTY
 
 pytestmark = pytest.mark.slow
@@ -62,6 +63,16 @@ def test_everything_is_drawn(page: Path, browse: Browse) -> None:
     assert "NaN" not in dom
     assert "undefined" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL).replace("undefined here", "")
     assert "[object" not in dom
+
+
+def test_the_tiles_tell_the_doubt_that_the_table_tells(bench: Bench, browse: Browse) -> None:
+    doubtful(bench)
+    path = bench.root / "doubtful.html"
+    path.write_text(to_html(collect(bench.folder)), encoding="utf-8")
+    tiles = text(browse(path).partition('<div id="tiles"')[2].partition('<div id="notes"')[0])
+    assert "Largest speedup over the same weights without drafts" in tiles
+    assert re.search(r"the intervals of \d of \d others overlap", tiles)
+    assert "times are doubtful: other programs took" in tiles
 
 
 def test_sorting_filtering_and_choosing_columns(page: Path, browse: Browse) -> None:

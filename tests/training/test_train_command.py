@@ -12,8 +12,9 @@ from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from ianvs_specdec import cli  # noqa: E402
+from ianvs_specdec.errors import UserError  # noqa: E402
 from ianvs_specdec.training import corpus, course, lm  # noqa: E402
-from ianvs_specdec.training.heads import conversations, loop  # noqa: E402
+from ianvs_specdec.training.heads import conversations, loop, pool  # noqa: E402
 from ianvs_specdec.training.heads.conversations import Conversation  # noqa: E402
 from ianvs_specdec.training.heads.teacher import Teacher  # noqa: E402
 from tests.support.few import few  # noqa: E402
@@ -78,6 +79,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows += [{"text": f"The number after {i} is {i + 1}."}]
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return path
+
+
+def asking(folder: Path, count: int = 12) -> Path:
+    path = folder / "asking.jsonl"
+    path.write_text("".join(json.dumps({"turns": [f"How many is {i}?"]}) + "\n" for i in range(count)))
+    return path
+
+
+def without_template(target: Path, folder: Path) -> Path:
+    shutil.copytree(target, folder / "bare")
+    (folder / "bare" / "chat_template.jinja").unlink()
+    return folder / "bare"
 
 
 def train(kind: str, target: Path, data: Path, out: Path, *more: str) -> int:
@@ -176,9 +189,50 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     assert train("eagle", target, data, tmp_path / "parts") == 0
     printed = capsys.readouterr().out
     assert "resuming at step 2" in printed
-    assert "shards" not in printed
     whole, parts = (tensors_of(tmp_path / name) for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+def test_short_answers_train_every_kind(kind: str, target: Path, data: Path, tmp_path: Path, capsys) -> None:
+    """Of two tokens, so that no answer reaches the second of three drafts."""
+    assert train(kind, target, data, tmp_path / "head", "--max-new-tokens", "2", "--data", str(asking(tmp_path))) == 0
+    assert all(bool(tensor.isfinite().all()) for tensor in tensors_of(tmp_path / "head").values())
+    assert "no answer is long enough for more than 1 of 3 drafts" in capsys.readouterr().out
+    assert train(kind, target, data, tmp_path / "none", "--max-new-tokens", "1", "--data", str(asking(tmp_path))) == 2
+    assert "no answer has the two tokens that a draft needs" in capsys.readouterr().err
+
+
+def test_what_was_asked_is_not_asked_again(
+    target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask, asked = Teacher.samples, list[Conversation]()
+
+    def stops(teacher, conversations, layers=()):
+        if len(asked) == 2 * pool.SHARD:
+            raise KeyboardInterrupt
+        asked.extend(conversations)
+        return ask(teacher, conversations, layers)
+
+    monkeypatch.setattr(Teacher, "samples", stops)
+    more = ("--data", str(asking(tmp_path, 80)))
+    assert train("eagle", target, data, tmp_path / "head", *more) == 130
+    assert "asking the model for 78 conversations" in capsys.readouterr().out
+    asked.append(asked[0])
+    assert train("eagle", target, data, tmp_path / "head", *more) == 0
+    assert len(asked) - 1 == len(set(asked)) == 80
+    assert "to learn from: 3 of 3 parts of 32 conversations, 2 from an earlier run" in capsys.readouterr().err
+
+
+def test_prompts_go_through_the_chat_template(target: Path, teacher: Teacher, tmp_path: Path) -> None:
+    told = list[str]()
+    given = [Conversation(prompt=p) for p in ("How many?", corpus.USER + "How many?" + corpus.END, (7, 8))]
+    chat, marked, ids = teacher.asked(given, told.append)
+    assert (chat.turns, marked, ids) == (("How many?",), given[1], given[2])
+    assert told == ["1 lines of the data go through the chat template, 2 are taken as they stand"]
+    bare = Teacher(without_template(target, tmp_path), device="cpu")
+    assert bare.asked(given, told.append) == given
+    assert told[1].startswith("0 lines of the data go through the chat template (the model has none), 3")
 
 
 def test_a_head_that_accepts_nothing_is_not_called_done(
@@ -250,10 +304,7 @@ def test_heads_take_the_shape_of_other_families(family: str, target: Path, data:
 
 
 def test_turns_need_a_chat_template(target: Path, data: Path, tmp_path: Path, capsys) -> None:
-    bare = tmp_path / "bare"
-    shutil.copytree(target, bare)
-    (bare / "chat_template.jinja").unlink()
-    assert train("eagle", bare, data, tmp_path / "head") == 2
+    assert train("eagle", without_template(target, tmp_path), data, tmp_path / "head") == 2
     assert "no chat template" in capsys.readouterr().err
 
 
@@ -274,3 +325,26 @@ def test_the_world_is_asked_in_training_wordings_and_measured_in_others() -> Non
     fresh = [c for c in conversations.world_development(1) if c.group == "knowledge"]
     assert not asked & {conversation.turns[0] for conversation in fresh}
     assert {conversation.group for conversation in conversations.world_development(1)} == {"knowledge", "open-ended"}
+
+
+def test_training_keeps_what_the_template_is_told(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shutil.copytree(target, tmp_path / "target")
+    (model / "chat_template.jinja").write_text("{% macro m() %}{% endmacro %}{{ mood }}{{ strftime_now('%Y') }}")
+    seen = []
+
+    def ended(self: Teacher, *_: object) -> None:
+        seen.append(self.sampling)
+        raise UserError("enough")
+
+    monkeypatch.setattr(Teacher, "samples", ended)
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"turns": ["a"], "answers": ["b"]}\n')
+    told = ["--chat-template-kwargs", '{"mood": "calm"}', "--work", str(tmp_path / "work")]
+    arguments = ["train", "eagle", "--model", str(model), "--data", str(data), "--out", str(tmp_path / "head")]
+    assert cli.main([*arguments, *told]) == 2
+    assert seen[-1].chat_template_kwargs == {"mood": "calm"}
+    (tmp_path / "work" / "template_time.txt").write_text("2024-05-06\n")
+    cli.main([*arguments, *told])
+    assert seen[-1].template_time == "2024-05-06"

@@ -1,4 +1,6 @@
-"""Registers every column of the leaderboard under its name, for testenv.yaml to choose from."""
+"""Registers every column of the leaderboard under its name, for testenv.yaml to choose from: docs/measuring.md lists
+them.
+"""
 
 from ianvs_specdec.metrics import METRICS
 from sedna.common.class_factory import ClassFactory, ClassType

@@ -13,7 +13,12 @@ from core.common.bounds import check_bounds, read_bounded
 from core.common.errors import ConfigError, Problems, hint, nearest
 
 # libyaml is some twenty times faster; both loaders know only plain types.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), [*"-+.0123456789"]
+)
+_UNLIKE = re.compile(r"[-+]?0[\d_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?|\d{4}-\d\d?-\d\d?([Tt \t].*)?")
+"""What YAML 1.1 does not read as it looks: 010 is 8, 1:30 is 90."""
 
 Rule = Any
 """What a value may be: a type (``float`` takes whole numbers too, ``object`` anything), or a tuple of allowed words."""
@@ -87,6 +92,12 @@ class Document:
             for i, item in enumerate(node.value):
                 self._lines[(*path, i)] = item.start_mark.line + 1
                 self._walk(item, (*path, i), above)
+        elif isinstance(node, yaml.ScalarNode) and not node.style and _UNLIKE.fullmatch(node.value):
+            name = next((part for part in reversed(path) if isinstance(part, str) and part != "values"), "")
+            read = yaml.load(node.value, _Loader)
+            said = f"{name}: YAML reads {node.value} as {read!s}" + " (a text)" * isinstance(read, str)
+            advice = f'write a number in plain digits, a text in quotes ("{node.value}")'
+            raise ConfigError([f"{self.file}:{node.start_mark.line + 1}: {said}: {advice}"])
 
     def line(self, *path: Any) -> int:
         """The line of the path, or of the nearest thing above it that the file holds."""
@@ -201,7 +212,8 @@ def describe(value: Any) -> str:
         return "nothing"
     if isinstance(value, (list, dict)):
         return _TYPE_NAMES[type(value)]
-    return f"the {'string' if isinstance(value, str) else 'value'} {short(value)}"
+    words = " (to YAML, on and yes, off and no are these words)" * isinstance(value, bool)
+    return f"the {'string' if isinstance(value, str) else 'value'} {short(value)}{words}"
 
 
 def mismatch(value: Any, rule: Rule) -> str:

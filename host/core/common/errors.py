@@ -138,8 +138,8 @@ def nearest(name: object, known: Iterable[str], similarity: float = NEAR) -> str
     return lowered[close[0]] if close else None
 
 
-LISTED = 80
-"""How many names a message lists."""
+LISTED, NEAREST = 40, 5
+"""How many names a message lists, and how many of more than these: the ones that are most like the wrong one."""
 
 
 def hint(name: object, known: Iterable[str], list_all: str = "Known") -> str:
@@ -147,8 +147,9 @@ def hint(name: object, known: Iterable[str], list_all: str = "Known") -> str:
     names = list(known)
     close = nearest(name, names)
     meant = f" Did you mean {close!r}?" if close else ""
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"{meant} {list_all}: {', '.join(names[:LISTED])}{more}" if names else meant
+    listed = difflib.get_close_matches(str(name), names, NEAREST, 0) if len(names) > LISTED else names
+    more = f" and {len(names) - len(listed)} more" if len(names) > len(listed) else ""
+    return f"{meant} {list_all}: {', '.join(listed)}{more}" if names else meant
 
 
 def explain(error: BaseException) -> str:

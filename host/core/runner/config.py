@@ -10,7 +10,7 @@ from core.common.document import Document, mismatch
 from core.common.errors import Problems
 
 _RUNNERS = ("local", "ray")
-_RAY_MISSING = "runner ray needs the package ray, which is not installed: pip install 'ianvs-specdec-host[ray]'"
+_RAY_MISSING = "runner ray needs the package ray, which is not installed: pip install 'ray>=2.60,<3'"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Rows stay Python objects. (A numpy array of strings gives every row the width of
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -44,13 +45,16 @@ def object_array(values: Any) -> np.ndarray:
 
 
 class BaseDataSource:
-    """``x``: inputs, ``y``: labels, both of the same length. ``func`` is kept for subclasses as ``process_func``."""
+    """``x``: inputs, ``y``: labels, both of the same length; ``rows``: the inputs, or whole rows where these have more.
+    ``func`` is kept for subclasses as ``process_func``.
+    """
 
     def __init__(self, data_type: str = "train", func: Callable[..., Any] | str | None = None) -> None:
         self.data_type = data_type
         self.process_func = ClassFactory.get_cls(ClassType.CALLBACK, func)() if isinstance(func, str) else func
         self.x: Any = None
         self.y: Any = None
+        self.rows: Any = None
         self.meta_attr: Any = None
 
     def num_examples(self) -> int:
@@ -105,6 +109,8 @@ class _LinesParse(BaseDataSource):
                     reason = self._fault(row) or _too_deep(line, row)
                 except UnicodeDecodeError as error:
                     reason = f"not UTF-8 text (byte {error.start + 1} of the line)"
+                    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                        reason += ". It is UTF-16 text: save it as UTF-8"
                 except json.JSONDecodeError as error:
                     reason = f"not JSON: {error.msg} at column {error.colno}"
                 except ValueError as error:  # a number of thousands of digits
@@ -136,6 +142,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+    if "question" in found and "answerKey" in found:  # as in ARC and CommonsenseQA
+        found.setdefault("answer", found["answerKey"])
     return found
 
 
@@ -160,6 +168,7 @@ class JsonlDataParse(_LinesParse):
         rows = [row for file in args for row in self._rows(file, on_malformed_row)]
         self.x = object_array([row["question"] for row in rows])
         self.y = object_array([row["answer"] for row in rows])
+        self.rows = object_array([row if len(row) > 2 else row["question"] for row in rows])
 
 
 class JSONMetaDataParse(_LinesParse):

@@ -6,6 +6,9 @@ from typing import Any
 
 from ianvs_specdec.answers.journal import Entry, Journal
 
+TELL_NEAR_TIES = {"fused", "transformers", "llama.cpp"}
+"""What notes the near ties of its own output (see ``Trace.target``). The native step has none beside itself."""
+
 
 def compare(journal: Journal, baseline_key: str, key: str, entry: Entry, whole: bool = True) -> dict[str, Any] | None:
     """How the answer stands to the baseline's; None if that is not known. Unless it is ``whole``, it is to be the
@@ -30,5 +33,7 @@ def compare(journal: Journal, baseline_key: str, key: str, entry: Entry, whole: 
         shorter = min(len(ours.token_ids), len(theirs.token_ids))
         difference = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
         near_ties = {position for position, _ in (*ours.trace.near_ties, *theirs.trace.near_ties)}
-        comparison |= {"difference": difference, "near_tie": difference in near_ties}
+        targets = {ours.trace.target, theirs.trace.target}
+        known = near_ties or targets & TELL_NEAR_TIES or targets == {"native"}
+        comparison |= {"difference": difference, "near_tie": difference in near_ties if known else None}
     return comparison

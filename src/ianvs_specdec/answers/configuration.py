@@ -5,23 +5,27 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ianvs_specdec.identity import digest
 from ianvs_specdec.types import Message
 
 ID_DIGITS = 16
+MANNERS = ("backend", "method")
+"""Keys, here or there in a configuration, that tell one way of decoding from another."""
 SHOWN = {"options.top_k": "options.eagle_topk"}
 """Names that have changed since the journal began, as they are told now."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Everything that determines an answer apart from the messages, and the name by which people know the model."""
+    """Everything that determines an answer apart from the messages, and the name by which people know the model.
+    ``files``: see ``FileDigests``."""
 
     model: str
     value: Mapping[str, Any]
+    files: Mapping[str, Any] = field(default_factory=dict)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -41,25 +45,31 @@ def prompt_id(messages: list[Message]) -> str:
     return digest(messages)[:ID_DIGITS]
 
 
-def changes_of(record: Mapping[str, Any], configuration: Configuration) -> list[str]:
-    """What differs between a configuration as the journal has it (``model``, ``value``) and another, in words."""
+def changes_of(record: Mapping[str, Any], configuration: Configuration) -> list[str] | None:
+    """What differs between a configuration as the journal has it (``model``, ``value``, ``files``) and another, in
+    words; None where these are two models or ways of decoding, of which neither comes of the other."""
     old, new = _flat(record["value"]), _flat(configuration.value)
+    changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    if record.get("model") != configuration.model or any(key.rpartition(".")[2] in MANNERS for key in changed):
+        return None
     changes = []
-    for key in sorted(old.keys() | new.keys()):
-        before, after = old.get(key), new.get(key)
-        if before == after:
-            continue
-        if key == "model" and record.get("model") == configuration.model:
-            changes.append(f"the files of model {configuration.model} changed")
-        elif key == "model":
-            changes.append(f"model {record.get('model')} -> {configuration.model}")
+    for key in changed:
+        before, after, name = old.get(key), new.get(key), SHOWN.get(key, key)
+        files = _changed_files(record.get("files"), before, configuration.files, after)
+        if key == "model" or files:
+            owner = f"model {configuration.model}" if key == "model" else name
+            changes.append(f"{files or 'the files'} of {owner} changed")
         else:
-            changes.append(f"{SHOWN.get(key, key)} {_shown(key, before)} -> {_shown(key, after)}")
+            changes.append(f"{name} {json.dumps(before)} -> {json.dumps(after)}")
     return changes
 
 
-def _shown(key: str, value: Any) -> str:
-    return '"autoregressive"' if (key, value) in (("backend", "specdec"), ("method", "none")) else json.dumps(value)
+def _changed_files(files: Any, before: Any, others: Mapping[str, Any], after: Any) -> str:
+    old = files.get(before) if isinstance(files, Mapping) and isinstance(before, str) else None
+    new = others.get(after) if isinstance(after, str) else None
+    if not isinstance(old, Mapping) or new is None:
+        return ""
+    return ", ".join(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

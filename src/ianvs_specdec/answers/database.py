@@ -41,7 +41,9 @@ SHORTEST_ROW = 128
 """Bytes that a row of a journal takes at least: its numbers go up to the size of the file through this."""
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS configurations (id TEXT PRIMARY KEY, model TEXT NOT NULL, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS configurations (
+    id TEXT PRIMARY KEY, model TEXT NOT NULL, value TEXT NOT NULL, files TEXT NOT NULL
+);
 CREATE TABLE IF NOT EXISTS machines (id TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (
     id INTEGER PRIMARY KEY, key BLOB NOT NULL, configuration TEXT NOT NULL, prompt TEXT NOT NULL, run TEXT NOT NULL,

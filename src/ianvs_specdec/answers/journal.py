@@ -73,6 +73,7 @@ class Journal:
         self.corrupt = 0
         self._database = Database(path)
         self._known: set[str] = set()
+        self._served: set[tuple[str, str]] = set()
         self._explained: set[str] = set()
         self._asked: dict[str, tuple[threading.Lock, int]] = {}
         self._mutex = threading.RLock()
@@ -95,24 +96,22 @@ class Journal:
 
     def get(self, key: str) -> Entry | None:
         """The newest answer with this key, or None. One that turns out to be damaged counts as none."""
-        query = "SELECT run, machine, answer, checksum FROM answers WHERE key = ? AND answer NOTNULL"
         with self._mutex:
-            for run, machine, answer, check in self._newest(query, key):
+            for configuration, side, run, machine, answer, check in self._newest(_ANSWER, key):
                 if check == checksum(bytes.fromhex(key), run, machine, answer):
-                    try:
-                        return Entry(decode_answer(answer), machine, run != self.run)
-                    except msgspec.DecodeError:
-                        pass
+                    with suppress(msgspec.DecodeError):
+                        entry = Entry(decode_answer(answer), machine, run != self.run)
+                        self._served.add((configuration, side))
+                        return entry
                 self._count_damage()
         return None
 
     def record(self, record_id: str) -> dict[str, Any] | None:
         """A configuration or machine by its id: ``{"value": ..., ...}``; None if there is none, or it is damaged."""
-        query = "SELECT model, value FROM configurations WHERE id = ? UNION SELECT '', value FROM machines WHERE id = ?"
         with self._mutex:
-            for model, text in self._database.rows(query, (record_id, record_id)):
+            for model, text, files in self._database.rows(_RECORD, (record_id, record_id)):
                 if (value := value_of(record_id, text)) is not None:
-                    return {"model": model, "value": value}
+                    return {"model": model, "value": value, "files": json.loads(files)}
                 self._count_damage()
         return None
 
@@ -179,8 +178,9 @@ class Journal:
         row = (key, configuration.id, prompt_id(messages), self.run, side, hardware_id, time.time(), prompts)
         with self._mutex, self._database.writing() as connection:
             if not {configuration.id, hardware_id} <= self._known:
-                what = (configuration.id, configuration.model, json.dumps(configuration.value))
-                connection.execute("INSERT OR REPLACE INTO configurations VALUES (?, ?, ?)", what)
+                value, files = json.dumps(configuration.value), json.dumps(configuration.files)
+                what = (configuration.id, configuration.model, value, files)
+                connection.execute("INSERT OR REPLACE INTO configurations VALUES (?, ?, ?, ?)", what)
                 machine = (hardware_id, json.dumps(hardware))
                 connection.execute("INSERT OR REPLACE INTO machines VALUES (?, ?)", machine)
             connection.execute(
@@ -250,36 +250,40 @@ class Journal:
 
     # saying why nothing matches
 
-    def explain_miss(self, configuration: Configuration, messages: list[Message]) -> str | None:
-        """Why earlier answers to these messages do not serve, in one line; None if there are none. Once a
-        configuration.
+    def explain_miss(self, configuration: Configuration, messages: list[Message], side: str) -> str | None:
+        """Why earlier answers of this ``side`` to these messages do not serve, in one line; None if there are none.
+        Once a configuration.
 
-        Of the configurations in which earlier runs answered the same messages, the nearest one is named: how many
-        answers it has, and which keys differ.
+        Of the configurations that this one may come of, in which earlier runs answered the same messages and which no
+        test case of this run has, the nearest one is named: how many answers it has, and which keys differ.
         """
         with self._mutex:
             # Of a further repeat nothing else is to be expected.
             if configuration.id in self._explained or configuration.value.get("repeat") or self.fresh:
                 return None
             self._explained.add(configuration.id)
-            answered = dict(self._database.rows(_EARLIER, (self.run, prompt_id(messages), self.run)))
-            if configuration.id in answered or self._database.rows(_ANSWERED, (configuration.id, self.run)):
+            if self._database.rows(_ANSWERED, (configuration.id, self.run)):
                 return None
             nearest: tuple[int, int, str] | None = None
-            for config, prompts in answered.items():
-                if (record := self.record(config)) is not None:
-                    changes = changes_of(record, configuration)
-                    candidate = (len(changes), -prompts, ", ".join(changes))
-                    nearest = min(nearest, candidate) if nearest else candidate
+            for config, prompts in self._database.rows(_EARLIER, (self.run, side, prompt_id(messages), self.run)):
+                record = None if (config, side) in self._served else self.record(config)
+                if record is None or (changes := changes_of(record, configuration)) is None:
+                    continue
+                candidate = (len(changes), -prompts, ", ".join(changes))
+                nearest = min(nearest, candidate) if nearest else candidate
         if nearest is None:
             return None
         return f"{-nearest[1]} earlier answers in {self.path} do not match and are asked for again: {nearest[2]}"
 
 
 _INSERT = "INSERT INTO answers"
+_ANSWER = "SELECT configuration, side, run, machine, answer, checksum FROM answers WHERE key = ? AND answer NOTNULL"
+_RECORD = """
+SELECT model, value, files FROM configurations WHERE id = ? UNION SELECT '', value, '{}' FROM machines WHERE id = ?
+"""
 _EARLIER = """
 SELECT configuration, count(DISTINCT prompt) FROM answers
-WHERE run != ? AND answer NOTNULL
+WHERE run != ? AND side = ? AND answer NOTNULL
     AND configuration IN (SELECT configuration FROM answers WHERE prompt = ? AND run != ?)
 GROUP BY configuration
 """
@@ -307,7 +311,8 @@ def exported(path: Path) -> Iterator[dict[str, Any]]:
     """All that a journal's file holds, as JSON objects: configurations, machines, then answers and failures."""
     database = Database(path)
     for row in _rows_of(database, "configurations"):
-        yield {"configuration": row["id"], "model": row["model"], "value": json.loads(row["value"])}
+        value, files = json.loads(row["value"]), json.loads(row["files"])
+        yield {"configuration": row["id"], "model": row["model"], "value": value, "files": files}
     for row in _rows_of(database, "machines"):
         yield {"machine": row["id"], "value": json.loads(row["value"])}
     for row in _rows_of(database, "answers"):

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import sys
 import zipfile
 import zlib
@@ -52,15 +53,7 @@ def guarded(path: File, lines: Iterable[Parsed]) -> Iterator[tuple[int, Parsed]]
 def _readable(path: File) -> int:
     """The number of the last line before the first that is not UTF-8."""
     with open_text(path, errors="surrogateescape") as file:
-        return next((number for number, line in enumerate(file) if not _is_utf8(line)), 0)
-
-
-def _is_utf8(line: str) -> bool:
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return next((number for number, line in enumerate(file) if re.search("[\udc80-\udcff]", line)), 0)
 
 
 def read_json_lines(path: File) -> Iterator[tuple[int, Row]]:

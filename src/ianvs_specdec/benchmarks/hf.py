@@ -9,13 +9,12 @@ Code that a data set brings along is not run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
 from ianvs_specdec.benchmarks import tabular
 from ianvs_specdec.benchmarks.files import Row, are_texts, is_number, is_text, is_whole
-from ianvs_specdec.benchmarks.letters import LETTERS
+from ianvs_specdec.benchmarks.rows import asked, chosen, listed
 from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.benchmarks.source import Inputs, Source
 from ianvs_specdec.benchmarks.validation import faults
@@ -72,9 +71,11 @@ def _row(
         raise UserError(f"{where}: {options.question!r} must be a text or a list of texts, not {question!r:.80}")
     if options.choices:
         labels, texts = _choices(row, options.choices, where)
-        answer = LETTERS[_chosen(answer, labels, texts, f"{where}: {options.answer!r}")]
-        shown = "".join(f"\n{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False))
-        turns = [*turns[:-1], f"{turns[-1]}{shown}\nAnswer:"]
+        if (letter := chosen(answer, labels, texts)) is None:
+            known = f"its number from 0 to {len(texts) - 1}, its letter or its text"
+            names = f"{options.answer!r} names none of the {len(texts)} options"
+            raise UserError(f"{where}: {names}: expected {known}, not {answer!r:.80}")
+        turns, answer = asked(turns, texts), letter
     elif options.answer in classes and is_whole(answer) and 0 <= answer < len(classes[options.answer]):
         answer = classes[options.answer][answer]
     elif isinstance(answer, list):
@@ -91,35 +92,9 @@ def _scorer(options: argparse.Namespace) -> str:
 
 
 def _choices(row: dict[str, Any], columns: list[str], where: str) -> tuple[list[str], list[str]]:
-    """Labels and texts of the options. The labels are letters where the data set has none of its own."""
-    values: Any = row[columns[0]] if len(columns) == 1 else [row[column] for column in columns]
-    labels: Any = None
-    if isinstance(values, dict) and "text" in values:
-        labels, values = values.get("label"), values["text"]
-    if not isinstance(values, list) or not all(is_text(value) or is_number(value) for value in values):
-        raise UserError(f"{where}: {', '.join(columns)} must hold a list of texts, not {values!r:.80}")
-    if not 2 <= len(values) <= len(LETTERS):
-        raise UserError(f"{where}: {len(values)} options; there must be 2 to {len(LETTERS)}")
-    if not are_texts(labels) or len(labels) != len(values):
-        labels = list(LETTERS[: len(values)])
-    return labels, [str(value) for value in values]
-
-
-def _chosen(answer: Any, labels: list[str], texts: list[str], where: str) -> int:
-    """The place of the right option, from 0: the first reading of the answer that names exactly one."""
-    for read in _readings(answer, labels, texts):
-        if len(read) == 1:
-            return read[0]
-    known = f"its number from 0 to {len(texts) - 1}, its letter or its text"
-    raise UserError(f"{where} names none of the {len(texts)} options: expected {known}, not {answer!r:.80}")
-
-
-def _readings(answer: Any, labels: list[str], texts: list[str]) -> Iterator[list[int]]:
-    if is_whole(answer):
-        yield [answer] if 0 <= answer < len(texts) else []
-        return
-    said = str(answer).strip()
-    yield [place for place, label in enumerate(labels) if label == said]
-    yield [place for place, text in enumerate(texts) if text.strip() == said]
-    yield [place for place, letter in enumerate(LETTERS[: len(texts)]) if letter == said.upper()]
-    yield [int(said)] if said.isdecimal() and int(said) < len(texts) else []
+    """Labels and texts of the options."""
+    value = row[columns[0]] if len(columns) == 1 else [row[column] for column in columns]
+    labels, texts = listed(value, f"{where}: {', '.join(columns)}")
+    if not all(is_text(text) or is_number(text) for text in texts):
+        raise UserError(f"{where}: {', '.join(columns)} must hold a list of texts, not {texts!r:.80}")
+    return labels, [str(text) for text in texts]

@@ -214,7 +214,7 @@ class _Panel:
 
     def _ask_all(self, missing: Mapping[str, list[Message]]) -> dict[str, str | AnswerError]:
         if self._journal is not None:
-            if why := self._journal.explain_miss(self._configuration, next(iter(missing.values()))):
+            if why := self._journal.explain_miss(self._configuration, next(iter(missing.values())), SIDE):
                 log.warning("judge: %s", why)
             self._journal.ensure_writable()
         self._llm.load()

@@ -9,7 +9,7 @@ from ianvs_specdec.benchmarks import code, sandbox
 from ianvs_specdec.benchmarks.files import check, is_number, is_whole
 from ianvs_specdec.benchmarks.judge import JudgeSettings
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
-from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.benchmarks.rows import own_form, query_of
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.benchmarks.validation import RowsChecked, faults
 from ianvs_specdec.errors import UserError, unknown
@@ -71,6 +71,7 @@ class DatasetProcessor(RowsChecked):
         rows = []
         scorers = set()
         for index, (question, answer) in enumerate(zip(dataset.x, dataset.y, strict=True)):
+            question, answer = own_form(question, answer)
             query = query_of(question, answer, index)
             scorers.add(query.scorer)
             row = {"query": question, "gold": self._gold(query, answer), "index": index}

@@ -7,7 +7,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.code import run_all
 from ianvs_specdec.benchmarks.judge import Pairs, judge_all
-from ianvs_specdec.benchmarks.rows import row_of
+from ianvs_specdec.benchmarks.rows import own_form, row_of
 from ianvs_specdec.benchmarks.scorers import references_of, scorer
 
 TOGETHER: dict[str, Callable[[Pairs], list[float | None]]] = {"judge": judge_all, "code": run_all}
@@ -43,4 +43,6 @@ def pair_of(result: Mapping[str, Any], gold: Any) -> tuple[list[str], Any]:
     """The answers of a result, and the row's answer: the dataset processor's, where the result knows its row."""
     row = row_of(result)
     answers = [turn["completion"] for turn in result.get("turns", ())]
+    if isinstance(row, Mapping) and "question" in row:
+        return answers, own_form(row, gold)[1]
     return answers, row["gold"] if isinstance(row, Mapping) and "gold" in row else gold

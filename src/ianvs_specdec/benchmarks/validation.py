@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 from ianvs_specdec.benchmarks import code
 from ianvs_specdec.benchmarks.judge import JudgeSettings
 from ianvs_specdec.benchmarks.judge_prompts import REFERENCE_GROUPS, TURNS
 from ianvs_specdec.benchmarks.letters import LETTERS, options_of
 from ianvs_specdec.benchmarks.numbers import extract_number
-from ianvs_specdec.benchmarks.rows import parsed
+from ianvs_specdec.benchmarks.rows import own_form, parsed
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.errors import UserError, unknown
-from ianvs_specdec.types import Query
+from ianvs_specdec.checkpoints.templates import reads, render
+from ianvs_specdec.errors import ChatTemplateError, UserError, unknown
+from ianvs_specdec.llm.api.backend import tell_once
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.llm.prompts import chat_template
+from ianvs_specdec.types import Query, Sampling, messages_of
 
 DataRow = tuple[str, Any, Any]
-"""Where a row stands, its question and its answer."""
+"""Where a row stands, its question, or the whole row where that has more than the two, and its answer."""
 
-_LETTER = re.compile(rf"([{LETTERS}])(?:[^A-Za-z0-9].*)?", re.DOTALL)
+SHOWN = 80
+"""Characters of a long question's end that are shown, where its options are, and half of those of its beginning."""
+TOKENS = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "")
 _TEXT = "a text, a number, or an object with the list 'references'"
 
 
 class RowsChecked:
     """A module of a job that can be asked whether it could work with the rows."""
 
+    whole_rows: ClassVar[bool] = True
+    """Our host hands on rows with further fields whole."""
+
     @classmethod
     def check_rows(cls, hyperparameters: dict[str, Any], rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
         """Place and reason of every row that could not be asked or scored with these hyperparameters."""
         judged = JudgeSettings.parse(hyperparameters) is not None
         return faults(rows, lambda part, place: f"the {part}", judged)
+
+    @classmethod
+    def describe_rows(cls, rows: Iterable[DataRow]) -> Iterator[str]:
+        """How the first row is asked and scored, and how many rows each scorer has, a line each."""
+        scorers = Counter[str]()
+        for place, question, answer in rows:
+            question, answer = own_form(question, answer)
+            query = parsed(question, answer, "", place)
+            if not scorers:
+                text = repr("\n\n".join((query.system, *query.turns)).strip())
+                short = text if len(text) <= 3 * SHOWN else f"{text[: 2 * SHOWN]} ... {text[-SHOWN:]}"
+                yield f"{place} is asked as {short}; scorer {query.scorer}, answer {answer!r:.80}"
+            lacking = query.scorer == "text" and not any(references_of(answer))
+            scorers[query.scorer + " without an answer to compare with" * lacking] += 1
+        yield f"scorers: {', '.join(f'{count} {name}' for name, count in scorers.items())}"
 
 
 def faults(rows: Iterable[DataRow], where: Callable[[str, str], str], judged: bool) -> Iterator[tuple[str, str]]:
@@ -40,6 +66,7 @@ def faults(rows: Iterable[DataRow], where: Callable[[str, str], str], judged: bo
     first: dict[str, str] = {}
     for index, (place, question, answer) in enumerate(rows):
         try:
+            question, answer = own_form(question, answer, where("question", place))
             query = parsed(question, answer, str(index), where("question", place))
             _check_texts(query, where("question", place))
             _check_answer(query, answer, judged, where("answer", place))
@@ -49,6 +76,33 @@ def faults(rows: Iterable[DataRow], where: Callable[[str, str], str], judged: bo
         if query.id in first:
             yield place, f"{where('question', place)}: the id {query.id!r} stands twice, first in {first[query.id]}"
         first.setdefault(query.id, place)
+
+
+def refused(llm: LLM, sampling: Sampling, failures: int, rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
+    """Place and reason of each row that the chat template of a model that is here refuses, one of each kind: with a
+    system prompt or without, of one turn or several. Where so many ``failures`` are permitted they are told in the log,
+    as are variables that the template never reads.
+    """
+    if llm.truncate_prompts is None or not Path(llm.model).exists():
+        return
+    template, seen = chat_template(llm), set[tuple[bool, bool]]()
+    if unread := sampling.chat_template_kwargs.keys() - reads(template):
+        tell_once(f"chat_template_kwargs: the chat template of {llm.model} never reads {', '.join(sorted(unread))}")
+    tokenizer = SimpleNamespace(chat_template=template, special_tokens_map=TOKENS)
+    for place, question, answer in rows if template else ():
+        try:
+            query = parsed(question, answer, "", place)
+            if (kind := (bool(query.system), len(query.turns) > 1)) not in seen:
+                seen.add(kind)
+                render(tokenizer, messages_of(query, ["..."] * (len(query.turns) - 1)), sampling)
+        except ChatTemplateError as error:
+            reason = f"model {llm.model}: {error}"
+            if failures:
+                tell_once(f"{place}: {reason}")
+            else:
+                yield place, reason
+        except UserError:
+            continue
 
 
 def _check_texts(query: Query, where: str) -> None:
@@ -82,15 +136,14 @@ def _check_answer(query: Query, answer: Any, judged: bool, where: str) -> None:
 
 
 def _check_letter(query: Query, answer: Any, where: str) -> None:
-    found = _LETTER.fullmatch(str(answer).strip()) if isinstance(answer, str) else None
     letters = options_of(query.turns[-1]) or LETTERS
     span = f"{letters[0]} to {letters[-1]}"
-    if found is None:
+    if not isinstance(answer, str) or answer not in list(LETTERS):
         near = str(answer).strip().upper()[:1]
         hint = f" Did you mean {near!r}?" if near and near in letters and isinstance(answer, str) else ""
         raise UserError(f"{where}: scorer choice needs the letter of an option, {span}, not {answer!r:.80}.{hint}")
-    if found.group(1) not in letters:
-        raise UserError(f"{where}: it is {found.group(1)!r}, but the question's options are {span}")
+    if answer not in letters:
+        raise UserError(f"{where}: it is {answer!r}, but the question's options are {span}")
 
 
 def _check_references(query: Query, answer: Any, where: str) -> None:

@@ -7,6 +7,9 @@ transformers has built the model (``loading``).
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,8 +18,10 @@ from typing import Any
 
 from ianvs_specdec.checkpoints.documents import read_object
 from ianvs_specdec.checkpoints.headers import FLOATS, Header, counted, headers
-from ianvs_specdec.checkpoints.numbers import check_numbers
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.checkpoints.numbers import LARGEST_SIZE, check_numbers
+from ianvs_specdec.errors import UserError, unknown
+
+log = logging.getLogger(__name__)
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 Shapes = dict[str, tuple[int, ...]]
@@ -44,10 +49,23 @@ TOKENIZERS = ("tokenizer*", "vocab*", "*.tiktoken", "*.model", "tekken.json", "m
 """Files of which a tokenizer of Hugging Face format has one at least."""
 
 
-def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool = True) -> None:
+SCALES = re.compile(r"scale|SCB$|absmax|quant_state")
+"""Tensors without which weights in few bits are no numbers."""
+PACKAGES = {
+    **dict.fromkeys(("bitnet", "fbgemm_fp8", "fp8", "mxfp4", "mxfp8", "nvfp4"), "accelerate"),
+    **{name: name for name in ("auto_round", "compressed_tensors", "hqq", "quark", "torchao", "vptq")},
+    **{name: f"accelerate {package}" for name, package in (("aqlm", "aqlm"), ("bitsandbytes", "bitsandbytes"))},
+    **{name: f"accelerate {package}" for name, package in (("awq", "gptqmodel"), ("gptq", "optimum gptqmodel"))},
+    **{name: f"accelerate {package}" for name, package in (("eetq", "kernels"), ("quanto", "optimum"))},
+}
+"""``quant_method`` of a configuration -> the packages with which transformers loads such weights."""
+
+
+def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool = True, vllm: bool = False) -> None:
     """Raise UserError, with the ``key`` at fault, if the folder's weights cannot be those of its config.json.
 
-    ``what`` names the model in the message; ``causal``: it is to predict tokens. Reads no weights, builds nothing.
+    ``what`` names the model in the message; ``causal``: it is to predict tokens; ``vllm`` loads it, and not
+    transformers, for which further packages may be missing. Reads no weights, builds nothing.
     """
     try:
         tensors = headers(folder)
@@ -56,24 +74,53 @@ def check_model(folder: Path, *, what: str, key: str | None = None, causal: bool
         if not tensors:
             raise UserError(
                 "it holds no weights in safetensors format (model.safetensors, or model.safetensors.index.json and "
-                "what that lists); pickled weights run code when they are loaded, so they are not"
+                "what that lists); pickled weights run code when they are loaded, so they are not (docs/backends.md "
+                "has the command that converts them)"
             )
         if causal:
-            _check_ends(folder / GENERATION)
-        if config.get("quantization_config"):
-            return
-        if causal and config.get("model_type") in FAMILIES:
+            _check_ends(folder, config)
+        quantized = config.get("quantization_config") or {}
+        if quantized and not vllm:
+            _check_packages(quantized)
+        if causal and config.get("model_type") in FAMILIES and not quantized:
             _check_tensors(config, tensors)
-        _check_types(tensors)
+        _check_types(tensors, bool(quantized))
     except UserError as error:
         raise UserError(f"cannot load {what}: {error}", key=key) from error
 
 
 def check_tokenizer(folder: Path, *, what: str, key: str | None = None) -> None:
-    """Raise ``UserError`` where a model folder has no file of a tokenizer."""
+    """Raise ``UserError`` where a model folder has no file of a tokenizer, or one for which a package is missing. Says
+    in a warning where it has no chat template."""
     if not any(next(folder.glob(name), None) for name in TOKENIZERS):
         message = "has no tokenizer (tokenizer.json or tokenizer.model): copy the tokenizer files of the model into it"
         raise UserError(f"{what} {message}", key=key)
+    model, settings = folder / "tokenizer.model", folder / "tokenizer_config.json"
+    if model.is_file() and not (folder / "tokenizer.json").is_file():
+        # Llama 3's own file of this name is a list in tiktoken's format.
+        needed = ("sentencepiece", "google.protobuf") if model.read_bytes()[:1] == b"\n" else ("tiktoken",)
+        _check_installed(f"{what} has its tokenizer in tokenizer.model alone, for which transformers", needed, key)
+    told = read_object(settings, key=key) if settings.is_file() else {}
+    if not (told.get("chat_template") or any(folder.glob("*chat_template*"))):
+        _warn(f"{what} has no chat template: chats become plain text, User: ... Assistant:")
+
+
+_warn = functools.cache(log.warning)
+"""Once in a process: a job looks at a folder for each of its test cases."""
+
+
+def _check_installed(what: str, packages: Iterable[str], key: str | None = None) -> None:
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        raise UserError(f"{what} needs the package {missing[0]}: pip install {' '.join(missing)}", key=key)
+
+
+def _check_packages(quantized: Mapping[str, Any]) -> None:
+    bits = quantized.get("load_in_8bit") or quantized.get("load_in_4bit")
+    method = "bitsandbytes" if bits else str(quantized.get("quant_method"))
+    if (packages := PACKAGES.get(method.replace("-", "_"))) is None:
+        raise unknown(f"quant_method in {CONFIG}, for transformers,", method, PACKAGES)
+    told = f"its weights are quantized with {method}, for which transformers, other than vLLM,"
+    _check_installed(told, packages.split())
 
 
 def read_config(folder: Path, tensors: Mapping[str, Header] | None = None, *, key: str | None = None) -> dict[str, Any]:
@@ -115,22 +162,28 @@ def _check_kind(folder: Path, tensors: Mapping[str, Header]) -> None:
         raise UserError(f"it is {head}, not a model: name it as head, and as model the one that it was trained for")
 
 
-def _check_ends(path: Path) -> None:
-    """Where the file is unreadable, transformers does as if there were none, and no answer would end by itself."""
-    if not path.is_file():
-        return
-    ends = read_object(path).get("eos_token_id")
-    if not all(type(token) is int and token >= 0 for token in (ends if isinstance(ends, list) else [ends or 0])):
-        raise UserError(f"{path}: eos_token_id must be the id of a token, or a list of ids, not {ends!r:.40}")
+def _check_ends(folder: Path, config: Mapping[str, Any]) -> None:
+    """Where a file is unreadable, transformers does as if there were none, and no answer would end by itself."""
+    size = (config.get("text_config") or config).get("vocab_size")
+    most = size if type(size) is int else LARGEST_SIZE
+    for file in (folder / GENERATION, folder / CONFIG):
+        ends = read_object(file).get("eos_token_id") if file.is_file() else None
+        listed = ends if isinstance(ends, list) else [ends or 0]
+        if not all(type(token) is int and 0 <= token < most for token in listed):
+            reason = f"eos_token_id must be the id of a token, or a list of ids, below {most}, not {ends!r:.40}"
+            raise UserError(f"{file}: {reason}")
 
 
-def _check_types(tensors: Mapping[str, Header]) -> None:
+def _check_types(tensors: Mapping[str, Header], quantized: bool) -> None:
     """Numbers that stand for weights only together with others would be taken as they are."""
+    scaled = {name.rpartition(".")[0] for name in tensors if quantized and SCALES.search(name)}
     for name, header in sorted(tensors.items()):
         # A bias of several dimensions is a mask, which older files of GPT-2 hold.
         mask = name.endswith("bias") and len(header.shape) > 1
-        if WEIGHT_NAMES.search(name) and header.kind not in FLOATS and not mask:
-            raise UserError(f"the tensor {name} in {header.file} is of type {header.kind}, expected floating point")
+        whole = header.kind in FLOATS or mask or not scaled.isdisjoint((name, name.rpartition(".")[0]))
+        if WEIGHT_NAMES.search(name) and not whole:
+            wanted = "and has no scale beside it" if quantized else "expected floating point"
+            raise UserError(f"the tensor {name} in {header.file} is of type {header.kind}, {wanted}")
 
 
 def _check_tensors(config: Mapping[str, Any], tensors: Mapping[str, Header]) -> None:

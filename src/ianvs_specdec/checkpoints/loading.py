@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ianvs_specdec.checkpoints.documents import unmarked
 from ianvs_specdec.checkpoints.headers import counted, headers
 from ianvs_specdec.checkpoints.layout import check_model, lacking, no_place
 from ianvs_specdec.errors import UserError, not_installed, packages
@@ -42,7 +43,7 @@ def load(kind: str, folder: Path, *, what: str, key: str | None = None, start: b
     try:
         with _TURN:
             model, told = getattr(transformers, kind).from_pretrained(
-                folder,
+                unmarked(folder),
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
@@ -86,7 +87,7 @@ def check_finite(tensors: Iterable[tuple[str, Tensor]]) -> None:
 def check_stored(folder: Path, *, what: str, key: str | None = None) -> None:
     """``check_model``, and a look at the weights as they are stored, for engines that load them themselves. One tensor
     is in memory at a time."""
-    check_model(folder, what=what, key=key)
+    check_model(folder, what=what, key=key, vllm=True)
     from safetensors import safe_open
 
     try:
@@ -105,7 +106,7 @@ def check_device(name: str, *, key: str = "device") -> None:
         import torch
     try:
         torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         reason = " ".join(str(error).split()).partition(". ")[0]
         raise UserError(f"device {name!r} is not there: {reason}", key=key) from error
 

@@ -8,8 +8,13 @@ it. All others are run where they can be ended (``templates``).
 
 from __future__ import annotations
 
-from jinja2 import Environment, TemplateError, nodes
+import functools
+from typing import NoReturn
 
+from jinja2 import Environment, Template, TemplateError, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+LOOPS = ["jinja2.ext.loopcontrols"]
 LONGEST = 100_000
 """Characters of a template."""
 LISTS = ("messages", "tools", "documents")
@@ -27,12 +32,25 @@ ALLOWED = (
 )
 
 
+@functools.lru_cache(maxsize=64)
+def compiled(template: str) -> Template:
+    """A plain template, as transformers compiles it. Raises TemplateError."""
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=LOOPS)
+    environment.globals["raise_exception"] = _raise
+    return environment.from_string(template)
+
+
+def _raise(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+@functools.lru_cache(maxsize=64)
 def is_plain(template: str) -> bool:
     """Whether a chat template surely ends soon. What cannot be read is not plain."""
     if len(template) > LONGEST:
         return False
     try:
-        tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)
+        tree = Environment(extensions=LOOPS).parse(template)
         return all(_known(node) for node in _all(tree)) and _loops_are_plain(tree) and _variables_stay_small(tree)
     except (TemplateError, RecursionError):
         return False

@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 MEMORY = 2 << 30
@@ -13,8 +14,8 @@ MEMORY = 2 << 30
 
 
 def main() -> None:
-    """The first line holds the template, its variables and how long a chat may take; the others chats."""
-    from transformers.utils.chat_template_utils import render_jinja_template
+    """The first line holds the template and how long a chat may take; the others chats, with variables and a time."""
+    from transformers.utils.chat_template_utils import _compile_jinja_template, render_jinja_template
 
     told = json.loads(sys.stdin.readline())
     _limit_memory()
@@ -24,9 +25,9 @@ def main() -> None:
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 2 * told["seconds"])
         try:
-            rendered: Any = render_jinja_template(
-                chat_template=told["template"], **{**told["variables"], **json.loads(line)}
-            )
+            asked, compiled = json.loads(line), _compile_jinja_template(told["template"])
+            compiled.environment.globals["strftime_now"] = datetime.fromisoformat(asked["time"]).strftime
+            rendered: Any = render_jinja_template(chat_template=told["template"], **asked["variables"])
             answer = {"text": str(rendered[0][0])}
         except (Exception, RecursionError) as error:
             answer = {"error": f"{type(error).__name__}: {error}"}

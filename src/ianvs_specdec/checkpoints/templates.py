@@ -7,19 +7,27 @@ ended if a chat takes longer than ``SECONDS``.
 from __future__ import annotations
 
 import atexit
-import functools
 import json
 import queue
+import re
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.checkpoints.plain import is_plain
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Message
+from jinja2 import Environment, TemplateError, meta
+
+from ianvs_specdec.checkpoints.documents import read_object
+from ianvs_specdec.checkpoints.plain import LOOPS, compiled, is_plain
+from ianvs_specdec.errors import ChatTemplateError
+from ianvs_specdec.storage.lines import LineFile
+from ianvs_specdec.types import Message, Sampling
 
 SECONDS = 5.0
 """What one chat may take; templates of models take some milliseconds."""
@@ -29,49 +37,91 @@ LONGEST_REASON = 300
 """Characters of what a template says of itself."""
 
 
-def render(tokenizer: Any, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
-    """The text of ``messages`` by the chat template of ``tokenizer``, which has one.
+CLOCK = "strftime_now"
+"""What templates call to have the time; transformers has it of the machine."""
+GENERATION = re.compile(r"\{%-?\s*(end)?generation\s*-?%\}")
+"""Marks of transformers', around what an assistant says."""
+NOTE = "template_time.txt"
+GGUF_HEAD = 64 << 20
+"""Bytes of a GGUF file in which its metadata end; vocabularies have some megabytes."""
+UNTOLD = Sampling()
 
-    Raises UserError where the template refuses the chat, fails, or does not end. Thread-safe.
+
+def render(
+    tokenizer: Any, messages: Sequence[Message], sampling: Sampling = UNTOLD, *, add_generation_prompt: bool = True
+) -> str:
+    """The text of ``messages`` by the chat template of ``tokenizer``, which has one, with what ``sampling`` tells it.
+    Its clock shows the beginning of this day, unless ``sampling`` has a time.
+
+    Raises ChatTemplateError where the template refuses the chat, fails, or does not end. Thread-safe.
     """
     template = tokenizer.chat_template
     if not isinstance(template, str):
         template = tokenizer.get_chat_template()
-    if not _is_plain(template):
-        variables = json.dumps({name: str(text) for name, text in tokenizer.special_tokens_map.items()})
-        return _process(template, variables).render(list(messages), add_generation_prompt)
+    told = {"add_generation_prompt": add_generation_prompt, **sampling.chat_template_kwargs}
+    variables = {name: str(text) for name, text in tokenizer.special_tokens_map.items()} | told
+    if not is_plain(template):
+        return _process(template).render(list(messages), variables, sampling.template_time or str(date.today()))
     try:
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=add_generation_prompt, tokenize=False)
+        return compiled(template).render({"tools": None, "documents": None, **variables, "messages": list(messages)})
     except Exception as error:
-        raise _failed(f"{type(error).__name__}: {error}") from error
-    return str(text)
+        raise failed(f"{type(error).__name__}: {error}") from error
 
 
-_is_plain = functools.lru_cache(maxsize=64)(is_plain)
+def reads(template: str) -> set[str]:
+    """The variables that a template looks up; none where it cannot be parsed."""
+    try:
+        return meta.find_undeclared_variables(Environment(extensions=LOOPS).parse(GENERATION.sub("", template)))
+    except (TemplateError, RecursionError):
+        return set()
+
+
+def timed(sampling: Sampling, template: str, folder: Path) -> Sampling:
+    """``sampling`` with what the clock of ``template`` shows: the time that it has, or else when this was first called
+    for ``folder``, which keeps that; none where the template reads no clock."""
+    if CLOCK not in reads(template):
+        return replace(sampling, template_time="")
+    path = folder / NOTE
+    if not sampling.template_time and not path.exists():
+        # Whoever comes second appends behind the first.
+        LineFile(path).append(f"{datetime.now().isoformat(timespec='seconds')}\n".encode())
+    return replace(sampling, template_time=sampling.template_time or path.read_text(encoding="utf-8").splitlines()[0])
+
+
+def template_of(path: Path) -> str:
+    """The chat template of a model's folder or GGUF file, "" where it has none. Raises UserError."""
+    if path.is_file():
+        key = b"tokenizer.chat_template"
+        with path.open("rb") as file:
+            # A key, the type text, and its length.
+            rest = file.read(GGUF_HEAD).partition(struct.pack("<Q", len(key)) + key + struct.pack("<I", 8))[2]
+        return rest[8 : 8 + int.from_bytes(rest[:8], "little")].decode("utf-8", "replace")
+    if (path / "chat_template.jinja").is_file():
+        return (path / "chat_template.jinja").read_text(encoding="utf-8-sig", errors="replace")
+    settings = path / "tokenizer_config.json"
+    template = read_object(settings, key="model").get("chat_template") if settings.is_file() else ""
+    if isinstance(template, list):
+        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
+    return str(template or "")
 
 
 class _Process:
     """The process of one template. It starts when a chat is there for it, and again after it was ended."""
 
-    def __init__(self, template: str, variables: str) -> None:
-        self._told = {"template": template, "variables": json.loads(variables), "seconds": SECONDS}
+    def __init__(self, template: str) -> None:
+        self._told = {"template": template, "seconds": SECONDS}
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._turn = threading.Lock()
 
-    def render(self, messages: list[Message], add_generation_prompt: bool) -> str:
+    def render(self, messages: list[Message], variables: Mapping[str, Any], time: str) -> str:
         with self._turn:
             if self._process is None:
                 self._start()
-            answer = self._ask({"conversations": [messages], "add_generation_prompt": add_generation_prompt}, SECONDS)
+            answer = self._ask({"variables": {**variables, "conversations": [messages]}, "time": time}, SECONDS)
         if "error" in answer:
-            raise _failed(answer["error"])
+            raise failed(answer["error"])
         return str(answer["text"])
-
-    @property
-    def pid(self) -> int | None:
-        """The process that runs; None where none does."""
-        return None if self._process is None else self._process.pid
 
     def _start(self) -> None:
         code = "from ianvs_specdec.checkpoints.template_process import main; main()"
@@ -97,12 +147,12 @@ class _Process:
             line = self._lines.get(timeout=seconds)
         except queue.Empty:
             self.end()
-            raise _failed(f"it did not end within {seconds:g} s") from None
+            raise failed(f"it did not end within {seconds:g} s") from None
         except OSError:
             line = ""
         if not line:
             self.end()
-            raise _failed("the process in which it ran has ended: it may have taken too much memory")
+            raise failed("the process in which it ran has ended: it may have taken too much memory")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -119,16 +169,11 @@ class _Process:
             process.stdin.close()
 
 
-_processes: dict[tuple[str, str], _Process] = {}
+_processes: dict[str, _Process] = {}
 
 
-def processes() -> list[_Process]:
-    """The processes of all templates that were rendered in one."""
-    return list(_processes.values())
-
-
-def _process(template: str, variables: str) -> _Process:
-    return _processes.setdefault((template, variables), _Process(template, variables))
+def _process(template: str) -> _Process:
+    return _processes.setdefault(template, _Process(template))
 
 
 def _read(process: subprocess.Popen[str], lines: queue.SimpleQueue[str]) -> None:
@@ -140,6 +185,7 @@ def _read(process: subprocess.Popen[str], lines: queue.SimpleQueue[str]) -> None
     lines.put("")
 
 
-def _failed(reason: str) -> UserError:
-    told = " ".join(reason.split())
-    return UserError(f"the model's chat template cannot be used for this chat: {told:.{LONGEST_REASON}}", key="model")
+def failed(reason: str) -> ChatTemplateError:
+    """The error for a chat of which the model's template makes no prompt."""
+    message = f"the model's chat template cannot be used for this chat: {' '.join(reason.split()):.{LONGEST_REASON}}"
+    return ChatTemplateError(message, [(0.0, "chat template")], key="model")

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.commands.hyperparameters import add_template, told
 from ianvs_specdec.commands.output import check_out
 from ianvs_specdec.errors import UserError
 
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="what of a line to take: all of it (default), or only the answers in it",
     )
+    add_template(build)
     build.add_argument("--seed", type=int, default=0, help="of the embedded world's conversations")
 
 
@@ -53,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from ianvs_specdec.training.sequences import Sequences
 
     tokenizer, vocabulary = _load(options.model)
-    sequences = Sequences(tokenizer, vocabulary, options.field)
+    sequences = Sequences(tokenizer, vocabulary, options.field, told(options))
     talks = islice(world_conversations(random.Random(f"{options.seed}/datastore")), options.world)
     world = sequences.of_conversations((talk.turns, talk.answers) for talk in talks)
     started = time.perf_counter()
@@ -68,6 +70,7 @@ def _load(folder: Path) -> tuple[Any, int]:
     """The model's tokenizer, None if it has none, and the size of its vocabulary."""
     from transformers import AutoConfig, AutoTokenizer
 
+    from ianvs_specdec.checkpoints.documents import unmarked
     from ianvs_specdec.checkpoints.layout import read_config
     from ianvs_specdec.checkpoints.loading import refusal
     from ianvs_specdec.drafters.datastore import fingerprint
@@ -76,10 +79,10 @@ def _load(folder: Path) -> tuple[Any, int]:
         raise UserError(f"--model {folder} is not a folder: give the folder of a Hugging Face model")
     try:
         read_config(folder)
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(unmarked(folder), local_files_only=True, trust_remote_code=False)
         tokenizer = None
         if fingerprint(folder):
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(unmarked(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:
         # Damaged files raise whatever their reader has.
         raise refusal(f"the tokenizer of --model {folder}", error) from error

@@ -25,6 +25,7 @@ import msgspec
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.commands import far
+from ianvs_specdec.commands.hyperparameters import add_template, told
 from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.llm.quantization import OWN, arguments, own
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=ENGINES, default="auto", help="what computes (default: the fastest)")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: as many as torch takes)")
+    add_template(parser)
     far.add_arguments(parser)
 
 
@@ -85,7 +87,9 @@ def run(options: argparse.Namespace) -> int:
     sampling = sampling_of(options)
     prompts = read_prompts(options)
     if not options.model.is_dir():
-        raise UserError(f"--model {options.model} is not a folder: give the folder of a Hugging Face model")
+        gguf = "the back end llamacpp loads GGUF files, in a job or with specdec serve; "
+        advice = gguf * (options.model.suffix == ".gguf") + "give the folder of a Hugging Face model"
+        raise UserError(f"--model {options.model} is not a folder: {advice}")
     from ianvs_specdec.decoding import decode
 
     target, eos_ids = _load(options)
@@ -171,15 +175,10 @@ def _value(text: str) -> Any:
 
 
 def sampling_of(options: argparse.Namespace) -> Sampling:
+    names = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")
     try:
-        return Sampling(
-            max_tokens=options.max_new_tokens,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            repetition_penalty=options.repetition_penalty,
-            seed=options.seed,
-        )
+        chosen = {name: getattr(options, name) for name in names}
+        return replace(told(options), max_tokens=options.max_new_tokens, **chosen)
     except ValueError as error:
         raise UserError(str(error).replace("max_tokens", "--max-new-tokens")) from error
 

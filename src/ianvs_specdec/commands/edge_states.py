@@ -47,6 +47,6 @@ def recorded(
     progress = Progress("prompts", {"edge": len(queries)})
     try:
         with settings.checked(settings.backend) as llm:
-            return record_all(llm, queries, folder, lambda: progress.step("edge"), check)
+            return record_all(llm, queries, folder, lambda: progress.step("edge"), check, settings.sampling)
     finally:
         progress.close()

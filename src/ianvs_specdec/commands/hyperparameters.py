@@ -6,15 +6,19 @@ import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
 from ianvs_specdec.errors import UserError
+from ianvs_specdec.types import Sampling
 
 Parsed = TypeVar("Parsed")
 Check = Callable[[dict[str, Any]], None]
+UNLIKE = re.compile(r"[-+]?0[\d_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?|\d{4}-\d\d?-\d\d?([Tt \t].*)?")
+"""What YAML 1.1 does not read as it looks: 010 is 8, 1:30 is 90."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,28 @@ class Hyperparameters:
             if key and line.partition(":")[0] == key:
                 return f"{self.file}:{number}"
         return str(self.file or "")
+
+
+def add_template(parser: argparse.ArgumentParser) -> None:
+    """The arguments that a chat template is told, which ``told`` makes a ``Sampling`` of."""
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=partial(_yaml, where="--chat-template-kwargs"),
+        default={},
+        metavar="JSON",
+        help='variables of the chat template, such as {"enable_thinking": false}',
+    )
+    parser.add_argument(
+        "--template-time", default="", metavar="TIME", help="what its clock shows, such as 2026-11-28T09:00"
+    )
+
+
+def told(options: argparse.Namespace) -> Sampling:
+    """What ``add_template`` reads. Raises UserError."""
+    try:
+        return Sampling(chat_template_kwargs=options.chat_template_kwargs, template_time=options.template_time)
+    except ValueError as error:
+        raise UserError(f"--{str(error).replace('_', '-', 2)}") from error
 
 
 def add_model(parser: argparse.ArgumentParser, side: str, *, required: bool = False) -> None:
@@ -83,7 +109,7 @@ def read_hyperparameters(
     text = ""
     if file is not None:
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     values = _yaml(text, str(file)) or {}
@@ -105,6 +131,11 @@ def read_hyperparameters(
 
 def _yaml(text: str, where: str) -> Any:
     try:
+        for token in yaml.scan(text):
+            if isinstance(token, yaml.ScalarToken) and token.plain and UNLIKE.fullmatch(token.value):
+                read = f"YAML reads {token.value} as {yaml.safe_load(token.value)}"
+                line = f"{where}:{token.start_mark.line + 1}" if "\n" in text else where
+                raise UserError(f"{line}: {read}: write a number in plain digits, a text in quotes")
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

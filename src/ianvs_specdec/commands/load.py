@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ianvs_specdec.arrivals import PATTERNS, POISSON
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.errors import UserError, install
 from ianvs_specdec.load import plan as plans
 from ianvs_specdec.load.plan import SweepPlan
 
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
             temporary.write_bytes(to_png(results))
         files.append(sweep.FIGURE)
     else:
-        print(f"note: no {sweep.FIGURE}: pip install 'ianvs-specdec[load]'", file=sys.stderr)
+        print(f"note: no {sweep.FIGURE}: {install('load')}", file=sys.stderr)
     for row in results:
         for note in row["notes"]:
             print(f"note: {row['policy']} at {row['rate']:g}/s: {note}", file=sys.stderr)

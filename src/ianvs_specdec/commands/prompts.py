@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.benchmarks.files import guarded, open_text
+from ianvs_specdec.commands.hyperparameters import told
 from ianvs_specdec.errors import UserError
 
 
@@ -41,8 +43,8 @@ def _read(path: Path) -> Iterator[PromptLine]:
     if not path.is_file():
         raise UserError(f"--prompts {path} is not a file")
     count = 0
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
+    with open_text(path) as lines:
+        for number, line in guarded(path, lines):
             where = f"{path}:{number}"
             try:
                 row = json.loads(line)
@@ -70,10 +72,12 @@ def tokenizer_of(folder: Path | None) -> Any:
     """None where the model has none: prompts of token ids need none."""
     from transformers import AutoTokenizer
 
+    from ianvs_specdec.checkpoints.documents import unmarked
+
     if folder is None:
         return None
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(unmarked(folder), local_files_only=True, trust_remote_code=False)
     except Exception:
         # Missing and damaged files raise whatever their reader has.
         return None
@@ -88,7 +92,7 @@ def requests_of(
     def ids_of(text: list[int] | str, encode: Callable[[str], list[int]]) -> list[int]:
         if isinstance(text, str) and tokenizer is None:
             place = options.model or options.draft or "--model DIR, which is not given,"
-            raise UserError(f"the prompts are text and {place} has no tokenizer: give token ids")
+            raise UserError(f"the prompts are text and {place} has no tokenizer that can be read: give token ids")
         return encode(text) if isinstance(text, str) else text
 
     def plain(text: str) -> list[int]:
@@ -97,7 +101,7 @@ def requests_of(
     def chat(text: str) -> list[int]:
         if not tokenizer.chat_template:
             raise UserError(f"--chat: the tokenizer in {options.model or options.draft} has no chat template")
-        return plain(render(tokenizer, [{"role": "user", "content": text}]))
+        return plain(render(tokenizer, [{"role": "user", "content": text}], told(options)))
 
     requests = []
     for prompt in prompts:

@@ -22,7 +22,7 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import natural
 from ianvs_specdec.commands import edge_states, pools
-from ianvs_specdec.errors import UserError, packages
+from ianvs_specdec.errors import UserError, install, packages
 from ianvs_specdec.evaluation import tables
 from ianvs_specdec.evaluation.bootstrap import RESAMPLES
 from ianvs_specdec.evaluation.curve import Sides
@@ -136,9 +136,7 @@ def run(options: argparse.Namespace) -> int:
 
         files["curves.png"] = to_png(evaluation)
     else:
-        inputs.notes.append(
-            "no curves.png: the package matplotlib is not installed (pip install 'ianvs-specdec[route]')"
-        )
+        inputs.notes.append(f"no curves.png: the package matplotlib is not installed ({install('route')})")
     _write(options.out, files)
     seconds = time.perf_counter() - started
     for note in inputs.notes:

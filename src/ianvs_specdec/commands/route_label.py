@@ -26,7 +26,7 @@ from ianvs_specdec.outcomes.labels import LABELS, soft_labels, targets
 from ianvs_specdec.outcomes.quality import NAMES, Quality, quality
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, save_outcomes
 from ianvs_specdec.progress import Progress
-from ianvs_specdec.types import COLDEST
+from ianvs_specdec.sampling import COLDEST
 
 PARTS = ("0", "0 to 0.5", "0.5", "0.5 to 1", "1")
 
@@ -118,6 +118,9 @@ def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
         raise
     progress.close()
     _tell_left_out(collected, len(asked.queries))
+    if any(collected.unparsed.values()):
+        parts = ", ".join(f"{count} of the {side}" for side, count in collected.unparsed.items())
+        print(f"answers without a letter or number that could be read, which count as wrong: {parts}", file=sys.stderr)
     return collected.outcomes
 
 

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 from ianvs_specdec import heap
-from ianvs_specdec.commands.hyperparameters import read_hyperparameters
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.checkpoints.templates import CLOCK, reads
+from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
+from ianvs_specdec.errors import UserError, install
 from ianvs_specdec.llm import BACKENDS, backend
 from ianvs_specdec.llm.api.secrets import check_no_secrets
+from ianvs_specdec.llm.prompts import chat_template
 from ianvs_specdec.plugin.settings import Settings
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -33,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=True,
         help="cut prompts that do not fit into the model's window; without, they are refused",
     )
+    add_template(parser)
     parser.add_argument("--emulate", metavar="FILE", help="cost table: answer as fast as that machine would")
     parser.add_argument("--name", metavar="NAME", help="the model's name for clients (default: the folder's)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
@@ -75,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         from ianvs_specdec.serving.server import bind, serve
     except ImportError as error:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
-        raise UserError(f"{message}: pip install 'ianvs-specdec[serve]'") from error
+        raise UserError(f"{message}: {install('serve')}") from error
     bound = bind(options.host, options.port)
     if options.host not in LOOPBACK and not key:
         print("specdec serve: whoever reaches this port can use it; --api-key-env asks for a key", file=sys.stderr)
@@ -84,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
         reason = f"{most} connections at a time, since the system permits this process few open files (ulimit -n)"
         print(f"specdec serve: {reason}", file=sys.stderr)
     llm.load()
+    if CLOCK in reads(chat_template(llm)) and not settings.sampling.template_time:
+        print("specdec serve: the chat template is told the date of the day; --template-time sets it", file=sys.stderr)
     heap.keep()
     name = options.name or served_name(settings.model)
     metrics = Metrics(name, settings.backend)
@@ -133,6 +138,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         "--length": options.length,
         "--truncate-prompts": options.truncate_prompts,
         "--emulate": options.emulate,
+        "--chat-template-kwargs": options.chat_template_kwargs or None,
+        "--template-time": options.template_time or None,
     }
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ianvs_specdec.commands.hyperparameters import add_template, told
 from ianvs_specdec.errors import UserError
 
 KINDS = {
@@ -23,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         metavar="FILE",
-        help='JSONL: {"text"}, {"turns", "answers"} or {"prompt"} (default: conversations of the embedded world)',
+        help='JSONL: {"text"}, {"turns", "answers"} or {"prompt"}, which a chat model is asked as a user\'s turn '
+        "(default: conversations of the embedded world)",
     )
     parser.add_argument(
         "--conversations",
@@ -41,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--work", type=Path, metavar="DIR", help="folder for checkpoints (default: beside OUT); a second run resumes"
     )
+    add_template(parser)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch")
@@ -53,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"--{name.replace('_', '-')} must be more than 0")
     if options.length < 3:
         raise UserError("--length must be at least 3")
+    options.sampling = told(options)
     # What is wrong with the data is said before a model is loaded.
     from ianvs_specdec.training.heads import conversations
 

@@ -87,7 +87,7 @@ def _tokens(file: Path | None) -> list[str] | None:
     if file is None:
         return None
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--token-file {file}: {getattr(error, 'strerror', None) or error}") from error
     tokens = [line.strip() for line in lines if line.strip()]

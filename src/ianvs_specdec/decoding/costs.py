@@ -140,7 +140,7 @@ def read(path: Path, key: str | None = None) -> CostTable:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise UserError(f"{path}: larger than {LARGEST_FILE >> 20} MiB, which no cost table is", key=key)
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}", key=key) from error
     except (ValueError, RecursionError) as error:

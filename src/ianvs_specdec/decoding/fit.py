@@ -9,13 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ianvs_specdec.checkpoints.rotary import ROTATIONS, rotary
 from ianvs_specdec.decoding.contracts import Prompt, Target
 from ianvs_specdec.decoding.tree import TokenTree
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-ROTATIONS = ("default", "linear", "llama3", "yarn")
-"""Kinds of rotary embedding whose angles depend on the position alone."""
-
 _EXCERPT_TOKENS = 64
 _TOLERANCE = 1e-3
 """Of the logits' standard deviation: far above rounding, far below what another computation would make."""
@@ -34,8 +32,7 @@ def rotations(model: Any, positions: int, start: int = 0) -> Tensor:
 def is_plain(model: Any) -> bool:
     """Whether a ``transformers`` causal LM is of these families, without what only some of their models have."""
     config = model.config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
+    kind = rotary(config)["rope_type"]
     sliding = any(layer != "full_attention" for layer in getattr(config, "layer_types", None) or ())
     sliding = sliding or (config.model_type == "mistral" and config.sliding_window is not None)
     if config.model_type not in FAMILIES or kind not in ROTATIONS or sliding or config.hidden_act != "silu":

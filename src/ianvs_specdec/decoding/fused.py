@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ianvs_specdec.checkpoints.rotary import window_of
 from ianvs_specdec.decoding.attention import any_length
 from ianvs_specdec.decoding.contracts import Output, Piece
 from ianvs_specdec.decoding.fit import agrees, is_plain, rotations
@@ -57,7 +58,7 @@ class FusedTarget:
     def __init__(self, model: Any, *, consume: bool = False, product: type[Product] = Linear) -> None:
         self.model = model.eval()
         self.config = config = model.config.get_text_config()
-        self.window: int | None = config.max_position_embeddings
+        self.window: int | None = window_of(config)
         self.layers: int = config.num_hidden_layers
         self.embedding: Tensor = model.get_input_embeddings().weight.detach()
         self.vocabulary = len(self.embedding)

@@ -10,7 +10,8 @@ Three ways to verify, chosen by what the model can do, all with the same result:
   accepted tokens are decoded again on the state from before the step.
 
 A model whose rotations change for good at some length (longrope) never gets a step that goes beyond it: there the whole
-sequence is computed anew, as transformers does.
+sequence is computed anew, as transformers does. One whose rotations change with every token from some length on
+(dynamic scaling) gets one token a step from there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from ianvs_specdec.decoding.attention import any_length
 from ianvs_specdec.decoding.contracts import Output, Piece, Prompt
-from ianvs_specdec.decoding.states import KeyValues, Recurrent, state_of
+from ianvs_specdec.decoding.states import KeyValues, Recurrent, reset_rotations, state_of
 from ianvs_specdec.decoding.tree import TokenTree
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class HuggingFaceSequence:
     @property
     def reach(self) -> int | None:
         turn, window = self._target.turn, self._target.window
+        if self._target.grows is not None:
+            return max(self._target.grows, len(self._kept) + 1)
         if turn is None or len(self._kept) > turn:
             return window
         return turn + (len(self._kept) == turn)
@@ -107,6 +110,8 @@ class HuggingFaceSequence:
     def forward(self, tokens: list[int], *, last_row: bool = False, **inputs: Any) -> Output:
         """One forward of ``tokens`` on top of the state, which then holds them."""
         pending, state = self._state.before(tokens)
+        if self._target.grows is not None:
+            reset_rotations(self._target.model)
         with any_length(self._target.device):
             out = self._target.model(
                 input_ids=torch.tensor([pending], device=self._target.device),

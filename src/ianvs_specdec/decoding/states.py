@@ -68,3 +68,11 @@ def state_of(model: Any) -> KeyValues | Recurrent:
 
     drops_positions = not model._is_stateful and model._supports_default_dynamic_cache()
     return KeyValues() if drops_positions and keeps_every_position(model.config.get_text_config()) else Recurrent()
+
+
+def reset_rotations(model: Any) -> None:
+    """Have rotations that grow with a sequence begin anew: transformers leaves them as the longest one so far had
+    them."""
+    for module in model.modules():
+        if getattr(module, "rope_type", None) == "dynamic":
+            module.inv_freq, module.max_seq_len_cached = module.original_inv_freq, module.original_max_seq_len

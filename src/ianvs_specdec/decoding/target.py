@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ianvs_specdec.checkpoints.rotary import rotary, window_of
 from ianvs_specdec.decoding.contracts import Output, Piece, Prompt
 from ianvs_specdec.decoding.huggingface_sequence import HuggingFaceSequence
 from ianvs_specdec.decoding.int8 import Int8Module
@@ -36,10 +37,13 @@ class HuggingFaceTarget:
     def __init__(self, model: Any) -> None:
         self.model = model.eval()
         self.config = model.config.get_text_config()
-        self.window: int | None = getattr(self.config, "max_position_embeddings", None)
+        self.window: int | None = window_of(self.config)
         quantized = any(isinstance(module, Int8Module) for module in model.modules())
         self.near_tie = NEAR_TIE_INT8 if quantized else NEAR_TIE[model.dtype]
         self.turn = _turning_point(self.config)
+        dynamic = rotary(self.config)["rope_type"] == "dynamic"
+        self.grows: int | None = self.config.max_position_embeddings if dynamic else None
+        """The length from which on each token has rotations of its own; None if there is none."""
         self.keeps_no_state = False
         """Whether the model turned out to take a cache and not to use it."""
 

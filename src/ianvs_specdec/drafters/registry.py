@@ -34,7 +34,7 @@ class Method:
     that is another. ``looks``: option -> "module:function", which looks at the file or folder that it names, for a
     target of given sizes, and imports nothing heavy. ``depending``: option -> its default in words, where that depends
     on the other options. ``far``: whether it needs nothing of the target but its tokens, so that another machine can
-    verify its drafts.
+    verify its drafts. ``chain``: options by default where the target has no cheap way to compute branches.
     """
 
     drafter: str
@@ -47,6 +47,7 @@ class Method:
     looks: Mapping[str, str] = field(default_factory=dict)
     depending: Mapping[str, str] = field(default_factory=dict)
     far: bool = False
+    chain: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def class_name(self) -> str:
@@ -111,6 +112,7 @@ METHODS: dict[str, Method] = {
         "RecyclingSpecDec",
         "full",
         {"nodes": int, "successors": int, "order": int},
+        chain={"successors": 1},
         about="drafts from the successors that the target considered before (token recycling)",
     ),
     "draft_model": Method(
@@ -131,6 +133,7 @@ METHODS: dict[str, Method] = {
         ("head",),
         about="drafts of extra output heads, one for each position ahead (Medusa)",
         looks={"head": "ianvs_specdec.drafters.medusa.layout:check_files"},
+        chain={"tree": "chain"},
     ),
     "eagle": Method(
         "ianvs_specdec.drafters.eagle.drafter:Eagle",
@@ -142,6 +145,7 @@ METHODS: dict[str, Method] = {
         # Journals hold answers under the option's old name.
         recorded={"eagle_topk": "top_k"},
         looks=_EAGLE,
+        chain={"tree": "chain"},
         depending={
             "total_tokens": "60 with tree=dynamic",
             "depth": "7, with tree=chain 6",
@@ -239,16 +243,17 @@ def _wanted(option: Option) -> str:
     }[option]
 
 
-def create(name: str, settings: Mapping[str, Any] | None = None) -> Drafter:
+def create(name: str, settings: Mapping[str, Any] | None = None, *, trees: bool = True) -> Drafter:
     """A drafter by name, with values for its ``options``; ``length`` and ``COMMON`` may be among them and are passed
-    over here.
+    over here. ``trees``: the target computes branches in one step.
 
     Raises ``UserError`` for an unknown method or option and for a value the drafter does not take.
     """
     method = _method(name)
-    check(name, settings or {})
+    settings = {**({} if trees else method.chain), **(settings or {})}
+    check(name, settings)
     module, _, cls = method.drafter.partition(":")
-    drafter: Drafter = getattr(importlib.import_module(module), cls)(**_own(method, settings or {}))
+    drafter: Drafter = getattr(importlib.import_module(module), cls)(**_own(method, settings))
     return drafter
 
 

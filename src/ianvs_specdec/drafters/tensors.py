@@ -5,8 +5,10 @@ torch is imported when tensors are read, and not to look at a head.
 
 from __future__ import annotations
 
+import io
 import pickle
 import zipfile
+from collections import OrderedDict
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Shapes = dict[str, tuple[int, ...]]
+PADDED = ", or where both have one tokenizer and are padded to other sizes, cut or pad the head's rows to the target's"
+"""The advice for a vocabulary of another size."""
 
 
 def find(folder: Path, files: tuple[str, ...], what: str) -> Path:
@@ -37,54 +41,68 @@ def read_config(folder: Path, what: str) -> dict[str, Any]:
         raise UserError(f"the {what} in {folder} cannot be read: there is no config.json", key="head")
     config = read_object(path, key="head")
     check_numbers(path, config, {}, key="head")
+    if found := sorted(key for key in config if key.startswith("speculators_") or key == "transformer_layer_config"):
+        raise UserError(f"{path}: a head in the format of speculators ({found[0]}), not that of {what}", key="head")
     return config
 
 
-def read_shapes(path: Path, what: str) -> Shapes | None:
-    """Shapes by name, from the header of a safetensors file. None for PyTorch's format, which has no header: of that it
-    only looks whether the file is whole. Raises ``UserError`` naming the file."""
+def read_shapes(path: Path, what: str) -> Shapes:
+    """Shapes by name, of safetensors or of PyTorch's format, without a look at the numbers. Raises ``UserError`` naming
+    the file."""
     if path.suffix == ".safetensors":
         try:
             return {name: header.shape for name, header in file_headers(path).items()}
         except UserError as error:
             raise UserError(f"cannot read the {what} in {path}: {error}", key="head") from error
-    with path.open("rb") as file:
-        archive = file.read(2) == b"PK"
-    if archive and not zipfile.is_zipfile(path):
-        raise UserError(f"cannot read the {what} in {path}: the file is damaged or cut off", key="head")
-    return None
-
-
-def read_tensors(path: Path, what: str, whole: Collection[str] = ()) -> dict[str, Tensor]:
-    """Tensors by name, of safetensors or of PyTorch's format. Those in ``whole`` may be of whole numbers. Raises
-    ``UserError`` naming the file, and the tensor that is of another type or holds NaN or infinity."""
-    from torch import Tensor
-
-    from ianvs_specdec.checkpoints.loading import check_finite
-
-    read_shapes(path, what)
     try:
-        tensors = _read(path)
-    except pickle.UnpicklingError as error:
-        # PyTorch's own message tells how to run the file's code all the same.
+        with zipfile.ZipFile(path) as archive:
+            (listed,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
+            shapes = _Listing(io.BytesIO(archive.read(listed))).load()
+    except zipfile.BadZipFile as error:
+        reason = "the file is damaged or cut off, or not of PyTorch's format since version 1.6"
+        raise UserError(f"cannot read the {what} in {path}: {reason}", key="head") from error
+    except Exception as error:
         raise UserError(
             f"cannot read the {what} in {path}: the file is damaged, or its pickle holds more than tensors, which "
             "could run code and is not loaded; get the head in the format safetensors, or from whom you trust",
             key="head",
         ) from error
+    if not isinstance(shapes, dict) or not all(isinstance(shape, tuple) for shape in shapes.values()):
+        raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
+    return shapes
+
+
+class _Listing(pickle.Unpickler):
+    """A pickle of tensors, read as their shapes. Nothing that it names is imported or called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = {
+            ("collections", "OrderedDict"): OrderedDict,
+            ("torch._utils", "_rebuild_tensor_v2"): lambda storage, offset, shape, *others: tuple(shape),
+            ("torch._utils", "_rebuild_parameter"): lambda shape, *others: shape,
+        }
+        return name if module == "torch" else known[module, name]
+
+    def persistent_load(self, pid: Any) -> Any:
+        """The numbers of a tensor."""
+
+
+def read_tensors(path: Path, what: str, whole: Collection[str] = ()) -> dict[str, Tensor]:
+    """Tensors by name, of safetensors or of PyTorch's format. Those in ``whole`` may be of whole numbers. Raises
+    ``UserError`` naming the file, and the tensor that is of another type or holds NaN or infinity."""
+    from ianvs_specdec.checkpoints.loading import check_finite
+
+    read_shapes(path, what)
+    try:
+        tensors: dict[str, Tensor] = _read(path)
+        for name, tensor in tensors.items():
+            if not tensor.is_floating_point() and name not in whole:
+                raise UserError(f"tensor {name} is of type {tensor.dtype}, expected floating point")
+        check_finite(tensors.items())
     except Exception as error:
         # Damaged files raise whatever their reader has.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"cannot read the {what} in {path}: {reason}", key="head") from error
-    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
-        raise UserError(f"{path} is not a state dict: expected tensors by name", key="head")
-    for name, tensor in tensors.items():
-        if not tensor.is_floating_point() and name not in whole:
-            raise UserError(f"{path}: tensor {name} is of type {tensor.dtype}, expected floating point", key="head")
-    try:
-        check_finite(tensors.items())
-    except UserError as error:
-        raise UserError(f"{path}: {error}", key="head") from error
     return tensors
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ianvs_specdec.checkpoints.rotary import window_of
 from ianvs_specdec.errors import UserError, unknown
 
 FAMILIES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
@@ -70,7 +71,8 @@ def architecture(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]
         )
         # A layer with sliding-window attention is the same as one without in a context no longer than the window.
         sliding = config.get("sliding_window") if config.get("use_sliding_window", family == "mistral") else None
-        context = min(int(config["max_position_embeddings"]), int(sliding or config["max_position_embeddings"]))
+        window = window_of(config) or int(config["max_position_embeddings"])
+        context = min(window, int(sliding or window))
         key_heads = int(config.get("num_key_value_heads") or heads)
         head_dim = int(config.get("head_dim") or hidden // heads)
         metadata: dict[str, int | float | str] = {
@@ -90,7 +92,7 @@ def architecture(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]
         raise UserError(f"the model lacks {error}: it is not a complete model of the {family} family") from error
     made = Architecture(FAMILIES[family], layers, heads, key_heads, head_dim, metadata)
     _position(made, config)
-    _name_tensors(made, config, shapes)
+    _name_tensors(made, shapes)
     return made
 
 
@@ -130,12 +132,13 @@ def _llama3_factors(rope: Mapping[str, Any], head_dim: int) -> np.ndarray[Any, A
     return np.asarray(1.0 / (smooth + (1.0 - smooth) / factor), dtype=np.float32)
 
 
-def _name_tensors(made: Architecture, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _name_tensors(made: Architecture, shapes: Mapping[str, tuple[int, ...]]) -> None:
     import gguf
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[made.name.upper()], made.layers)
     for name in shapes:
-        if name.endswith(IGNORED) or (name == "lm_head.weight" and config.get("tie_word_embeddings")):
+        # An output matrix that is there counts, whatever tie_word_embeddings says: so transformers has it.
+        if name.endswith(IGNORED):
             continue
         if (place := names.get_name(name, try_suffixes=(".weight", ".bias"))) is None:
             raise UserError(

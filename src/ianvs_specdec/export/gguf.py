@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from ianvs_specdec.checkpoints.layout import check_model, read_config
-from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.errors import UserError, install, unknown
 from ianvs_specdec.export.architecture import ROPE_FACTORS, Architecture, architecture
 from ianvs_specdec.export.checkpoint import Checkpoint
 from ianvs_specdec.export.vocabulary import Vocabulary, vocabulary
@@ -36,7 +36,7 @@ def export_gguf(folder: Path, out: Path, kind: str) -> int:
     try:
         import gguf
     except ImportError as error:
-        raise UserError("writing GGUF needs the package gguf: pip install 'ianvs-specdec[gguf]'") from error
+        raise UserError(f"writing GGUF needs the package gguf: {install('gguf')}") from error
     # It announces the byte order of every file on standard error.
     logging.getLogger("gguf.gguf_writer").setLevel(logging.WARNING)
     config = read_config(folder)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.checkpoints.documents import read_object
+from ianvs_specdec.checkpoints.templates import template_of
 from ianvs_specdec.errors import UserError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -73,7 +74,7 @@ def vocabulary(folder: Path, config: Mapping[str, Any], rows: int) -> Vocabulary
     made.scores = [*made.scores, *[-1e9] * (rows - len(made.scores))] if made.scores else []
     made.special = _special(folder, config, settings, made.tokens)
     made.add_bos, made.add_eos = _additions(path, settings, made.special)
-    made.chat_template = _chat_template(folder, settings)
+    made.chat_template = template_of(folder)
     return made
 
 
@@ -189,7 +190,7 @@ def _additions(path: Path, settings: Mapping[str, Any], special: Mapping[str, in
     from tokenizers import Tokenizer
 
     try:
-        added = Tokenizer.from_file(str(path)).encode("").ids
+        added = Tokenizer.from_str(path.read_text(encoding="utf-8-sig")).encode("").ids
     except Exception as error:  # the package raises Exception itself
         raise UserError(f"cannot read {path}: {error}") from error
     first = added[:1] == [special.get("bos")]
@@ -199,13 +200,3 @@ def _additions(path: Path, settings: Mapping[str, Any], special: Mapping[str, in
         (first if add_bos is None else bool(add_bos)) and "bos" in special,
         (last if add_eos is None else bool(add_eos)) and "eos" in special,
     )
-
-
-def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str:
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
-    template = settings.get("chat_template") or ""
-    if isinstance(template, list):
-        template = {entry.get("name"): entry.get("template") for entry in template}.get("default") or ""
-    return str(template)

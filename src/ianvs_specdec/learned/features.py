@@ -43,9 +43,9 @@ class Reader:
         self.ngrams, self.mean, self.deviation, self.about = ngrams, mean, deviation, about
 
     @classmethod
-    def fit(cls, queries: Sequence[Query], embedding: str | None, seed: int) -> tuple[Reader, Features]:
+    def fit(cls, queries: Sequence[Query], embedding: str | Sentences | None, seed: int) -> tuple[Reader, Features]:
         """Learn from the training queries. Their features come with it."""
-        sentences = Sentences(embedding) if embedding else None
+        sentences = Sentences(embedding) if embedding and not isinstance(embedding, Sentences) else embedding
         texts = [text_of(query) for query in queries]
         readings = [read(text) for text in texts]
         ngrams = NGrams.fit(reading.tokens for reading in readings)

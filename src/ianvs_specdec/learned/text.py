@@ -31,6 +31,7 @@ from ianvs_specdec.learned.classifier import Classifier
 from ianvs_specdec.learned.features import Reader
 from ianvs_specdec.learned.linear import LinearScore
 from ianvs_specdec.learned.neighbours import Neighbours
+from ianvs_specdec.learned.sentences import Sentences
 from ianvs_specdec.learned.trees import Trees
 from ianvs_specdec.outcomes.recorded import Floats
 from ianvs_specdec.types import Query
@@ -72,7 +73,13 @@ class NeighbourClassifier(TextClassifier):
 
     @classmethod
     def fit(
-        cls, queries: Sequence[Query], targets: Floats, *, seed: int = 0, embedding: str | None = None, **_: Any
+        cls,
+        queries: Sequence[Query],
+        targets: Floats,
+        *,
+        seed: int = 0,
+        embedding: str | Sentences | None = None,
+        **_: Any,
     ) -> NeighbourClassifier:
         with packages():
             reader, features = Reader.fit(queries, embedding, seed)
@@ -96,7 +103,13 @@ class LogisticClassifier(TextClassifier):
 
     @classmethod
     def fit(
-        cls, queries: Sequence[Query], targets: Floats, *, seed: int = 0, embedding: str | None = None, **_: Any
+        cls,
+        queries: Sequence[Query],
+        targets: Floats,
+        *,
+        seed: int = 0,
+        embedding: str | Sentences | None = None,
+        **_: Any,
     ) -> LogisticClassifier:
         with packages():
             reader, features = Reader.fit(queries, embedding, seed)

@@ -14,6 +14,7 @@ from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.learned.calibration import fit_calibration
 from ianvs_specdec.learned.classifier import Classifier, classifier
 from ianvs_specdec.learned.folder import TrainedRouter
+from ianvs_specdec.learned.sentences import Sentences
 from ianvs_specdec.learned.threshold import keeping, sharing
 from ianvs_specdec.outcomes.labels import targets
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes
@@ -83,11 +84,13 @@ def _cross_fit(
 ) -> tuple[Classifier, Floats, NDArray[np.bool_]]:
     """The classifier, and scores by classifiers that had not seen the query, with which queries have one."""
 
-    given = {} if states is None else {"states": states}
+    given: dict[str, Any] = {**recipe.options, **({} if states is None else {"states": states})}
+    if given.get("embedding"):
+        given["embedding"] = Sentences(given["embedding"], {})
 
     def fitted(rows: NDArray[np.bool_]) -> Classifier:
         queries = [query for query, chosen in zip(outcomes.queries, rows, strict=True) if chosen]
-        return kind.fit(queries, labels[rows], seed=recipe.seed, **given, **recipe.options)
+        return kind.fit(queries, labels[rows], seed=recipe.seed, **given)
 
     folds = kind.FOLDS if recipe.folds is None else recipe.folds
     parts = fold_numbers(outcomes, recipe.by, folds if folds > 1 else round(1 / HOLD), recipe.seed)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ianvs_specdec.checkpoints.documents import unmarked
 from ianvs_specdec.checkpoints.layout import check_model
 from ianvs_specdec.checkpoints.loading import CLASSIFIER, load, refusal
 from ianvs_specdec.checkpoints.templates import render
@@ -133,7 +134,7 @@ def tokenizer_of(folder: str) -> Any:
     if not Path(folder).is_dir():
         raise UserError(f"tokenizer: there is no folder {folder}; name one with a tokenizer", key="tokenizer")
     try:
-        return _transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return _transformers().AutoTokenizer.from_pretrained(unmarked(Path(folder)), trust_remote_code=False)
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"tokenizer: cannot load the one in {folder}: {reason}", key="tokenizer") from error

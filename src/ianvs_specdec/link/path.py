@@ -11,7 +11,7 @@ from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.link import units
 from ianvs_specdec.link.outages import NO_OUTAGES, Schedule, parse
 from ianvs_specdec.link.presets import NONE, PRESETS
-from ianvs_specdec.types import LARGEST_COUNT
+from ianvs_specdec.sampling import LARGEST_COUNT
 
 QUEUE = 0.1
 """Seconds: the rule of thumb for a router's buffer is the bandwidth times a round trip of 100 ms (RFC 3439)."""

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.checkpoints.loading import refusal
+from ianvs_specdec.checkpoints.rotary import window_of
 from ianvs_specdec.errors import AnswerError, visible
 from ianvs_specdec.llm.base import OnChunk
-from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, vocabulary_of, window_of
+from ianvs_specdec.llm.prompts import Chat, TextStream, end_ids, vocabulary_of
 from ianvs_specdec.llm.told import (
     LARGEST_ID,
     MOST_DRAFTED,
@@ -47,7 +48,7 @@ def chat_of(folder: Path, model: str, max_model_len: int) -> tuple[Chat, list[in
             generation = transformers.GenerationConfig.from_model_config(config)
     except Exception as error:
         raise refusal(f"the tokenizer of {model}", error, "model") from error
-    window = min(window_of(config) or max_model_len, max_model_len)
+    window = min(window_of(config.get_text_config()) or max_model_len, max_model_len)
     return Chat(tokenizer, window, vocabulary_of(config)), sorted(end_ids(generation, tokenizer))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ianvs_specdec.checkpoints.rotary import window_of
 from ianvs_specdec.llm.local import Emit, LocalLLM
 from ianvs_specdec.llm.quantization import own
 from ianvs_specdec.types import Hints, Sampling, Trace
@@ -81,7 +82,7 @@ class HuggingfaceLLM(LocalLLM):
         return held(weights_of(self._model))
 
     def _room(self, prompt_ids: list[int], sampling: Sampling) -> int:
-        window = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        window = window_of(self._model.config.get_text_config())
         return min(sampling.max_tokens, window - len(prompt_ids)) if window else sampling.max_tokens
 
 

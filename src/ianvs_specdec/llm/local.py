@@ -13,18 +13,11 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.checkpoints import loading
 from ianvs_specdec.checkpoints.layout import check_model, check_tokenizer
+from ianvs_specdec.checkpoints.rotary import window_of
 from ianvs_specdec.errors import not_installed, packages, unknown
 from ianvs_specdec.identity import FileDigests
-from ianvs_specdec.llm.base import LLM, NO_HINTS, OnChunk, check_threads
-from ianvs_specdec.llm.prompts import (
-    Chat,
-    TextStream,
-    check_truncation,
-    end_ids,
-    model_folder,
-    vocabulary_of,
-    window_of,
-)
+from ianvs_specdec.llm.base import NO_HINTS, LoadedLLM, OnChunk, check_threads
+from ianvs_specdec.llm.prompts import Chat, TextStream, check_truncation, end_ids, model_folder, vocabulary_of
 from ianvs_specdec.llm.quantization import arguments, check
 from ianvs_specdec.types import Completion, Hints, Message, Sampling, Trace
 
@@ -54,7 +47,7 @@ def instructions() -> dict[str, str]:
     return {"instructions": torch.backends.cpu.get_cpu_capability(), **limit}
 
 
-class LocalLLM(LLM):
+class LocalLLM(LoadedLLM):
     """A causal LM in Hugging Face format, run by transformers or by our engine.
 
     ``dtype`` "auto" is the one the weights are stored in; ``device`` "auto" is the first accelerator, else the CPU;
@@ -161,7 +154,8 @@ class LocalLLM(LLM):
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:
             raise not_installed(error) or loading.refusal(what, error, "model") from error
-        self._chat, self._model = Chat(tokenizer, window_of(model.config), vocabulary_of(model.config)), model
+        window = window_of(model.config.get_text_config())
+        self._chat, self._model = Chat(tokenizer, window, vocabulary_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)
         self._prepare()
         self._warm_up()
@@ -200,16 +194,6 @@ class LocalLLM(LLM):
     ) -> tuple[list[int], str, Trace]:
         """Output ids with the one that ended the output, finish reason, trace from the call on."""
 
-    def generate(
-        self,
-        messages: list[Message],
-        sampling: Sampling,
-        on_chunk: OnChunk | None = None,
-        hints: Hints = NO_HINTS,
-    ) -> Completion:
-        self.load()
-        return self._answer(messages, sampling, on_chunk, hints, truncate=bool(self.truncate_prompts))
-
     def complete(
         self,
         prompt: str | Sequence[int],
@@ -222,7 +206,7 @@ class LocalLLM(LLM):
         assert self._chat is not None
         self._set_threads()
         started = time.perf_counter()
-        prompt_ids, truncated = self._chat.plain(prompt, sampling, truncate=bool(self.truncate_prompts))
+        prompt_ids, truncated = self._chat.plain(prompt, sampling, truncate=self.truncate_prompts)
         return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
 
     def _answer(

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.checkpoints.templates import render
+from ianvs_specdec.checkpoints.documents import unmarked
+from ianvs_specdec.checkpoints.templates import failed, render, template_of
 from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError, packages
-from ianvs_specdec.llm.base import OnChunk
+from ianvs_specdec.llm.base import LLM, OnChunk
 from ianvs_specdec.types import Message, Sampling
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -40,7 +41,7 @@ def model_folder(model: str, *, key: str = "model") -> Path:
     check_model(model, key=key)
     folder = Path(model)
     if folder.is_dir():
-        return folder
+        return unmarked(folder)
     with packages():
         import huggingface_hub
 
@@ -53,6 +54,14 @@ def model_folder(model: str, *, key: str = "model") -> Path:
             f"there is no model folder {model}, and it cannot be had from the Hugging Face hub: {error}",
             key=key,
         ) from error
+
+
+def chat_template(llm: LLM) -> str:
+    """What a back end makes prompts with, "" where its model has none, or where a server does. Raises UserError."""
+    if llm.truncate_prompts is None:
+        return ""
+    path = Path(llm.model)
+    return template_of(path if path.is_file() else model_folder(llm.model))
 
 
 class Chat:
@@ -79,13 +88,13 @@ class Chat:
         fit, unless ``truncate`` permits to cut it.
         """
         if self.tokenizer.chat_template:
-            ids = self.ids(render(self.tokenizer, messages))
+            ids = self.ids(render(self.tokenizer, messages, sampling))
         else:
             transcript = "".join(f"{message['role'].capitalize()}: {message['content']}\n\n" for message in messages)
             with self._encoding:
                 ids = self._known(self.tokenizer(f"{transcript}Assistant:")["input_ids"])
         if not ids:
-            raise UserError("the model's chat template and tokenizer make no token of this chat", key="model")
+            raise failed("it and the tokenizer make no token")
         return self._fitted(ids, sampling, truncate=truncate)
 
     def plain(self, prompt: str | Sequence[int], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
@@ -155,12 +164,6 @@ def check_truncation(value: Any) -> bool:
     if not isinstance(value, bool):
         raise UserError(f"truncate_prompts must be true or false, not {value!r}", key="truncate_prompts")
     return value
-
-
-def window_of(config: Any) -> int | None:
-    """The context window that a model's configuration (transformers) states."""
-    window: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return window
 
 
 def vocabulary_of(config: Any) -> int | None:

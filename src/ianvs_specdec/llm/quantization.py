@@ -54,7 +54,7 @@ def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
     if package is not None and importlib.util.find_spec(package) is None:
         raise UserError(f"quantization {name} needs the package {package}: pip install {package}", key="quantization")
     if name in STORED:
-        kind = _stored(folder)
+        kind = (read_object(folder / "config.json", key="model").get("quantization_config") or {}).get("quant_method")
         if kind != name:
             found = f"is stored as {kind}" if kind else "is not quantized"
             message = f"quantization {name} is for checkpoints made with it; {folder} {found}"
@@ -69,9 +69,3 @@ def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
     eight = name == "bitsandbytes-int8"
     settings = BitsAndBytesConfig(load_in_8bit=eight, load_in_4bit=not eight, bnb_4bit_quant_type="nf4")
     return {"device_map": {"": device}, "quantization_config": settings}
-
-
-def _stored(folder: Path) -> str | None:
-    config = read_object(folder / "config.json", key="model")
-    kind = (config.get("quantization_config") or {}).get("quant_method")
-    return None if kind is None else str(kind)

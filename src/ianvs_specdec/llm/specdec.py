@@ -87,11 +87,8 @@ class EngineLLM(LocalLLM):
         drafters.check_files(self.method, self.options, target)
 
     def _option_identity(self, digests: FileDigests) -> dict[str, Any]:
-        def contents(path: Path) -> str:
-            return digests.folder(path) if path.is_dir() else digests.file(path)
-
         names = drafters.METHODS[self.method].recorded
-        options = drafters.replace_files(self.method, self.options, contents)
+        options = drafters.replace_files(self.method, self.options, digests.path)
         return {names.get(key, key): value for key, value in options.items()}
 
     def lossy(self, sampling: Sampling) -> bool:
@@ -108,7 +105,8 @@ class EngineLLM(LocalLLM):
             quantization=own(self.quantization),
             engine=self.engine,
         )
-        self._drafter = drafters.create(self.method, self.options)
+        trees = getattr(self._target, "takes_trees", True)
+        self._drafter = drafters.create(self.method, self.options, trees=trees)
         self._drafter.prepare(self._target)
         memory = for_sequences(self._target.device)
         if self._emulated is not None:

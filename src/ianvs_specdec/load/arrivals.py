@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ianvs_specdec.arrivals import CONSTANT, Arrival, pause, scaled
 from ianvs_specdec.benchmarks.files import read_json_lines
-from ianvs_specdec.benchmarks.rows import parsed
+from ianvs_specdec.benchmarks.rows import own_form, parsed
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.types import Message, messages_of
 
@@ -33,7 +33,7 @@ def read_chats(path: Path) -> list[list[Message]]:
         where = f"{path}:{number}"
         if "question" not in row:
             raise UserError(f"{where}: the key 'question' is missing: each line is a question and its answer")
-        chats.append(messages_of(parsed(row["question"], row.get("answer"), str(number), where), ()))
+        chats.append(messages_of(parsed(*own_form(row, None, where), str(number), where), ()))
     if not chats:
         raise UserError(f"{path}: there are no questions in it")
     return chats

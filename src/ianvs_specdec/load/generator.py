@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.errors import UserError
+from ianvs_specdec.errors import UserError, install
 from ianvs_specdec.load.processes import last_words
 
 STOP_SECONDS = 10.0
@@ -55,7 +55,7 @@ class Answered:
 def check_installed() -> None:
     """Raise UserError where guidellm is missing."""
     if importlib.util.find_spec("guidellm") is None:
-        raise UserError("the load comes from guidellm, which is not installed: pip install 'ianvs-specdec[load]'")
+        raise UserError(f"the load comes from guidellm, which is not installed: {install('load')}")
 
 
 def configuration(

@@ -13,7 +13,7 @@ from ianvs_specdec.arrivals import PATTERNS, POISSON
 from ianvs_specdec.errors import UserError, unknown
 from ianvs_specdec.lengths import create
 from ianvs_specdec.llm.api.secrets import check_no_secrets
-from ianvs_specdec.types import HOTTEST, LARGEST_COUNT
+from ianvs_specdec.sampling import HOTTEST, LARGEST_COUNT
 
 SLO = ("ttft", "tpot", "latency")
 AS_SERVED = "as-served"

@@ -295,7 +295,7 @@ def _turn(query: int, turn: Response, result: Response, waited: float) -> Row:
         "base_issued": _nan(baseline.get("issued")),
         "base_tokens": _nan(baseline.get("completion_tokens")),
         "identical": _nan(identical),
-        "near_tie": NAN if identical is None else float(baseline.get("near_tie", False)),
+        "near_tie": NAN if identical is None else _nan(baseline.get("near_tie", False)),
         **split.row_of(trace, baseline),
     }
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,8 @@ import numpy as np
 
 from ianvs_specdec.benchmarks.files import read_json_lines, spread
 from ianvs_specdec.benchmarks.processor import DatasetProcessor
-from ianvs_specdec.benchmarks.rows import query_of, query_of_row
+from ianvs_specdec.benchmarks.rows import own_form, query_of, query_of_row
+from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.outcomes.quality import Quality, Scores
 from ianvs_specdec.outcomes.recorded import Floats, Outcomes, Samples
@@ -64,12 +65,15 @@ NO_MORE = MoreAnswers()
 
 @dataclass(frozen=True)
 class Collected:
-    """The outcomes, and how many queries are not among them: without an answer by side, or without a score."""
+    """The outcomes, and how many queries are not among them: without an answer by side, or without a score;
+    ``unparsed``: how many answers by side hold no letter or number, and count as wrong.
+    """
 
     outcomes: Outcomes
     failed: Mapping[str, int]
     unscored: int
     reason: str = ""
+    unparsed: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: int | None = None) -> Questions:
@@ -80,12 +84,12 @@ def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: i
     places, data = [], SimpleNamespace(x=[], y=[])
     for number, row in read_json_lines(path):
         for key in ("question", "answer"):
-            if key not in row:
+            if key not in row and not (key == "answer" and "answerKey" in row):
                 raise UserError(f"{path}:{number}: the key {key!r} is missing: each line is a question and its answer")
         _check(row, f"{path}:{number}")
         places.append(f"{path}:{number}")
-        data.x.append(row["question"])
-        data.y.append(row["answer"])
+        data.x.append(row)
+        data.y.append(None)
     if not places:
         raise UserError(f"{path}: there are no questions in it")
     rows = DatasetProcessor(**scorers)(data).x
@@ -98,7 +102,7 @@ def read_rows(path: Path, quality: Quality, scorers: Mapping[str, Any], limit: i
 
 def _check(row: Mapping[str, Any], where: str) -> None:
     try:
-        query = query_of(row["question"], row["answer"])
+        query = query_of(*own_form(row))
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     try:
@@ -194,10 +198,12 @@ def _sampled(row: dict[str, Any], model: RoutedModel, more: MoreAnswers) -> dict
 
 def _compared(asked: Questions, sides: Mapping[str, _Side], quality: Quality) -> Collected:
     whole = np.ones(len(asked.queries), dtype=bool)
-    failed, reason = {}, ""
+    failed, unparsed, reason = {}, dict[str, int](), ""
     for name, side in sides.items():
         without = np.array([any(answer.texts is None for answer in answers) for answers in side])
         failed[name] = int(without.sum())
+        said = [(query.scorer, answers[0].texts) for query, answers in zip(asked.queries, side, strict=True)]
+        unparsed[name] = sum(texts is not None and prediction(scorer, texts) is None for scorer, texts in said)
         reason = reason or next((answer.error for answers in side for answer in answers if answer.error), "")
         whole &= ~without
     if not whole.any():
@@ -214,7 +220,7 @@ def _compared(asked: Questions, sides: Mapping[str, _Side], quality: Quality) ->
     if not scored.any():
         raise UserError(f"none of the answers to {len(places)} queries has a score; nothing was written")
     outcomes = Outcomes(tuple(asked.queries[place] for place in places), **columns).take(scored)
-    return Collected(outcomes, failed, int((~scored).sum()), reason)
+    return Collected(outcomes, failed, int((~scored).sum()), reason, unparsed)
 
 
 def _scored(asked: Questions, side: _Side, places: list[int], quality: Quality) -> list[Scores]:

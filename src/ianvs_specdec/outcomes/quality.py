@@ -12,7 +12,7 @@ from typing import Any
 from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.benchmarks.judge_prompts import HIGHEST, LOWEST
 from ianvs_specdec.benchmarks.scoring import TOGETHER
-from ianvs_specdec.errors import UserError, unknown
+from ianvs_specdec.errors import UserError, install, unknown
 from ianvs_specdec.types import Query
 
 Answers = Sequence[str]
@@ -114,7 +114,7 @@ def _rouge_l() -> Likeness:
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
-        raise UserError("--quality rouge-l needs rouge-score: pip install 'ianvs-specdec[rouge]'") from error
+        raise UserError(f"--quality rouge-l needs rouge-score: {install('rouge')}") from error
     scorer = RougeScorer(["rougeL"], tokenizer=_Words())
     return lambda pairs: [scorer.score(reference, answer)["rougeL"].fmeasure for answer, reference in pairs]
 

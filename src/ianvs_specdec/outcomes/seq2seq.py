@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.documents import unmarked
 from ianvs_specdec.checkpoints.loading import load, refusal
 from ianvs_specdec.errors import UserError, packages
 
@@ -56,7 +57,7 @@ class Seq2SeqLikelihood:
         model = load("AutoModelForSeq2SeqLM", self._folder, what=what, dtype="float32")
         try:
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-                self._folder, local_files_only=True, trust_remote_code=False
+                unmarked(self._folder), local_files_only=True, trust_remote_code=False
             )
         except Exception as error:
             # Damaged files raise whatever their reader has.

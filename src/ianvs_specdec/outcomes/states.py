@@ -6,17 +6,18 @@ They are kept in shards, so that a run that was stopped goes on where it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.checkpoints.layout import model_sizes, read_config
+from ianvs_specdec.checkpoints.templates import timed
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests, digest
 from ianvs_specdec.llm.base import LLM
-from ianvs_specdec.llm.prompts import model_folder
+from ianvs_specdec.llm.prompts import chat_template, model_folder
 from ianvs_specdec.outcomes.recorded import digests
 from ianvs_specdec.storage.purpose import keep_to
 from ianvs_specdec.storage.replacing import replacing
@@ -58,6 +59,7 @@ def record_all(
     folder: Path,
     on_query: Callable[[], None] = lambda: None,
     check: Callable[[str, str], None] = lambda model, digest: None,
+    sampling: Sampling = _UNASKED,
 ) -> RecordedStates:
     """``record`` of all layers of a model whose files are there or can be had. ``check`` is called with its name and
     the digest of its files first, and raises UserError for one that is not wanted.
@@ -72,7 +74,8 @@ def record_all(
     layers = tuple(range(sizes.layers + 1))
     name, own = Path(llm.model).name, FileDigests(None).folder(files)
     check(name, own)
-    rows = record(llm, queries, layers, folder, own, on_query)
+    told = timed(replace(sampling, max_tokens=1), chat_template(llm), folder)
+    rows = record(llm, queries, layers, folder, own, on_query, told)
     known, first = np.unique(digests(queries), return_index=True)
     return RecordedStates(name, own, layers, known, rows[first])
 
@@ -84,6 +87,7 @@ def record(
     folder: Path,
     model: str,
     on_query: Callable[[], None] = lambda: None,
+    sampling: Sampling = _UNASKED,
 ) -> NDArray[np.float16]:
     """The hidden states of ``layers`` (as in ``decoding.contracts.Target.open``) of each query's first turn, pooled
     over its prompt as ``types.POOLING`` says: float16 [queries, layers, 2 * hidden].
@@ -92,8 +96,13 @@ def record(
     its digest. ``on_query`` is called for each one that is read now. Raises UserError where the back end has no hidden
     states, and AnswerError for a query that it cannot read.
     """
-    asked = [messages_of(query, []) for query in queries]
-    purpose = {"model": model, "layers": list(layers), "pooling": list(POOLING), "queries": digest(asked)}
+    asked, variables = [messages_of(query, []) for query in queries], sampling.chat_template_kwargs
+    purpose = {
+        "model": model,
+        "layers": list(layers),
+        "pooling": list(POOLING),
+        "queries": digest([variables, asked] if variables else asked),
+    }
     keep_to(folder, purpose, what="hidden states of other queries, layers or models", key="states")
     shards = []
     for start in range(0, len(asked), SHARD):
@@ -101,7 +110,7 @@ def record(
         if not path.exists():
             states = []
             for messages in asked[start : start + SHARD]:
-                probed = llm.probe(messages, _UNASKED, layers)
+                probed = llm.probe(messages, sampling, layers)
                 try:
                     states.append(probed.halves)
                 finally:

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ianvs_specdec.answers.configuration import Configuration
+from ianvs_specdec.checkpoints.templates import timed
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.llm.prompts import chat_template
+from ianvs_specdec.run import job_folder
 from ianvs_specdec.types import Sampling
 
 
@@ -28,10 +31,12 @@ class Manner:
 
 
 class Manners:
-    """Those of ``llm``, the model that people know by the name ``model``. Thread-safe."""
+    """Those of ``llm``, the model that people know by the name ``model``. Thread-safe. ``template_time``: what its
+    chat template is told, "" where it reads no clock."""
 
     def __init__(self, model: str, llm: LLM, digests: FileDigests) -> None:
         self._model, self._llm, self._digests = model, llm, digests
+        self._template, self.template_time = chat_template(llm), ""
         self._known: dict[tuple[Sampling, int], Manner] = {}
         self._mutex = threading.Lock()
 
@@ -43,6 +48,8 @@ class Manners:
             return self._known[sampling, repeat]
 
     def _make(self, sampling: Sampling, repeat: int) -> Manner:
+        sampling = timed(sampling, self._template, job_folder())
+        self.template_time = sampling.template_time
         identity, baseline = self._llm.identity(self._digests), self._llm.baseline_identity(self._digests)
         own = self._configuration(identity, sampling, repeat)
         baselines = []
@@ -53,4 +60,4 @@ class Manners:
 
     def _configuration(self, identity: dict[str, Any], sampling: Sampling, repeat: int) -> Configuration:
         settings = {"sampling": sampling.to_json(), **({"repeat": repeat} if repeat else {})}
-        return Configuration(self._model, {**identity, **settings})
+        return Configuration(self._model, {**identity, **settings}, dict(self._digests.files))

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from ianvs_specdec.answers.baseline import compare
 from ianvs_specdec.answers.beginning import first_tokens, saved_tokens
 from ianvs_specdec.answers.journal import Entry, Journal
 from ianvs_specdec.benchmarks.rows import query_of_row
-from ianvs_specdec.benchmarks.validation import RowsChecked
+from ianvs_specdec.benchmarks.validation import DataRow, RowsChecked, refused
 from ianvs_specdec.errors import AnswerError, UserError, visible
 from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM
@@ -25,8 +25,9 @@ from ianvs_specdec.plugin.manner import Manner, Manners
 from ianvs_specdec.plugin.overhead import settled
 from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
-from ianvs_specdec.plugin.settings import Settings
+from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
 from ianvs_specdec.plugin.timings import Timings, circumstances, stamp
+from ianvs_specdec.plugin.worth import Worth
 from ianvs_specdec.run import current_repeat, job_folder
 from ianvs_specdec.types import Completion, Early, Hints, Message, Query, Sampling, messages_of
 
@@ -72,7 +73,7 @@ class RoutedModel(RowsChecked):
         self._manners: Manners | None = None
         self._failed = 0
         self._ended: UserError | None = None
-        self._cut_prompts, self._timings = CutPrompts(self.side), Timings()
+        self._cut_prompts, self._timings, self._worth = CutPrompts(self.side), Timings(), Worth(self.side)
         self._mutex = threading.RLock()
         self._turnstile = threading.Lock()
 
@@ -81,6 +82,13 @@ class RoutedModel(RowsChecked):
         """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work, and for model files whose
         headers tell that they cannot. Loads nothing."""
         cls._parse(hyperparameters).check_files()
+
+    @classmethod
+    def check_chats(cls, hyperparameters: dict[str, Any], rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
+        """See ``validation.refused``."""
+        given = cls._parse(hyperparameters)
+        llm = given.llm("autoregressive" if given.backend == SAME_AS_EDGE else given.backend)
+        return refused(llm, given.sampling, given.max_failures, rows)
 
     @classmethod
     def _parse(cls, hyperparameters: dict[str, Any]) -> Settings:
@@ -173,7 +181,8 @@ class RoutedModel(RowsChecked):
     def environment_details(self) -> Any:
         """What the times of the answers were taken with. Our host puts it into ``environment.json``."""
         with self._mutex:
-            return self._timings.told(self._journal) if self._journal is not None else {}
+            template_time = self._manners.template_time if self._manners is not None else ""
+            return self._timings.told(self._journal, template_time) if self._journal is not None else {}
 
     def _open(self) -> None:
         with self._mutex:
@@ -204,13 +213,15 @@ class RoutedModel(RowsChecked):
         with self._mutex:
             self._timings.add(entry)
         baseline_keys = [baseline.key(messages, hints.prediction) for baseline in manner.baselines]
+        baseline = next(filter(None, (compare(journal, one, key, entry, whole) for one in baseline_keys)), None)
+        self._worth.add(entry.completion, self._llm, baseline)
         return entry.completion, turn_of(
             entry.completion,
             key=key,
             replayed=entry.replayed,
             cached=found is not None and not entry.replayed,
             hardware=entry.hardware,
-            baseline=next(filter(None, (compare(journal, one, key, entry, whole) for one in baseline_keys)), None),
+            baseline=baseline,
         )
 
     def _known(self, key: str, manner: Manner, messages: list[Message], hints: Hints) -> Entry | None:
@@ -247,7 +258,7 @@ class RoutedModel(RowsChecked):
         assert self._llm is not None
         assert self._journal is not None
         llm, journal = self._llm, self._journal
-        if self.settings.use_cache and (why := journal.explain_miss(manner.own, messages)):
+        if self.settings.use_cache and (why := journal.explain_miss(manner.own, messages, self.side)):
             log.warning("%s model: %s", self.side, why)
         journal.ensure_writable()
         with self._mutex:
@@ -257,8 +268,9 @@ class RoutedModel(RowsChecked):
             try:
                 llm.load()
             except UserError as refused:
-                self._ended = refused  # nobody who waits for the model tries again
-                raise
+                # Nobody who waits for the model tries again, whatever may fail of its answers.
+                self._ended = UserError(str(refused), key=refused.key)
+                raise self._ended from refused
         return llm, journal
 
     def _ask(self, manner: Manner, messages: list[Message], hints: Hints, held: HeldAnswer | None) -> Entry:

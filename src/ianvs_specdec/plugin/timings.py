@@ -49,13 +49,14 @@ class Timings:
     def add(self, entry: Entry) -> None:
         self._answers[entry.hardware, entry.completion.trace.target] += 1
 
-    def told(self, journal: Journal) -> Any:
+    def told(self, journal: Journal, template_time: str) -> Any:
         """``target`` (see ``types.Trace``), ``device``, ``threads``, ``instructions`` and so on, with the number of
-        ``answers``; a list of these where there are several, those with most answers first.
+        ``answers`` and ``template_time``; a list of these where there are several, those with most answers first.
         """
         found = []
         for (hardware, target), answers in self._answers.most_common():
             value: Mapping[str, Any] = (journal.record(hardware) or {}).get("value") or {}
             known = {name: value[name] for name in TOLD if value.get(name) is not None}
+            known |= {"template_time": template_time} if template_time else {}
             found.append({**({"target": target} if target else {}), **known, "answers": answers})
         return found[0] if len(found) == 1 else found

@@ -318,18 +318,6 @@ def to_csv(document: Document) -> str:
         backends = [case[side]["backend"] if case[side] else "" for side in sides]
         values = ["" if (value := case["figures"].get(name)) is None else repr(value) for name in names]
         rank = "" if case["rank"] is None else case["rank"]
-        rows.append(
-            [
-                case["job"],
-                rank,
-                case["algorithm"],
-                case["id"],
-                case["name"],
-                case["router"],
-                *backends,
-                case["judge"],
-                *values,
-                case["time"],
-            ]
-        )
+        own = [case[key] for key in ("algorithm", "id", "name", "router")]
+        rows.append([case["job"], rank, *own, *backends, case["judge"], *values, case["time"]])
     return csv_text(rows)

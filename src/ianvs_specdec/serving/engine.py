@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from ianvs_specdec.errors import AnswerError, ContextWindowError, UserError
+from ianvs_specdec.errors import AnswerError, ChatTemplateError, ContextWindowError, UserError
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.protocol import ChatRequest, Refusal
@@ -221,6 +221,8 @@ class Engine:
     def _failure(self, error: Exception) -> Refusal:
         if isinstance(error, ContextWindowError):
             return Refusal(400, str(error), param="messages", code="context_length_exceeded")
+        if isinstance(error, ChatTemplateError):
+            return Refusal(400, str(error), param="messages", outcome="failed")
         if isinstance(error, UserError) and self._llm.local and not isinstance(error, AnswerError):
             return Refusal(400, str(error), outcome="failed")
         if isinstance(error, UserError):

@@ -2,7 +2,7 @@
 
 What a request leaves out is as the server's settings have it. What would change the answer and cannot be done is
 refused by name; only what changes nothing (``user``, ``metadata``) is passed over. Beyond the protocol: ``top_k``,
-``repetition_penalty``, and ``specdec: true`` for what the engine counted (see ``details``).
+``repetition_penalty``, ``chat_template_kwargs``, and ``specdec: true`` for what the engine counted (see ``details``).
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ NOT_SUPPORTED: Mapping[str, tuple[Any, ...]] = {
 READ = (
     *("model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "top_p"),
     *("top_k", "repetition_penalty", "seed", "stop", "logprobs", "prediction", "specdec"),
+    "chat_template_kwargs",
 )
 STOPS, STOP_LENGTH = 16, 256
 LINE_ENDS = "\x85\u2028\u2029"
@@ -212,6 +213,10 @@ def _sampling(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
         "seed": seed,
         "stop": _stop(given),
         "logprobs": _take(given, "logprobs", bool, "true or false"),
+        "chat_template_kwargs": {
+            **defaults.chat_template_kwargs,
+            **(_take(given, "chat_template_kwargs", dict, "an object") or {}),
+        },
     }
     try:
         return replace(defaults, **{name: value for name, value in chosen.items() if value is not None})

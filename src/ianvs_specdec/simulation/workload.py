@@ -170,7 +170,7 @@ def _answers(path: Path) -> Iterator[tuple[str, int, int, Sequence[Step]]]:
 
 def _decoded(line: bytes, where: str) -> tuple[str, int, int, Sequence[Step]]:
     try:
-        row = json.loads(line)
+        row = json.loads(line.decode("utf-8-sig"))
         prompt, output = len(row["prompt"]), len(row["output"]) - len(row["prompt"])
         steps = [Step(*(_count(step[name]) for name in _STEP)) for step in row["steps"]]
         task: Any = row.get("task", "")

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.benchmarks.files import guarded, open_text, read_json_lines
-from ianvs_specdec.benchmarks.rows import query_of
-from ianvs_specdec.checkpoints.templates import render
+from ianvs_specdec.benchmarks.rows import own_form, query_of
+from ianvs_specdec.checkpoints.templates import UNTOLD, render
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Message
+from ianvs_specdec.types import Message, Sampling
 
 FIELDS = ("text", "answer")
 LEAD = 4
@@ -44,10 +44,12 @@ class Sequences:
     """Turns files into token sequences. ``tokenizer`` may be None where all lines hold ids.
 
     ``field`` "text" takes all of a line; "answer" only what a model has said in it, with the last tokens before.
+    ``sampling``: what the chat template is told.
     """
 
-    def __init__(self, tokenizer: Any, vocabulary: int, field: str = "text") -> None:
-        self._tokenizer, self._vocabulary, self._answers = tokenizer, vocabulary, field == "answer"
+    def __init__(self, tokenizer: Any, vocabulary: int, field: str = "text", sampling: Sampling = UNTOLD) -> None:
+        self._tokenizer, self._vocabulary, self._sampling = tokenizer, vocabulary, sampling
+        self._answers = field == "answer"
 
     def of_files(self, paths: Iterable[Path]) -> Iterator[list[int]]:
         """Raises ``UserError`` with file and line for a line that is none of the kinds above."""
@@ -103,8 +105,8 @@ class Sequences:
         if "turns" in row:
             return self._talk(_messages(_texts(row, "turns", where), _texts(row, "answers", where)), where)
         if "question" in row:
-            query = query_of(row["question"], row.get("answer"))
-            answer = row.get("answer")
+            question, answer = own_form(row)
+            query = query_of(question, answer)
             answers = answer.get("references") or [] if isinstance(answer, dict) else [answer] if answer else []
             return self._talk(_messages(query.turns, answers), where)
         for key in ("text", "tokens", "output", "prompt"):
@@ -138,7 +140,7 @@ class Sequences:
     def _chat(self, messages: list[Message], *, asking: bool) -> str:
         """As the model is prompted: with its chat template, or as a plain transcript if it has none."""
         if self._tokenizer is not None and self._tokenizer.chat_template:
-            return render(self._tokenizer, messages, add_generation_prompt=asking)
+            return render(self._tokenizer, messages, self._sampling, add_generation_prompt=asking)
         turns = (f"{message['role'].capitalize()}: {message['content']}" for message in messages)
         return "\n\n".join([*turns, "Assistant:"] if asking else turns)
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ianvs_specdec.benchmarks.rows import query_of
+from ianvs_specdec.benchmarks.rows import LINE, own_form, query_of
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.plugin.edge_first import answer_of
 from ianvs_specdec.plugin.response import Response
@@ -162,7 +162,7 @@ class Workspace:
         queries: list[Query] = []
         golds: list[Any] = []
         try:
-            with path.open(encoding="utf-8") as file:
+            with path.open(encoding="utf-8-sig") as file:
                 for line in file:
                     row = _question(line, len(queries))
                     if row is not None:
@@ -178,8 +178,9 @@ def _question(line: str, index: int) -> tuple[Query, Any] | None:
     """A row of a data file; None for one that Ianvs, too, leaves out."""
     try:
         row = json.loads(line)
-        return query_of(row["question"], row["answer"], index), row["answer"]
-    except (ValueError, TypeError, KeyError, RecursionError, UserError):
+        question, answer = own_form(row) if len(row.keys() & LINE) > 1 else (None, None)
+        return query_of(question, answer, index), answer
+    except (ValueError, TypeError, AttributeError, RecursionError, UserError):
         return None
 
 

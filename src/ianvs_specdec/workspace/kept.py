@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,18 @@ class KeptAnswers:
     def configurations(self, hyperparameters: Mapping[str, Any]) -> list[str]:
         """The configurations with this model and sampling, those with most answers first; lossy ones are left out."""
         given = {key: hyperparameters[key] for key in Sampling.names() if hyperparameters.get(key) is not None}
+        if isinstance(given.get("top_k"), Mapping):
+            del given["top_k"]
         try:
-            sampling = Sampling(**{key: value for key, value in given.items() if not isinstance(value, Mapping)})
+            sampling = Sampling(**given)
         except (TypeError, ValueError):
             return []
         wanted, quantization = sampling.to_json(), _quantization(hyperparameters)
+        # Unless it is set, the time that templates are told is the job's.
+        own = () if sampling.template_time else ("template_time",)
         return self._where(
             hyperparameters.get("model"),
-            lambda value: value.get("sampling") == wanted and _quantization(value) == quantization,
+            lambda value: _told(value, own) == wanted and _quantization(value) == quantization,
         )
 
     def alike(self, key: str) -> list[str]:
@@ -111,10 +115,12 @@ def _drawn(value: Mapping[str, Any]) -> dict[str, Any]:
     """How the tokens are chosen, and from whose logits: quantized weights make another model. Whether log-probabilities
     are told as well makes no difference.
     """
+    return {**_told(value, ("logprobs",)), "quantization": _quantization(value)}
+
+
+def _told(value: Mapping[str, Any], without: Sequence[str]) -> dict[str, Any]:
     sampling = value.get("sampling")
-    sampling = sampling if isinstance(sampling, dict) else {}
-    drawn = {name: value for name, value in sampling.items() if name != "logprobs"}
-    return {**drawn, "quantization": _quantization(value)}
+    return {name: told for name, told in sampling.items() if name not in without} if isinstance(sampling, dict) else {}
 
 
 def _lossy(value: Mapping[str, Any]) -> bool:

@@ -55,7 +55,10 @@ def keep(y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
 
 def _write(algorithm: Path, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
     asked = [
-        {"question": row[1].row["query"], "answer": _plain(gold)} for row, gold in zip(y_pred, y_true, strict=True)
+        # The letter of an option is that of the question as it was asked, which the data file may not name.
+        {"question": of["query"], "answer": _plain(of["gold"] if result["scorer"] == "choice" else gold)}
+        for (_, result, *_), gold in zip(y_pred, y_true, strict=True)
+        if (of := result.row)
     ]
     name = f"asked-{digest(asked)[:16]}.jsonl"
     if not (algorithm.parent / name).exists():

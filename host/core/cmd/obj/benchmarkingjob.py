@@ -88,7 +88,7 @@ class BenchmarkingJob:
             algorithm.resolve(problems)
         problems.raise_if_any()
         self._check_file_names()
-        check_rows(self.algorithms, self.env.dataset, problems)
+        self.rows_read = check_rows(self.algorithms, self.env.dataset, problems)
         problems.raise_if_any()
         self.test_cases = [
             TestCase(algorithm.name, algorithm.paradigm_type, modules, self.env, self.workspace, algorithm.varied())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -20,37 +20,44 @@ COUNTED = 1000
 """After so many, no further row is looked at: the file is of another kind."""
 
 
-def check_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Problems) -> None:
-    """Hand every row to the ``check_rows`` of the dataset processors that have one; what is wrong goes to ``problems``.
+def check_rows(algorithms: Sequence[Algorithm], dataset: Dataset, problems: Problems) -> list[str]:
+    """Hand every row to the ``check_rows`` of the dataset processors that have one, and to the ``check_chats`` of all
+    modules; what is wrong goes to ``problems``. If nothing is, the lines of the processors' ``describe_rows`` on how
+    the rows are read.
 
     The rows of a job without a processor reach the models as they are, so theirs is asked. Each class is asked once
     for each of its sets of hyperparameters.
     """
     asked: set[str] = set()
+    told: list[str] = []
     for algorithm in algorithms:
-        for module in _readers(algorithm.modules):
+        for hook, module in (*_readers(algorithm.modules), *(("check_chats", module) for module in algorithm.modules)):
             for point in module.combinations:
-                question = f"{id(module.target)} {point!r}"
-                if question not in asked and callable(getattr(module.target, "check_rows", None)):
+                question = f"{hook} {id(module.target)} {point!r}"
+                if question not in asked and callable(getattr(module.target, hook, None)):
                     asked.add(question)
-                    _ask(module, point, dataset, problems)
+                    told += _ask(module, hook, point, dataset, problems)
+    return list(dict.fromkeys(told))
 
 
-def _readers(modules: Sequence[ModuleConfig]) -> list[ModuleConfig]:
+def _readers(modules: Sequence[ModuleConfig]) -> list[tuple[str, ModuleConfig]]:
     processors = [module for module in modules if module.type == ModuleType.DATA_PROCESSOR.value]
-    return processors or list(modules)
+    return [("check_rows", module) for module in processors or modules]
 
 
-def _ask(module: ModuleConfig, point: dict[str, Any], dataset: Dataset, problems: Problems) -> None:
+def _ask(module: ModuleConfig, hook: str, point: dict[str, Any], dataset: Dataset, problems: Problems) -> Iterable[str]:
     found: Iterator[tuple[str, str]]
     try:
-        found = iter(module.target.check_rows(copy_tree(point), dataset.placed()))
+        found = iter(getattr(module.target, hook)(copy_tree(point), dataset.placed(module.target)))
         faults = list(islice(found, COUNTED))
+        if not faults and hook == "check_rows" and hasattr(module.target, "describe_rows"):
+            return list(module.target.describe_rows(dataset.placed(module.target)))
     except PLUGIN_ERRORS as error:
         problems.add(module.place(), f"{module.type} {module.name}: {explain(error)}")
-        return
+        return ()
     for place, reason in faults[:SHOWN]:
         problems.add(place, reason)
     if len(faults) > SHOWN:
         more = plural(len(faults) - SHOWN, "further row") + " at least" * (len(faults) == COUNTED)
         problems.add(dataset.file, f"{more} cannot be used for reasons like these")
+    return ()

@@ -128,14 +128,19 @@ class Dataset:
         """The raw labels, as an object array."""
         return self._source.y
 
-    def placed(self) -> Iterator[tuple[str, Any, Any]]:
+    def placed(self, reader: Any = None) -> Iterator[tuple[str, Any, Any]]:
         """``file:line``, input and label of each row. They are not copies: who changes them changes the data."""
-        return zip(self._source.places, self._source.x, self._source.y, strict=True)
+        return zip(self._source.places, self._inputs(reader), self._source.y, strict=True)
 
-    def fresh(self) -> BaseDataSource:
-        """A data source for one test case: a processor may change it and its rows at will."""
+    def _inputs(self, reader: Any) -> Any:
+        """The inputs as a module takes them: one with ``whole_rows`` gets rows with further fields whole."""
+        whole = getattr(reader, "whole_rows", False) and self._source.rows is not None
+        return self._source.rows if whole else self._source.x
+
+    def fresh(self, reader: Any = None) -> BaseDataSource:
+        """A data source for one test case: its processor may change it and its rows at will."""
         source = copy.copy(self._source)
-        source.x = object_array([copy_tree(row) for row in self._source.x])
+        source.x = object_array([copy_tree(row) for row in self._inputs(reader)])
         source.y = self._source.y.copy()
         return source
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ianvs_specdec.checkpoints.rotary import window_of
 from ianvs_specdec.decoding.contracts import Output, Piece, Prompt
 from ianvs_specdec.decoding.fit import FAMILIES, agrees, is_plain, rotations
 from ianvs_specdec.decoding.native import interface, library
@@ -49,7 +50,7 @@ class NativeTarget:
         self.model = model.eval()
         self.config = config = model.config.get_text_config()
         self.quantization = quantization
-        self.window: int | None = config.max_position_embeddings
+        self.window: int | None = window_of(config)
         self.layers: int = config.num_hidden_layers
         self.embedding: Tensor = model.get_input_embeddings().weight.detach().contiguous()
         self.vocabulary = len(self.embedding)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ianvs_specdec.checkpoints.documents import unmarked
 from ianvs_specdec.checkpoints.loading import CAUSAL, load
 from ianvs_specdec.decoding import Target, target_of
 from ianvs_specdec.errors import UserError
@@ -53,7 +54,8 @@ def _tokens(folder: str) -> dict[int, str]:
     if not Path(folder).is_dir() or not any(Path(folder).glob("tokenizer*")):
         return {}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        files = unmarked(Path(folder))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(files, local_files_only=True, trust_remote_code=False)
     except Exception:
         return {}
     return {number: token for token, number in tokenizer.get_vocab().items()}

@@ -8,12 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ianvs_specdec.decoding.fit import ROTATIONS
+from ianvs_specdec.checkpoints.layout import ModelSizes
+from ianvs_specdec.decoding import Target
 from ianvs_specdec.drafters.eagle.layout import (
     FILES,
     IGNORED,
     WHAT,
     HeadConfig,
+    check_fit,
     check_shapes,
     head_config,
     is_eagle3,
@@ -44,7 +46,6 @@ class EagleCheckpoint:
     def read(cls, folder: Path) -> EagleCheckpoint:
         """Raises ``UserError`` naming the file and the key or tensor that is missing, unknown or of the wrong shape."""
         config = head_config(folder)
-        _check_rotation(folder, config)
         path = find(folder, FILES, WHAT)
         found = read_tensors(path, WHAT, whole=MAPPINGS)
         tensors = {name: tensor for name, tensor in found.items() if not name.endswith(IGNORED)}
@@ -53,13 +54,12 @@ class EagleCheckpoint:
             _check_mapping(path, tensors["d2t"], config.vocabulary)
         return cls(folder, config, tensors, is_eagle3(tensors))
 
-
-def _check_rotation(folder: Path, config: HeadConfig) -> None:
-    rope = config.llama.get("rope_parameters") or config.llama.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
-    if kind not in ROTATIONS:
-        path = folder / "config.json"
-        raise UserError(f"{path}: rotary embedding {kind!r}; heads may have {', '.join(ROTATIONS)}", key="head")
+    def fitted(self, target: Target) -> tuple[int, ...]:
+        """The hidden states of ``target`` that the head reads: see ``check_fit``."""
+        vocabulary, hidden = target.embedding.shape
+        sizes = ModelSizes(vocabulary, hidden, target.layers)
+        embedded = "embed_tokens.weight" in self.tensors
+        return check_fit(self.folder, self.config, sizes, eagle3=self.eagle3, embedded=embedded)
 
 
 def _check_mapping(path: Path, offsets: Tensor, vocabulary: int) -> None:

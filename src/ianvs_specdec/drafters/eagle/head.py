@@ -18,15 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.checkpoints.layout import ModelSizes
 from ianvs_specdec.decoding.contracts import Target
 from ianvs_specdec.decoding.linear import Linear
 from ianvs_specdec.drafters.eagle import weights as eagle_weights
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.drafters.eagle.layout import check_fit
 from ianvs_specdec.drafters.eagle.rows import Rows, Scratch, features_of
 from ianvs_specdec.drafters.eagle.sequence import HeadSequence, most_room
-from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_read
+from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
 from ianvs_specdec.drafters.eagle.weights import FoldedWeights, rotations
 
 _CACHED_WEIGHT = 1 << 20
@@ -66,15 +64,11 @@ class EagleHead:
 
     @torch.inference_mode()
     def __init__(self, checkpoint: EagleCheckpoint, target: Target) -> None:
-        vocabulary, hidden = target.embedding.shape
-        sizes = ModelSizes(vocabulary, hidden, target.layers)
-        embedded = "embed_tokens.weight" in checkpoint.tensors
-        check_fit(checkpoint.folder, checkpoint.config, sizes, eagle3=checkpoint.eagle3, embedded=embedded)
+        self.features = checkpoint.fitted(target)
         self.config = config = checkpoint.config
         self.device = target.device
         self.work = torch.float64 if target.dtype == torch.float64 else torch.float32
         self.eagle3 = checkpoint.eagle3
-        self.features = features_read(target.layers) if self.eagle3 else (-1,)
         self._dtype = target.dtype
         self._root = math.sqrt(config.hidden)
         self._epsilon_length = torch.tensor(math.sqrt(config.epsilon) * self._root, dtype=self.work, device=self.device)
@@ -82,6 +76,8 @@ class EagleHead:
         from_hidden = self._fold_inputs(weights, target)
         self._fold_outputs(weights, target, from_hidden)
         self._output = self._product(weights["self_attn.o_proj"])
+        bias = weights.get(f"{checkpoint.layer}self_attn.o_proj.bias")
+        self._output_bias = None if bias is None else bias.to(self.work)
         self._down = self._product(weights["mlp.down_proj"])
         self._gate_up = self._product(weights.normed("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj"))
         self._angles = torch.empty(0)
@@ -181,7 +177,7 @@ class EagleHead:
 
     def _finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Hidden states ``[rows, hidden]`` after the layer, from its residual input and what attention returned."""
-        x = self._output.added(attended, x)
+        x = self._output.added(attended, x if self._output_bias is None else x + self._output_bias)
         gate_up = self._gate_up(self._normed(x))
         half = self.config.intermediate
         return self._down.added(functional.silu(gate_up[:, :half]).mul_(gate_up[:, half:]), x)

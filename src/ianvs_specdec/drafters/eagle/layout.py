@@ -7,7 +7,8 @@ vocabulary, D = draft vocabulary:
 - EAGLE-1/2: ``fc.weight [h, 2h]`` reads token embedding and feature, ``fc.bias [h]`` unless the configuration says
   ``"bias": false``; ``embed_tokens.weight [V, h]``; one layer ``layers.0.*`` without a norm before attention. Logits
   are made by the target's output matrix.
-- EAGLE-3: ``fc.weight [h, 3t]`` joins three of the target's hidden states of size t; one layer ``midlayer.*`` whose
+- EAGLE-3: ``fc.weight [h, 3t]`` joins three of the target's hidden states of size t, or as many as ``LAYER_IDS``
+  name; one layer ``midlayer.*`` whose
   attention reads embedding and hidden state, 2h wide; ``norm.weight``; ``lm_head.weight [D, h]``. With D < V, ``d2t
   [D]`` holds what to add to a draft token id to get the target's, ``t2d [V]`` which tokens of the target have one. The
   embeddings are the target's unless ``embed_tokens.weight [V, h]`` is there.
@@ -15,13 +16,15 @@ vocabulary, D = draft vocabulary:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.checkpoints.layout import ModelSizes
-from ianvs_specdec.drafters.tensors import Shapes, find, read_config, read_shapes
+from ianvs_specdec.checkpoints.rotary import ROTATIONS, rotary
+from ianvs_specdec.drafters.tensors import PADDED, Shapes, find, read_config, read_shapes
 from ianvs_specdec.errors import UserError
 
 WHAT = "EAGLE head"
@@ -29,6 +32,16 @@ FILES = ("model.safetensors", "pytorch_model.bin")
 LEAST_LAYERS = 7
 """Of a target whose inner layers EAGLE-3 reads: fewer have no three of them."""
 IGNORED = "rotary_emb.inv_freq"
+LAYER_IDS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids")
+UNREAD = (
+    *("norm_before_residual", "norm_output", "norm_before_fc", "parallel_drafting"),
+    *("use_sliding_window", "layer_types", "mlp_bias", "use_qk_norm", "qk_norm"),
+)
+"""Keys of a configuration by which a head computes something else, unless they are false."""
+READ = {"partial_rotary_factor": (None, 1), "model_type": (None, "llama", "qwen2", "eagle"), "rope_type": ROTATIONS}
+"""Keys of a configuration, and the values with which a head computes what is computed here."""
+NEWER = re.compile(r"(.*\.)?(fc|input)_norms?\.")
+"""Tensors of EAGLE-3.1."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,7 @@ class HeadConfig:
     epsilon: float
     bias: bool
     qkv_bias: bool
+    layer_ids: Sequence[int]
     llama: dict[str, Any]
 
     @property
@@ -55,17 +69,13 @@ class HeadConfig:
 
 
 def check_files(head: str | Path, target: ModelSizes | None) -> None:
-    """Raise ``UserError`` if the folder ``head`` is no head, or none for a ``target`` of these sizes. Reads headers
-    only; of a file without one nothing but the configuration is held against the target."""
+    """Raise ``UserError`` if the folder ``head`` is no head, or none for a ``target`` of these sizes. Reads headers."""
     folder = Path(head)
     path = find(folder, FILES, WHAT)
     config, shapes = head_config(folder), read_shapes(path, WHAT)
-    eagle3 = is_eagle3(shapes) if shapes is not None else "draft_vocab_size" in config.llama
-    if shapes is not None:
-        check_shapes(path, config, shapes)
+    check_shapes(path, config, shapes)
     if target is not None:
-        embedded = shapes is None or "embed_tokens.weight" in shapes
-        check_fit(folder, config, target, eagle3=eagle3, embedded=embedded)
+        check_fit(folder, config, target, eagle3=is_eagle3(shapes), embedded="embed_tokens.weight" in shapes)
 
 
 def is_eagle3(names: Iterable[str]) -> bool:
@@ -76,6 +86,9 @@ def is_eagle3(names: Iterable[str]) -> bool:
 def check_shapes(path: Path, config: HeadConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raise ``UserError`` that names the tensor which is missing, unknown or of the wrong shape."""
     eagle3 = is_eagle3(shapes)
+    if newer := [name for name in shapes if NEWER.match(name)]:
+        reason = f"this is an EAGLE-3.1 head (tensor {newer[0]}): none after EAGLE-3 is computed here"
+        raise UserError(f"{path}: {reason}", key="head")
     kind = "EAGLE-3" if eagle3 else "EAGLE"
     required, optional = _shapes(config, eagle3)
     for name, shape in required.items():
@@ -93,20 +106,21 @@ def check_shapes(path: Path, config: HeadConfig, shapes: Mapping[str, tuple[int,
                 f"{path} holds the tensor {name}, which an {kind} head with this config.json lacks", key="head"
             )
         if tuple(shape) != wanted:
-            raise UserError(
-                f"{path}: tensor {name} has shape {list(shape)}, config.json asks for {list(wanted)}", key="head"
-            )
+            count = f" ({len(config.layer_ids)} in {LAYER_IDS[0]})" if config.layer_ids and name == "fc.weight" else ""
+            reason = f"tensor {name} has shape {list(shape)}, config.json asks for {list(wanted)}{count}"
+            raise UserError(f"{path}: {reason}", key="head")
 
 
-def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: bool, embedded: bool) -> None:
-    """Raise ``UserError`` if the head is for another target. ``embedded``: it has embeddings of its own."""
+def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: bool, embedded: bool) -> tuple[int, ...]:
+    """Which of the target's hidden states the head reads (see ``Target.open``). ``embedded``: it has embeddings of its
+    own. Raises ``UserError`` if the head is for another target."""
     wanted = config.target_hidden if eagle3 else config.hidden
     sizes = (("hidden size", wanted, target.hidden), ("vocabulary", config.vocabulary, target.vocabulary))
     for what, own, others in sizes:
         if own != others:
             raise UserError(
-                f"the EAGLE head in {folder} is for a {what} of {own}, the target has {others}: "
-                "use the head that was trained for this target",
+                f"the EAGLE head in {folder} is for a {what} of {own}, the target has {others}: use the head that was "
+                f"trained for this target{PADDED if what == 'vocabulary' else ''}",
                 key="head",
             )
     if eagle3 and not embedded and config.hidden != target.hidden:
@@ -115,11 +129,25 @@ def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: b
             f"so it needs the target's embeddings, which have {target.hidden}",
             key="head",
         )
-    if eagle3 and target.layers < LEAST_LAYERS:
-        raise UserError(
-            f"EAGLE-3 reads three inner layers of a target of at least {LEAST_LAYERS}; this one has {target.layers}",
-            key="head",
-        )
+    return _layers_read(folder, config, target.layers) if eagle3 else (-1,)
+
+
+def _layers_read(folder: Path, config: HeadConfig, layers: int) -> tuple[int, ...]:
+    """Those that an EAGLE-3 head reads of a target of so many ``layers``, in the order in which ``fc`` joins them."""
+    usual = (2, layers // 2, layers - 3)
+    if not config.layer_ids and layers < LEAST_LAYERS:
+        told = f"EAGLE-3 reads three inner layers of a target of at least {LEAST_LAYERS}; this one has {layers}"
+        raise UserError(told, key="head")
+    # What SGLang reads, under eagle_config, counts a layer for its output; what vLLM reads, at the top, for its input.
+    # The usual layers tell by themselves how they were counted.
+    ids = config.layer_ids or usual
+    nested = not any(config.llama.get(name) for name in LAYER_IDS)
+    outputs = sorted(ids) == sorted(layer - 1 for layer in usual) or (nested and sorted(ids) != sorted(usual))
+    if wrong := [layer for layer in ids if not 0 <= layer < layers - outputs]:
+        told = f"{LAYER_IDS[0]} is {list(ids)}, and the target has no layer {wrong[0]} to read (0 to "
+        advice = "use the head that was trained for this target"
+        raise UserError(f"{folder / 'config.json'}: {told}{layers - 1 - outputs}): {advice}", key="head")
+    return tuple(layer + outputs for layer in ids)
 
 
 def layer_of(eagle3: bool) -> str:
@@ -133,6 +161,8 @@ def _shapes(config: HeadConfig, eagle3: bool) -> tuple[Shapes, Shapes]:
     query, key = config.queries * config.width, config.keys * config.width
     attention = {"q": query, "k": key, "v": key}
     shapes: Shapes = {f"{layer}self_attn.{name}_proj.weight": (rows, inputs) for name, rows in attention.items()}
+    if config.llama.get("attention_bias"):
+        shapes[f"{layer}self_attn.o_proj.bias"] = (h,)
     if config.qkv_bias:
         shapes |= {f"{layer}self_attn.{name}_proj.bias": (rows,) for name, rows in attention.items()}
     shapes |= {
@@ -148,7 +178,7 @@ def _shapes(config: HeadConfig, eagle3: bool) -> tuple[Shapes, Shapes]:
     shapes |= {
         f"{layer}input_layernorm.weight": (h,),
         f"{layer}hidden_norm.weight": (h,),
-        "fc.weight": (h, 3 * config.target_hidden),
+        "fc.weight": (h, (len(config.layer_ids) or 3) * config.target_hidden),
         "norm.weight": (h,),
         "lm_head.weight": (config.draft_vocabulary, h),
     }
@@ -161,6 +191,7 @@ def _shapes(config: HeadConfig, eagle3: bool) -> tuple[Shapes, Shapes]:
 def head_config(folder: Path) -> HeadConfig:
     """``config.json`` of a head. Raises ``UserError`` naming the key that is wrong."""
     path, config = folder / "config.json", read_config(folder, WHAT)
+    flags = _flags(path, config)
 
     def whole(key: str, default: int | None = None) -> int:
         value = config.get(key)
@@ -188,9 +219,13 @@ def head_config(folder: Path) -> HeadConfig:
         target_hidden=whole("target_hidden_size", hidden),
         epsilon=number("rms_norm_eps", 1e-6),
         bias=bool(config.get("bias", True)),
-        qkv_bias=bool(config.get("qkv_bias", False)),
+        qkv_bias=bool(config.get("qkv_bias", config.get("attention_bias") or config.get("model_type") == "qwen2")),
+        layer_ids=next((flags[name] for name in LAYER_IDS if flags.get(name)), ()),
         llama=config,
     )
+    if not isinstance(sizes.layer_ids, Sequence) or not all(type(layer) is int for layer in sizes.layer_ids):
+        reason = f"{LAYER_IDS[0]} must be a list of layers, not {sizes.layer_ids!r:.40}"
+        raise UserError(f"{path}: {reason}", key="head")
     if sizes.width % 2:
         raise UserError(f"{path}: the width of an attention head is {sizes.width}, expected an even number", key="head")
     if config.get("hidden_act", "silu") != "silu" or whole("num_hidden_layers", 1) != 1 or queries % sizes.keys:
@@ -200,3 +235,16 @@ def head_config(folder: Path) -> HeadConfig:
             key="head",
         )
     return sizes
+
+
+def _flags(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """All keys, those of the parts of the configuration among them. Raises ``UserError`` that names one by which the
+    head computes what is not computed here."""
+    nested = config.get("eagle_config")
+    flags = {**rotary(config), **(nested if isinstance(nested, Mapping) else {}), **config}
+    flags["layer_types"] = [kind for kind in config.get("layer_types") or () if kind != "full_attention"]
+    for name in (*UNREAD, *READ):
+        if flags.get(name) not in READ[name] if name in READ else flags.get(name):
+            window = f" (sliding_window {config.get('sliding_window')})" if name == "layer_types" else ""
+            raise UserError(f"{path}: {name} is {flags[name]!r:.60}{window}: no such head is computed here", key="head")
+    return flags

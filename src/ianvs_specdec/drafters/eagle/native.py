@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ianvs_specdec.checkpoints.layout import ModelSizes
 from ianvs_specdec.decoding import TokenTree
 from ianvs_specdec.decoding.native.heads import Head, HeadState, Limits
 from ianvs_specdec.decoding.native.model import Layer, Model
@@ -20,8 +19,7 @@ from ianvs_specdec.decoding.native.product import Product
 from ianvs_specdec.decoding.native.target import NativeTarget
 from ianvs_specdec.drafters.eagle import weights
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
-from ianvs_specdec.drafters.eagle.layout import check_fit
-from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_read
+from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
 from ianvs_specdec.drafters.eagle.weights import rotations
 
 
@@ -43,13 +41,9 @@ class NativeHead:
 
     @torch.inference_mode()
     def __init__(self, checkpoint: EagleCheckpoint, target: NativeTarget) -> None:
-        vocabulary, hidden = target.embedding.shape
-        sizes = ModelSizes(vocabulary, hidden, target.layers)
-        embedded = "embed_tokens.weight" in checkpoint.tensors
-        check_fit(checkpoint.folder, checkpoint.config, sizes, eagle3=checkpoint.eagle3, embedded=embedded)
+        self.features = checkpoint.fitted(target)
         self.config = checkpoint.config
         self.device = target.device
-        self.features = features_read(target.layers) if checkpoint.eagle3 else (-1,)
         self.vocabulary = target.unembed.out
         self.vocabulary_map: Tensor | None = None
         offsets = checkpoint.tensors.get("d2t")
@@ -132,10 +126,11 @@ class NativeHead:
         )
 
     def _layer(self, projections: Tensor, bias: Tensor | None, input_norm: Tensor | None = None) -> Layer:
+        name = self._checkpoint.layer
         gate_up = torch.cat([self._own("mlp.gate_proj"), self._own("mlp.up_proj")])
         return Layer(
             self._product(projections, bias),
-            self._product(self._own("self_attn.o_proj")),
+            self._product(self._own("self_attn.o_proj"), self._checkpoint.tensors.get(f"{name}self_attn.o_proj.bias")),
             self._product(gate_up),
             self._product(self._own("mlp.down_proj")),
             self._own("post_attention_layernorm"),

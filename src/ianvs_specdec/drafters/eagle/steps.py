@@ -82,8 +82,3 @@ class Head(Protocol):
     def step(self, parts: Sequence[Asked]) -> list[Tensor]:
         """The logits of the last pair, ``[1, draft vocabulary]``, or of the rows of the level, for each of several
         different sequences."""
-
-
-def features_read(layers: int) -> tuple[int, ...]:
-    """The layer inputs that EAGLE-3 reads."""
-    return 2, layers // 2, layers - 3

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ianvs_specdec.checkpoints.layout import ModelSizes
-from ianvs_specdec.drafters.tensors import Shapes, find, read_config, read_shapes
+from ianvs_specdec.drafters.tensors import PADDED, Shapes, find, read_config, read_shapes
 from ianvs_specdec.errors import UserError
 
 WHAT = "Medusa heads"
@@ -22,24 +22,21 @@ _TENSOR = re.compile(r"(\d+)\.(\d+)\.(linear\.weight|linear\.bias|weight)")
 
 
 def check_files(head: str | Path, target: ModelSizes | None) -> None:
-    """Raise ``UserError`` if the folder ``head`` holds no heads, or none for a ``target`` of these sizes. Reads headers
-    only; of a file without one nothing but the configuration is held against the target."""
+    """Raise ``UserError`` if the folder ``head`` holds no heads, or none for a ``target`` of these sizes. Reads no
+    numbers."""
     folder = Path(head)
     path = find(folder, FILES, WHAT)
     config, shapes = read_config(folder, WHAT), read_shapes(path, WHAT)
     if target is None:
         return
-    if shapes is not None:
-        check_shapes(folder, path, shapes, target.hidden, target.vocabulary)
-    else:
-        head_counts(folder, ())
     for key, size in (("hidden_size", target.hidden), ("vocab_size", target.vocabulary)):
         if config.get(key, size) != size:
             raise UserError(
                 f"the Medusa heads in {folder} are for a {key} of {config[key]}, the target has {size}: use heads that "
-                "were trained for this target",
+                f"were trained for this target{PADDED if key == 'vocab_size' else ''}",
                 key="head",
             )
+    check_shapes(folder, path, shapes, target.hidden, target.vocabulary)
 
 
 def check_shapes(
@@ -50,7 +47,7 @@ def check_shapes(
     Raises ``UserError`` that names the tensor which is missing, unknown or of the wrong shape for a target of this
     ``hidden`` size and ``vocabulary``.
     """
-    heads, layers = head_counts(folder, shapes)
+    heads, layers = _counts(folder, shapes)
     expected: Shapes = {}
     # However many config.json asks for: beyond as many as there are tensors, one is missing for certain.
     for head in range(min(heads, len(shapes) + 1)):
@@ -62,24 +59,16 @@ def check_shapes(
     return heads, layers
 
 
-def head_counts(folder: Path, names: Iterable[str]) -> tuple[int, int]:
+def _counts(folder: Path, names: Iterable[str]) -> tuple[int, int]:
     """How many heads config.json asks for, or there are, by the ``names`` of the tensors; and layers of each."""
-    stored = {int(match[1]) for name in names if (match := _TENSOR.fullmatch(name))}
-    config = _config(folder)
-    return config.get("medusa_num_heads", len(stored)), config.get("medusa_num_layers", 1)
-
-
-def _config(folder: Path) -> dict[str, int]:
     path, config = folder / "config.json", read_config(folder, WHAT)
-    found: dict[str, int] = {}
+    stored = {int(match[1]) for name in names if (match := _TENSOR.fullmatch(name))}
     for key, least in (("medusa_num_heads", 1), ("medusa_num_layers", 0)):
         value = config.get(key)
-        if value is None:
-            continue
-        if type(value) is not int or value < least:
+        if value is not None and (type(value) is not int or value < least):
             raise UserError(f"{path}: {key} must be a whole number from {least}, not {value!r}", key="head")
-        found[key] = value
-    return found
+    heads, layers = config.get("medusa_num_heads"), config.get("medusa_num_layers")
+    return len(stored) if heads is None else heads, 1 if layers is None else layers
 
 
 def _check(path: Path, found: Mapping[str, tuple[int, ...]], shapes: Shapes, heads: int, layers: int) -> None:

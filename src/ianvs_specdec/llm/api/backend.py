@@ -183,6 +183,7 @@ class APIBasedLLM(LLM):
             "repetition_penalty": sampling.repetition_penalty if sampling.repetition_penalty != 1 else None,
             "top_k": sampling.top_k or None,
             "logprobs": sampling.logprobs or None,
+            "chat_template_kwargs": sampling.chat_template_kwargs or None,
             # Our own server tells all that is to be known of a token itself.
             "top_logprobs": TOP if sampling.logprobs and not self.extra_body.get("specdec") else None,
             "stream": True,

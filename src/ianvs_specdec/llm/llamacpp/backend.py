@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.checkpoints.loading import refusal
 from ianvs_specdec.errors import UserError, packages, unknown
 from ianvs_specdec.export.gguf import TYPES, export_gguf
 from ianvs_specdec.identity import FileDigests, machine, usable_processors, version
-from ianvs_specdec.llm.prompts import Chat, check_model, end_ids, model_folder
+from ianvs_specdec.llm.answering import chat_of
+from ianvs_specdec.llm.prompts import Chat, check_model, model_folder
 from ianvs_specdec.llm.specdec import EngineLLM
 
-EXPORT_VERSION = 1
+EXPORT_VERSION = 2
 """Part of the name of an exported file, so that a file of an earlier exporter is not taken for one of this."""
 
 
@@ -112,29 +112,13 @@ class LlamaCppLLM(EngineLLM):
             tokenizer = GgufTokenizer(model)
             self._chat, self._eos_ids = Chat(tokenizer, model.window), tokenizer.ends
         else:
-            self._load_tokenizer(model.window)
+            # The folder's own, so that prompts are those of every other back end to the last token.
+            self._chat, ends = chat_of(model_folder(self.model), self.model, model.window)
+            self._eos_ids = frozenset(ends)
         self._model = self._target = model
         self._drafter = drafters.create(self.method, {})
         self._serve(Engine(model, self._length, at_once=1))
         self._warm_up()
-
-    def _load_tokenizer(self, window: int) -> None:
-        """The folder's own, so that prompts are those of every other back end to the last token."""
-        import transformers
-
-        transformers.utils.logging.set_verbosity_error()
-        folder = model_folder(self.model)
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-            try:
-                generation = transformers.GenerationConfig.from_pretrained(folder)
-            except OSError:
-                generation = transformers.GenerationConfig.from_model_config(
-                    transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-                )
-        except Exception as error:
-            raise refusal(f"the tokenizer of {self.model}", error, "model") from error
-        self._chat, self._eos_ids = Chat(tokenizer, window), end_ids(generation, tokenizer)
 
     def _exported(self) -> Path:
         """The GGUF file of the model folder, written unless it is there. Its name says what is in it."""

@@ -20,8 +20,7 @@ from torch import Tensor
 from ianvs_specdec.decoding import Output
 from ianvs_specdec.decoding.contracts import Piece, Prompt
 from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
-from ianvs_specdec.errors import UserError
-from ianvs_specdec.types import Message
+from ianvs_specdec.errors import UserError, install
 
 BATCH = 512
 """Tokens that one call computes at most; a longer prompt takes several."""
@@ -38,7 +37,7 @@ def binding() -> Any:
         import llama_cpp
     except ImportError as error:
         raise UserError(
-            "back end llamacpp needs the package llama-cpp-python: pip install 'ianvs-specdec[llamacpp]'", key="backend"
+            f"back end llamacpp needs the package llama-cpp-python: {install('llamacpp')}", key="backend"
         ) from error
     except (OSError, RuntimeError) as error:
         # The package loads its compiled library when it is imported.
@@ -48,6 +47,8 @@ def binding() -> Any:
         if level == _ERROR:
             _complaints.append(text.decode("utf-8", "replace").strip())
 
+    # As vLLM's, its kernels use AMX without asking Linux for it, which ends a process that has not.
+    getattr(torch.cpu, "_init_amx", bool)()
     _kept.append(llama_cpp.llama_log_callback(listen))
     llama_cpp.llama_log_set(_kept[0], ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
@@ -266,17 +267,6 @@ class GgufTokenizer:
             if (number := getattr(self._c, f"llama_vocab_{name}")(self._vocab)) >= 0
         }
         self._pieces: dict[int, bytes] = {}
-
-    def apply_chat_template(self, messages: list[Message], *, add_generation_prompt: bool, tokenize: bool) -> str:
-        from transformers.utils.chat_template_utils import render_jinja_template
-
-        rendered: Any = render_jinja_template(
-            conversations=[messages],
-            chat_template=self.chat_template,
-            add_generation_prompt=add_generation_prompt,
-            **self.special_tokens_map,
-        )
-        return str(rendered[0][0])
 
     def __call__(self, text: str, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
         data = text.encode("utf-8", "surrogatepass")

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.checkpoints.documents import read_object
+from ianvs_specdec.checkpoints.rotary import rotary
+from ianvs_specdec.drafters.eagle.layout import FILES, WHAT, is_eagle3
+from ianvs_specdec.drafters.tensors import find, read_shapes, read_tensors
 from ianvs_specdec.errors import UserError
 
 COPIED = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer.model")
@@ -38,8 +41,8 @@ def old_model(model: Path, folder: Path, eos_ids: list[int]) -> Path:
     stops = eos_ids[0] if len(eos_ids) == 1 else eos_ids or None
     _write(folder / "generation_config.json", {"eos_token_id": stops, "pad_token_id": 0 if pad is None else pad})
     # eagle-llm asks its tokenizer for the end of sequence alone; classes of newer tokenizers are unknown to it.
-    tokens = _read(model / "tokenizer_config.json", "model")
-    eos = tokens.get("eos_token")
+    settings = model / "tokenizer_config.json"
+    eos = read_object(settings, key="model").get("eos_token") if settings.is_file() else None
     _write(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos})
     return folder
 
@@ -49,71 +52,41 @@ def check_head(head: Path) -> dict[str, Any]:
     as far as names of files and tensors tell.
     """
     config = _config(head, "head")
-    safe, pickled = head / "model.safetensors", head / "pytorch_model.bin"
-    if not (safe.is_file() or pickled.is_file()):
-        reason = f"{head} has neither model.safetensors nor pytorch_model.bin: give the folder of an EAGLE head"
+    names = read_shapes(find(head, FILES, WHAT), WHAT)
+    if is_eagle3(names):
+        reason = f"{head} is a head of EAGLE-3, which eagle-llm 1.2.1 does not know: give one of EAGLE-1 or 2"
         raise UserError(reason, key="head")
-    if safe.is_file():
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(safe, "numpy") as stored:
-                _check_kind(head, stored.keys())
-        except SafetensorError as error:
-            raise UserError(f"{safe} cannot be read: {error}", key="head") from error
+    if "fc.weight" not in names:
+        raise UserError(f"{head} is no EAGLE head: it has no tensor fc.weight", key="head")
     return config
 
 
 def old_head(head: Path, folder: Path) -> Path:
     """``folder`` with the head in ``head``. Raises ``UserError`` as ``check_head`` does."""
     import torch
-    from safetensors.torch import load_file
 
     config = check_head(head)
-    safe, pickled = head / "model.safetensors", head / "pytorch_model.bin"
-    tensors = load_file(safe) if safe.is_file() else torch.load(pickled, map_location="cpu", weights_only=True)
-    _check_kind(head, tensors)
+    tensors = read_tensors(find(head, FILES, WHAT), WHAT)
     folder = _fresh(folder)
     torch.save(tensors, folder / "pytorch_model.bin")
     _write(folder / "config.json", config)
     return folder
 
 
-def _check_kind(head: Path, names: Iterable[str]) -> None:
-    names = list(names)
-    if any(name.startswith("midlayer.") for name in names):
-        reason = f"{head} is a head of EAGLE-3, which eagle-llm 1.2.1 does not know: give one of EAGLE-1 or 2"
-        raise UserError(reason, key="head")
-    if "fc.weight" not in names:
-        raise UserError(f"{head} is no EAGLE head: it has no tensor fc.weight", key="head")
-
-
 def _config(folder: Path, key: str) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"{folder} has no config.json: give the folder of a model in Hugging Face format", key=key)
-    config = _read(path, key)
-    rope = config.pop("rope_parameters", None) or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        reason = f"{path}: position encoding {kind!r}: eagle-llm and lade are run on plain rotary positions only"
+    config = read_object(path, key=key)
+    rope = rotary(config)
+    if rope["rope_type"] != "default":
+        reason = f"{path}: position encoding {rope['rope_type']!r}: eagle-llm and lade are run on plain ones only"
         raise UserError(reason, key=key)
+    config.pop("rope_parameters", None)
     config["rope_theta"] = rope.get("rope_theta", config.get("rope_theta", 10000.0))
     config["rope_scaling"] = None
     config["torch_dtype"] = config.pop("dtype", config.get("torch_dtype", "float32"))
     return config
-
-
-def _read(path: Path, key: str) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON: {error}", key=key) from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object", key=key)
-    return content
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

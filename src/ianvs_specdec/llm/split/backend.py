@@ -18,7 +18,8 @@ from ianvs_specdec.llm.local import WARM_UP, instructions
 from ianvs_specdec.llm.split.process import Started
 from ianvs_specdec.llm.split.settings import EdgeSide, chosen, link_options
 from ianvs_specdec.llm.split.target import VerifierModel
-from ianvs_specdec.types import LARGEST_COUNT, Completion, Hints, Message, Sampling, SplitTrace
+from ianvs_specdec.sampling import LARGEST_COUNT, Sampling
+from ianvs_specdec.types import Completion, Hints, Message, SplitTrace
 
 if TYPE_CHECKING:
     from ianvs_specdec.split.edge.connection import Connection

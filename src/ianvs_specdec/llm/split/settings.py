@@ -79,11 +79,7 @@ class EdgeSide:
         settings = self.settings
         if settings.method is None:
             return {"mode": settings.mode}
-        options = drafters.replace_files(
-            settings.method,
-            settings.options,
-            lambda path: digests.folder(path) if path.is_dir() else digests.file(path),
-        )
+        options = drafters.replace_files(settings.method, settings.options, digests.path)
         told = {"method": settings.method, "options": options, "mode": settings.mode, "in_flight": settings.in_flight}
         # The other policies change no answer.
         alone = {"outage": settings.outage} if settings.outage == "edge" else {}

@@ -117,7 +117,7 @@ class VllmLLM(LoadedLLM):
     def check_files(self) -> None:
         folder = Path(self.model)
         if folder.is_dir() and "load_format" not in self.engine_args:
-            check_model(folder, what=f"the model {self.model}", key="model")
+            check_model(folder, what=f"the model {self.model}", key="model", vllm=True)
 
     def lossy(self, sampling: Sampling) -> bool:
         return self.speculative.get("rejection_sample_method") == "synthetic"
@@ -129,14 +129,16 @@ class VllmLLM(LoadedLLM):
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         draft = self._draft()
-        contents = {} if draft is None else {"model": digests.folder(model_folder(draft, key="speculative"))}
+        # Which weights another loader takes is its own affair.
+        more = ("*",) if "load_format" in self.engine_args else ()
+        contents = {} if draft is None else {"model": digests.path(model_folder(draft, key="speculative"))}
         return {
             "backend": self.backend,
             "method": self.method,
             "vllm": self._vllm()[0],
             "options": {**self.options, **({"engine_args": self.engine_args} if self.engine_args else {})},
             "speculative": {**self.speculative, **contents},
-            "model": digests.folder(model_folder(self.model)),
+            "model": digests.folder(model_folder(self.model), *more),
             "dtype": self.dtype,
             "threads": self.threads,
         }

@@ -1,23 +1,25 @@
 // The tiles on top and the leaderboard: sortable, with a choice of columns and of what the charts show.
 
+const halfOf = (item, name) => (item.figures[`${name} CI95`] > Math.abs(item.figures[name]) * 1e-9 ? item.figures[`${name} CI95`] : 0);
+
 function tiles() {
-  const best = (name, sign) => cases().filter((item) => Number.isFinite(item.figures[name]))
-    .sort((a, b) => sign * (b.figures[name] - a.figures[name]))[0];
   const tile = (what, name, sign) => {
-    const item = best(name, sign);
+    const [item, ...others] = cases().filter((one) => Number.isFinite(one.figures[name])).sort((a, b) => sign * (b.figures[name] - a.figures[name]));
     if (!item) return null;
-    const half = item.figures[`${name} CI95`] > Math.abs(item.figures[name]) * 1e-9 ? item.figures[`${name} CI95`] : 0;
+    const half = halfOf(item, name);
+    const rivals = others.filter((other) => Math.abs(other.figures[name] - item.figures[name]) <= half + halfOf(other, name));
+    const doubt = [rivals.length && `the intervals of ${rivals.length} of ${others.length} others overlap`, name !== 'Accuracy' && item.notes.find((note) => note.startsWith('times are doubtful'))];
     const { unit } = columns.get(name);
     const value = unit === 's' ? seconds(item.figures[name]) : short(item.figures[name]) + (unit === 'x' ? '×' : '');
     const error = half ? `± ${unit === 's' ? seconds(half, 2) : short(half, 2)}` : '';
     const extra = ` ${error} ${['s', 'x'].includes(unit) ? '' : unit}`;
-    return element('div', { class: 'tile' }, element('span', { class: 'what' }, what), element('b', {}, value, element('small', {}, extra)), element('span', {}, item.name));
+    return element('div', { class: 'tile' }, element('span', { class: 'what' }, what), element('b', {}, value, element('small', {}, extra)), element('span', {}, item.name), doubt.filter(Boolean).map((why) => element('span', { class: 'doubt' }, why)));
   };
   const known = cases().filter((item) => Number.isFinite(item.figures.Lossless));
   const lossless = known.filter((item) => item.figures.Lossless === 100);
   replace('tiles',
     tile('Highest accuracy', 'Accuracy', 1),
-    tile('Largest speedup', 'Speedup', 1),
+    tile('Largest speedup over the same weights without drafts', 'Speedup', 1),
     tile('Highest throughput', 'Throughput', 1),
     tile('Shortest latency', 'Latency', -1),
     known.length > 0 && element('div', { class: 'tile' }, element('span', { class: 'what' }, 'Lossless'),

@@ -112,7 +112,7 @@ def token_in(file: Path | None) -> str:
     if file is None:
         return ""
     try:
-        return file.read_text(encoding="utf-8").split()[0]
+        return file.read_text(encoding="utf-8-sig").split()[0]
     except (OSError, UnicodeDecodeError, IndexError) as error:
         raise UserError(f"token file {file}: no token can be read from it", key="token_file") from error
 

@@ -20,8 +20,8 @@ HELD_OUT = 50
 class Conversation:
     """Turns and, where known, an answer to each: what the target is expected to say, which saves generating it.
 
-    ``prompt`` stands for a single turn that no chat template is put around; ``text`` is neither asked nor answered: the
-    target reads it and the head learns all of it. One of the three is given. ``group`` is what results are reported by.
+    ``prompt`` stands for a single turn, see ``Teacher.asked``; ``text`` is neither asked nor answered: the target reads
+    it and the head learns all of it. One of the three is given. ``group`` is what results are reported by.
     """
 
     turns: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def read(path: Path) -> list[Conversation]:
     Raises ``UserError`` with file and line for anything else.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read --data {path}: {error}", key="data") from error
     found = [_conversation(line, f"{path}:{n}") for n, line in enumerate(lines, start=1) if line.strip()]

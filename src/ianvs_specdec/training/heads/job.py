@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ianvs_specdec.checkpoints.templates import UNTOLD, template_of, timed
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests, digest
+from ianvs_specdec.progress import Progress
 from ianvs_specdec.storage.purpose import keep_to
 from ianvs_specdec.training.course import tell
 from ianvs_specdec.training.heads import conversations, export, loop, models, pool
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.teacher import Teacher
+
+STREAM = 512
+"""Conversations of the embedded world that are drawn with one seed."""
 
 USELESS = 1.05
 """Tau below which drafts cost more than they save on any machine: of 100 tokens, fewer than 5 come from drafts."""
@@ -34,20 +39,30 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
     head, config = _head(options.what, teacher, drafts)
     work: Path = options.work or options.out.with_name(f".{options.out.name}.training")
     _claim(work, options)
+    teacher.sampling = timed(options.sampling, template_of(options.model), work)
     layers = teacher.eagle3_layers if head.wants_layers else ()
-    asked, shards, held_out = _sources(given, options)
-    samples = pool.fill(work / "pool", shards, lambda index: teacher.samples(asked(index), layers), tell)
-    development = [sample for sample in teacher.samples(held_out, layers) if len(sample.starts)]
-    if not samples or not development:
+    if given is not None:
+        given = teacher.asked(given, tell)
+    learned, held_out = _sources(given, options)
+    tell(f"asking the model for {len(learned)} conversations to learn from, and for {len(held_out)} that are held out")
+    parts = {"to learn from": -(-len(learned) // pool.SHARD), "held out": -(-len(held_out) // pool.SHARD)}
+    progress = Progress(f"parts of {pool.SHARD} conversations", parts, "an earlier run")
+    fill = partial(pool.fill, make=lambda part: teacher.samples(part, layers))
+    samples = fill(work / "pool", learned, done=partial(progress.step, "to learn from"))
+    development = fill(work / "held-out", held_out, done=partial(progress.step, "held out"))
+    progress.close()
+    if not samples:
         raise UserError(
             "no answer has the two tokens that a draft needs: give more or longer conversations", key="data"
         )
+    if (longest := max(int(sample.run[1:].max()) for sample in samples) - 1) < drafts:
+        tell(f"no answer is long enough for more than {longest} of {drafts} drafts: nothing is learned for the others")
 
     taus: dict[str, float] = {}
 
     def evaluate(trained: models.TrainableHead) -> str:
         taus.update(loop.accepted_length(trained, development, drafts, options.device))
-        return "tau " + " ".join(f"{group} {tau:.2f}" for group, tau in taus.items())
+        return "tau " + (" ".join(f"{group} {tau:.2f}" for group, tau in taus.items()) or "unknown: short answers")
 
     unembedding = teacher.model.get_output_embeddings().weight.detach()
     steps = loop.train(head, samples, unembedding, recipe, work, device=options.device, evaluate=evaluate, report=tell)
@@ -80,6 +95,7 @@ def _claim(work: Path, options: argparse.Namespace) -> None:
         "head": options.what,
         "model": digest(digests.folder(options.model)),
         "data": digests.file(options.data) if options.data else "world",
+        **({} if options.sampling == UNTOLD else {"template": options.sampling.to_json()}),
         **{name: getattr(options, name) for name in ("conversations", "max_new_tokens", "length", "drafts", "seed")},
     }
     keep_to(work, purpose, what="checkpoints of another training", key="work")
@@ -87,21 +103,12 @@ def _claim(work: Path, options: argparse.Namespace) -> None:
 
 def _sources(
     given: list[Conversation] | None, options: argparse.Namespace
-) -> tuple[Callable[[int], Sequence[Conversation]], int, list[Conversation]]:
-    """What to ask for shard i of the pool, how many shards there are, and what to measure with."""
+) -> tuple[list[Conversation], list[Conversation]]:
+    """What to learn from, and what to measure with."""
     if given is None:
-        size, held_out = options.conversations, conversations.world_development(options.seed)
-    else:
-        order = random.Random(options.seed).sample(given, len(given))
-        held_out = order[:: conversations.HELD_OUT][:256]
-        kept = [c for i, c in enumerate(order) if i % conversations.HELD_OUT or len(order) == 1]
-        size = min(options.conversations, len(kept))
-
-    def asked(index: int) -> Sequence[Conversation]:
-        first, end = index * pool.SHARD, min((index + 1) * pool.SHARD, size)
-        if given is None:
-            stream = conversations.world_conversations(random.Random(f"{options.seed}/{index}"))
-            return list(islice(stream, end - first))
-        return kept[first:end]
-
-    return asked, -(-size // pool.SHARD), held_out
+        streams = (random.Random(f"{options.seed}/{index}") for index in range(options.conversations // STREAM + 1))
+        drawn = [c for rng in streams for c in islice(conversations.world_conversations(rng), STREAM)]
+        return drawn[: options.conversations], conversations.world_development(options.seed)
+    order = random.Random(options.seed).sample(given, len(given))
+    kept = [c for i, c in enumerate(order) if i % conversations.HELD_OUT or len(order) == 1]
+    return kept[: options.conversations], order[:: conversations.HELD_OUT][:256]

@@ -29,7 +29,9 @@ class TrainableHead(nn.Module):
 
     @abstractmethod
     def drafts(self, batch: Batch) -> Iterator[Draft]:
-        """Draft after draft, one for each row of ``batch.valid``, at the starts that are valid there."""
+        """Draft after draft, one for each row of ``batch.valid``, at the starts that are valid there; no more where no
+        start is, nor after that.
+        """
 
     def output_matrices(self) -> list[Tensor]:
         """The parameters, shape ``[vocabulary, hidden]``, that make logits."""
@@ -131,6 +133,8 @@ class _AnyEagle(TrainableHead):
         seen = places <= batch.starts[..., None]
         chain: tuple[Tensor, Tensor] | None = None
         for step, (valid, width) in enumerate(zip(batch.valid, batch.widths, strict=True)):
+            if not width:
+                return
             residual, attended, seen = residual[:, :width], attended[:, :width], seen[:, :width]
             rotary = self._rotary(attended, batch.starts[:, :width] + step)
             if step:
@@ -142,7 +146,7 @@ class _AnyEagle(TrainableHead):
                 chain = key, value
             out = layer.rest(residual, layer.self_attn(attended, rotary, past, seen, chain))
             yield self._draft(out[valid[:, :width]])
-            if step + 1 < len(batch.valid):
+            if any(batch.widths[step + 1 :]):
                 residual, attended = self._next(self._embed(batch.at(batch.tokens, step + 2, width)), out)
 
     @abstractmethod

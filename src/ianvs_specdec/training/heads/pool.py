@@ -7,7 +7,7 @@ several times. Made in shards that are written to disk as they are finished: an 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,8 +17,10 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from ianvs_specdec.storage.replacing import replacing
+from ianvs_specdec.training.heads.conversations import Conversation
 
-SHARD = 512
+SHARD = 32
+"""Conversations: few, since on a CPU an answer takes seconds."""
 STORED = ("tokens", "features", "layers", "run")
 """What a shard holds of each sample."""
 
@@ -107,16 +109,21 @@ def load_shard(path: Path) -> list[Sample]:
     return [Sample(*row) for row in zip(*(split[name] for name in STORED), strict=True)]
 
 
-def fill(folder: Path, shards: int, make: Callable[[int], list[Sample]], report: Callable[[str], None]) -> list[Sample]:
-    """All samples of a pool of ``shards``; ``make`` is asked for those that are not in ``folder`` yet."""
+Make = Callable[[Sequence[Conversation]], list[Sample]]
+
+
+def fill(folder: Path, conversations: Sequence[Conversation], make: Make, done: Callable[[bool], None]) -> list[Sample]:
+    """The samples in which a draft can start; ``make`` is asked for those that are not in ``folder`` yet. ``done`` is
+    called for each shard with whether it was there."""
     folder.mkdir(parents=True, exist_ok=True)
     samples: list[Sample] = []
-    for index in range(shards):
-        path = folder / f"{index:05d}.safetensors"
-        if not path.exists():
-            save_shard(path, make(index))
-            report(f"pool: {index + 1} of {shards} shards")
-        samples += load_shard(path)
+    for first in range(0, len(conversations), SHARD):
+        # Shards of earlier versions were larger, and named by their number.
+        path, shard = folder / f"from-{first}.safetensors", conversations[first : first + SHARD]
+        if not (had := path.exists()):
+            save_shard(path, make(shard))
+        done(had)
+        samples += [replace(one, group=asked.group) for one, asked in zip(load_shard(path), shard, strict=True)]
     return [sample for sample in samples if len(sample.starts)]
 
 

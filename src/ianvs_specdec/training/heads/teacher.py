@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ianvs_specdec.checkpoints.documents import unmarked
 from ianvs_specdec.checkpoints.loading import CAUSAL, load, refusal
-from ianvs_specdec.checkpoints.templates import render
+from ianvs_specdec.checkpoints.templates import UNTOLD, render
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.pool import Sample, runs_of
@@ -37,6 +38,9 @@ class Teacher:
 
     ``length`` is the most tokens of a sequence, ``answer`` the most of one answer.
     """
+
+    sampling = UNTOLD
+    """What the chat template is told."""
 
     def __init__(self, folder: Path, *, device: str, length: int = 1024, answer: int = 256) -> None:
         self.model, self.tokenizer = _load(folder, device)
@@ -74,6 +78,23 @@ class Teacher:
         for index, sample in zip(own, self._features(said, layers), strict=True):
             samples[index] = sample
         return samples
+
+    def asked(self, given: Sequence[Conversation], report: Callable[[str], None]) -> list[Conversation]:
+        """The conversations as the target is asked: where it has a chat template, a prompt is what a user says, unless
+        it holds marks of the template already. Reports how many go through the template.
+        """
+        marks = [mark.content for mark in self.tokenizer.added_tokens_decoder.values() if mark.special]
+
+        def chat(one: Conversation) -> Conversation:
+            text = one.prompt if self.tokenizer.chat_template and isinstance(one.prompt, str) else ""
+            return replace(one, turns=(text,), prompt="") if text and not any(m in text for m in marks) else one
+
+        chats = [chat(conversation) for conversation in given]
+        templated = sum(bool(conversation.turns) for conversation in chats)
+        none = "" if self.tokenizer.chat_template else " (the model has none)"
+        raw = f"{len(chats) - templated} are taken as they stand"
+        report(f"{templated} lines of the data go through the chat template{none}, {raw}")
+        return chats
 
     def _expected(self, conversation: Conversation) -> _Dialogue | None:
         """The conversation with the answers that came with it; None where they are not known."""
@@ -121,7 +142,7 @@ class Teacher:
             )
         else:
             messages = messages_of(Query(conversation.turns), answers)
-            ids = self.tokenizer(render(self.tokenizer, messages), add_special_tokens=False)["input_ids"]
+            ids = self.tokenizer(render(self.tokenizer, messages, self.sampling), add_special_tokens=False)["input_ids"]
         if max(ids, default=0) >= self.config.vocab_size:
             raise UserError(
                 f"a prompt has token id {max(ids)}, the model's vocabulary ends at {self.config.vocab_size - 1}"
@@ -205,7 +226,7 @@ def _load(folder: Path, device: str) -> tuple[Any, Any]:
     what = f"the model {folder}"
     model = load(CAUSAL, folder, what=what, key="model", dtype=torch.bfloat16)
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(unmarked(folder), trust_remote_code=False)
     except Exception as error:
         # Damaged files raise whatever their reader has.
         raise refusal(what, error, "model") from error

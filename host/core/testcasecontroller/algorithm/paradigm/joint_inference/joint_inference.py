@@ -31,11 +31,11 @@ class JointInference:
     """``prepare()`` gives the processed dataset, ``start()`` what answers a row; ``cleanup()`` releases what the
     modules hold.
 
-    ``dataset`` is called once, after the modules have been built, as Ianvs does it.
+    ``dataset`` is called once with what the rows reach first, after the modules have been built, as in Ianvs.
     """
 
     def __init__(
-        self, modules: dict[str, Module], mining_mode: str, dataset: Callable[[], BaseDataSource], stage: Stage
+        self, modules: dict[str, Module], mining_mode: str, dataset: Callable[[Any], BaseDataSource], stage: Stage
     ) -> None:
         self.modules, self.mining_mode, self.stage = modules, mining_mode, stage
         self._load_dataset = dataset
@@ -49,8 +49,8 @@ class JointInference:
         Without ``models``, the dataset processor alone is built: the rows will be answered elsewhere.
         """
         self.build(None if models else (ModuleType.DATA_PROCESSOR.value,))
-        dataset: Any = self._load_dataset()
         processor = self._instances.get(ModuleType.DATA_PROCESSOR.value)
+        dataset: Any = self._load_dataset(processor or self._instances.get(ModuleType.EDGEMODEL.value))
         if processor is not None:
             self.stage.text = f"{ModuleType.DATA_PROCESSOR.value} {self._name(ModuleType.DATA_PROCESSOR)}"
             dataset = processor(dataset)

@@ -1,0 +1,30 @@
+"""What a configuration, a mapping or one of transformers, says of positions: how they are told, and how many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ROTATIONS = ("default", "linear", "llama3", "yarn")
+"""Kinds of rotary embedding whose angles depend on the position alone."""
+
+
+def rotary(config: Any) -> dict[str, Any]:
+    """The rotary embedding, its kind under ``rope_type``, in whichever words (they changed with transformers 5)."""
+    given = _get(config, "rope_parameters") or _get(config, "rope_scaling") or {}
+    rope = dict(given) if isinstance(given, Mapping) else {"rope_type": given}
+    return {**rope, "rope_type": rope.get("rope_type") or rope.get("type") or "default"}
+
+
+def window_of(config: Any) -> int | None:
+    """The context window, with its ``factor`` where positions are scaled; None where there is none. A number that has
+    grown already counts as it is, others are the original window, which model cards tell to leave there."""
+    stated: int | None = _get(config, "max_position_embeddings")
+    rope = rotary(config)
+    if stated is None or rope["rope_type"] not in ("linear", "dynamic", "yarn"):
+        return stated
+    return max(stated, int((rope.get("original_max_position_embeddings") or stated) * (rope.get("factor") or 1)))
+
+
+def _get(config: Any, key: str) -> Any:
+    return config.get(key) if isinstance(config, Mapping) else getattr(config, key, None)

@@ -1,0 +1,150 @@
+"""Heads of other formats, and with flags of other computations, are computed as they say or refused by that name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from ianvs_specdec import drafters, lengths
+from ianvs_specdec.decoding import decode, target_of
+from ianvs_specdec.errors import UserError
+from ianvs_specdec.plugin.models import EdgeModel
+from ianvs_specdec.types import Sampling
+from tests.support.damage import copy_of, with_config, with_weights
+from tests.support.paths import EXAMPLE
+
+MODELS = EXAMPLE / "models"
+CLOUD, EAGLE3 = MODELS / "cloud", MODELS / "cloud-eagle3"
+IDS = "eagle_aux_hidden_state_layer_ids"
+
+
+@pytest.fixture(scope="module")
+def target() -> Any:
+    return target_of(transformers.AutoModelForCausalLM.from_pretrained(CLOUD, dtype=torch.float32))
+
+
+def refused_everywhere(target: Any, head: Path, *told: str) -> None:
+    """At the check, which the host calls, and where a head is loaded."""
+    with pytest.raises(UserError) as checked:
+        EdgeModel.check_hyperparameters({"model": str(CLOUD), "backend": "EagleSpecDec", "head": str(head)})
+    with pytest.raises(UserError) as loaded:
+        drafters.create("eagle", {"head": head}).prepare(target)
+    for error in (checked.value, loaded.value):
+        assert error.key == "head"
+        assert all(text in str(error) for text in told), error
+
+
+def drafted(target: Any, head: Path) -> list[list[int]]:
+    """The tokens of every verified tree."""
+    trees: list[Any] = []
+    rows = (EXAMPLE / "dataset" / "knowledge" / "test.jsonl").read_text(encoding="utf-8").splitlines()[:2]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(CLOUD)
+    for row in rows:
+        prompt = tokenizer(json.loads(row)["question"]["turns"][0])["input_ids"]
+        drafter = drafters.create("eagle", {"head": head})
+        settings: dict[str, Any] = {"eos_ids": (), "trace_trees": trees}
+        decode(target, drafter, lengths.create("full"), prompt, Sampling(max_tokens=32), **settings)
+    return [tree.tokens for tree in trees]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"eagle_config": {IDS: [8, 5, 1]}},
+        {IDS: [9, 6, 2]},
+        {"aux_hidden_state_layer_ids": [9, 6, 2]},
+        {"eagle_config": {IDS: [9, 6, 2]}},
+    ],
+)
+def test_layers_in_another_order_are_the_same_head(target: Any, tmp_path: Path, config: dict[str, Any]) -> None:
+    def turn(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["fc.weight"] = torch.cat(tensors["fc.weight"].chunk(3, dim=1)[::-1], dim=1)
+
+    turned = with_weights(EAGLE3, tmp_path / "weights", turn)
+    head = with_config(turned, tmp_path / "head", **config)
+    assert drafted(target, head) == drafted(target, EAGLE3)
+    assert drafted(target, turned) != drafted(target, EAGLE3)
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        ([99, 5, 9], "no layer 99"),
+        ([-1, 5, 9], "no layer -1"),
+        ([1, 5, 11], "no layer 11"),
+        ([1, 5], "2 in eagle_aux"),
+        ("1,5,9", "a list of layers"),
+        ([1.0, 5, 9], "a list of layers"),
+    ],
+)
+def test_layers_that_are_not_there_are_named(target: Any, tmp_path: Path, ids: Any, told: str) -> None:
+    head = with_config(EAGLE3, tmp_path / "head", eagle_config={IDS: ids})
+    refused_everywhere(target, head, IDS, told)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"norm_before_residual": True}, "norm_before_residual is True"),
+        ({"eagle_config": {"norm_output": True}}, "norm_output is True"),
+        ({"norm_before_fc": True}, "norm_before_fc"),
+        ({"parallel_drafting": True}, "parallel_drafting"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+        ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
+        ({"sliding_window": 128, "layer_types": ["sliding_attention"]}, "sliding_window 128"),
+        ({"use_sliding_window": True, "sliding_window": 128}, "use_sliding_window"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"attention_bias": True}, "self_attn.o_proj.bias"),
+        ({"model_type": "qwen3"}, "model_type is 'qwen3'"),
+        ({"model_type": "qwen2"}, "self_attn.q_proj.bias"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
+        ({"speculators_model_type": "eagle3", "transformer_layer_config": {}}, "format of speculators"),
+        ({"speculators_config": {}}, "format of speculators"),
+    ],
+)
+def test_a_flag_of_another_computation_is_named(target: Any, tmp_path: Path, values: dict[str, Any], told: str) -> None:
+    refused_everywhere(target, with_config(EAGLE3, tmp_path / "head", **values), told)
+
+
+def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path) -> None:
+    nothing: dict[str, Any] = {
+        **dict.fromkeys(("norm_before_residual", "parallel_drafting", "attention_bias", "mlp_bias"), False),
+        "partial_rotary_factor": 1.0,
+        "layer_types": ["full_attention"],
+        "sliding_window": 4096,
+        "eagle_config": {IDS: [], "use_aux_hidden_state": True},
+        "norm_output": None,
+    }
+    head = with_config(EAGLE3, tmp_path / "head", **nothing)
+    EdgeModel.check_hyperparameters({"model": str(CLOUD), "backend": "EagleSpecDec", "head": str(head)})
+
+
+@pytest.mark.parametrize("name", ["fc_norm.weight", "midlayer.input_norm.weight", "fc_norms.0.weight"])
+def test_tensors_of_a_newer_format_are_named(target: Any, tmp_path: Path, name: str) -> None:
+    head = with_weights(EAGLE3, tmp_path / "head", lambda tensors: tensors.update({name: torch.ones(256)}))
+    refused_everywhere(target, head, "EAGLE-3.1", name)
+
+
+def test_a_pickled_head_is_looked_at(target: Any, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    head = copy_of(MODELS / "cloud-eagle", tmp_path / "head")
+    tensors = load_file(head / "model.safetensors")
+    (head / "model.safetensors").unlink()
+    tensors["fc.weight"] = tensors["fc.weight"][:, :-1].clone()
+    torch.save(tensors, head / "pytorch_model.bin")
+    refused_everywhere(target, head, "fc.weight has shape [256, 511]")
+    torch.save({"fc.weight": _Trap()}, head / "pytorch_model.bin")
+    refused_everywhere(target, head, "could run code and is not loaded")
+
+
+class _Trap:
+    """What pickle would call."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("called",)
