@@ -217,15 +217,15 @@ class Journal:
         side: str,
         hardware: Mapping[str, Any],
         prediction: str = "",
-        prompts: str = "",
+        judged: Mapping[str, str] | None = None,
     ) -> str:
-        """Append an answer, a judge's with the name of its ``prompts``; returns the id of the hardware record. Raises
+        """Append an answer, a judge's with how it was ``judged``; returns the id of the hardware record. Raises
         UserError if it cannot be written whole.
         """
         hardware_id = digest(hardware)[:ID_DIGITS]
         # Made before the lock is taken: other threads wait for it.
         key = configuration.key(messages, prediction)
-        told = {"run": self.run, "side": side, "hardware": hardware_id, "prompts": prompts}
+        told = {"run": self.run, "side": side, "hardware": hardware_id, "judged": judged}
         answer = answer_line(key, configuration, messages, completion, **told)
         lines = []
         with self._mutex:

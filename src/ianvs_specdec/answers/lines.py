@@ -4,7 +4,7 @@ There are six kinds, told apart by their first key. Keys that this version does 
 
 ``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
     one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer. A
-    judge's has ``prompts`` before ``answer``: the name of the prompts that it was asked by.
+    judge's has ``prompts`` before ``answer``: the name of the prompts that it was asked by; ``rule``: which rating counts.
 ``{"failed": key, "run": id, "side": ..., "time": ..., "error": ..., "failures": [[seconds, what], ...]}``
     a request that got no answer, and why. It is asked again by the next run.
 ``{"routed": key, "run": id, "seconds": ...}``
@@ -196,7 +196,7 @@ def answer_line(
     run: str,
     side: str,
     hardware: str,
-    prompts: str = "",
+    judged: Mapping[str, str] | None = None,
 ) -> bytes:
     return _line({
         "key": key,
@@ -206,7 +206,7 @@ def answer_line(
         "side": side,
         "hardware": hardware,
         "time": round(time.time(), 3),
-        **({"prompts": prompts} if prompts else {}),
+        **(judged or {}),
         "answer": completion.to_json(),
     })  # fmt: skip
 

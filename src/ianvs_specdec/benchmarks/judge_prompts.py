@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ianvs_specdec.benchmarks.files import is_text, read_json_lines, required
+from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import digest
 from ianvs_specdec.types import Message
@@ -37,6 +38,16 @@ LOWEST, HIGHEST = 1, 10
 
 _RATING = re.compile(r"\[\[(\d+\.?\d*)\]\]")
 _BACKUP = re.compile(r"\[(\d+\.?\d*)\]")
+FIRST, LAST = "the first marked (FastChat)", "the last marked"
+"""Rules: which rating of a judgment counts."""
+_NUMBER = r"\**(\d+(?:\.\d*)?)\**(?![\dA-Za-z])(?!\s*/\s*(?!\[{0,2}10\b))"
+_MARKS = (
+    rf"\[\[\s*{_NUMBER}\s*(?:/\s*10\s*)?\]\](?:\s*/\s*\[\[10\]\])?",
+    r"(?i:\b(?:ratings?|grade|score)\b|评分|得分|分数)(?:\s?\([^()\n]{0,20}\))?(?:\s+(?:is|of)\b)?"
+    rf"(?:[\s*_\"'`:：=为是\[({{$]|\\(?:boxed)?){{0,12}}{_NUMBER}|\b{_NUMBER}\s*(?:/|out\s+of)\s*10\b",  # noqa: RUF001
+    rf"\A\W*{_NUMBER}\W*\Z",
+)
+"""Marks of a rating, the plainest first: [[8]]; Rating: 8, or 8/10; nothing but a number."""
 
 _FIRST = {"question": "", "answer": ""}
 _SECOND = {"question_1": "", "question_2": "", "answer_1": "", "answer_2": ""}
@@ -127,6 +138,7 @@ def conversations(
     kind, given = "single", {}
     if group in REFERENCE_GROUPS:
         kind, given = "single-math", {f"ref_answer_{turn}": text for turn, text in enumerate(references, start=1)}
+    answers = [without_thoughts(answer) for answer in answers]
     asked = [prompts.prompts[f"{kind}-v1"].messages(question=question[0], answer=answers[0], **given)]
     if len(question) == TURNS:
         given |= {f"question_{turn}": text for turn, text in enumerate(question, start=1)}
@@ -135,15 +147,25 @@ def conversations(
     return asked
 
 
-def rating(judgment: str) -> float | None:
-    """The rating that a judgment gives: the first number in double brackets, else the first in single ones, as the
-    official evaluation reads it. None where there is none, it is not a number, or not one from 1 to 10.
+def rule(judgment: str, official: bool) -> str:
+    """Which rating of the judgment counts: by the official prompts that which FastChat takes, unless the judge thought
+    aloud, which no judge of FastChat's did.
     """
-    found = _RATING.search(judgment) or _BACKUP.search(judgment)
-    if found is None:
-        return None
+    return FIRST if official and without_thoughts(judgment) == judgment else LAST
+
+
+def rating(judgment: str, official: bool = True) -> float | None:
+    """The rating that a judgment gives by its ``rule``, thoughts left out. FastChat's is the first number in double
+    brackets, else the first in single ones; otherwise the last that is marked counts. None where there is none, it is
+    not a number, or not one from 1 to 10.
+    """
+    if rule(judgment, official) == FIRST:
+        found = _RATING.search(judgment) or _BACKUP.search(judgment)
+    else:
+        text = without_thoughts(judgment)
+        found = next((marks[-1] for mark in _MARKS if (marks := list(re.finditer(mark, text)))), None)
     try:
-        value = ast.literal_eval(found.group(1))
+        value = ast.literal_eval(next(filter(None, found.groups()))) if found else 0
     except SyntaxError:
         return None
     return float(value) if LOWEST <= value <= HIGHEST else None
