@@ -225,8 +225,8 @@ class Journal:
         hardware_id = digest(hardware)[:ID_DIGITS]
         # Made before the lock is taken: other threads wait for it.
         key = configuration.key(messages, prediction)
-        told = {"run": self.run, "side": side, "hardware": hardware_id, "judged": judged}
-        answer = answer_line(key, configuration, messages, completion, **told)
+        told = {"run": self.run, "side": side, "hardware": hardware_id}
+        answer = answer_line(key, configuration, messages, completion, judged=judged, **told)
         lines = []
         with self._mutex:
             self._scan()

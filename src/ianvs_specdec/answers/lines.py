@@ -4,7 +4,7 @@ There are six kinds, told apart by their first key. Keys that this version does 
 
 ``{"key": ..., "config": id, "prompt": hash, "run": id, "side": ..., "hardware": id, "time": ..., "answer": {...}}``
     one answer to one request, with its full trace. ``key`` is the SHA-256 of everything that determines the answer. A
-    judge's has ``prompts`` before ``answer``: the name of the prompts that it was asked by; ``rule``: which rating counts.
+    judge's has before ``answer`` the name of the ``prompts`` that asked for it, and by which ``rule`` it is read.
 ``{"failed": key, "run": id, "side": ..., "time": ..., "error": ..., "failures": [[seconds, what], ...]}``
     a request that got no answer, and why. It is asked again by the next run.
 ``{"routed": key, "run": id, "seconds": ...}``

@@ -82,20 +82,17 @@ def judged(answer: str, gold: Mapping[str, Any], limits: Limits) -> SandboxVerdi
 
 
 def program(answer: str, prompt: str, entry_point: str) -> str | None:
-    """The prompt completed by the answer: by the last of its fenced blocks that define the function, else the first
-    block that continues the prompt; without blocks, by all of it. Only what is Python counts; None if no part is. Thoughts
-    are no part.
+    """The prompt completed by the answer: by the last part of it that gives Python with the function defined, its
+    fenced blocks first, then all of it. None if no part does. Thoughts are left out.
 
     A part either defines the function anew, with the prompt's imports and helpers before it, or continues the prompt.
     """
-    answer = without_thoughts(answer)
-    if not answer.strip() or len(answer) > LONGEST:
+    if not (answer := without_thoughts(answer)).strip() or len(answer) > LONGEST:
         return None
     definition = re.compile(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{re.escape(entry_point)}\b", re.MULTILINE)
-    blocks = [block for block in _FENCED.findall(answer) if block.strip()]
-    # A model that corrects itself does so below.
-    defining = [part for part in reversed(blocks) if definition.search(part)]
-    for part in [*defining, *(part for part in blocks or [answer] if part not in defining)]:
+    blocks = [block for block in reversed(_FENCED.findall(answer)) if block.strip()]
+    # The likeliest first: parts that define the function, and corrections.
+    for part in sorted(blocks or [answer], key=lambda part: definition.search(part) is None):
         anew = definition.search(part) is not None
         for source in _anew(part, prompt, definition) if anew else _continued(part, prompt):
             if _compiles(source):

@@ -1,8 +1,7 @@
 """Scorer ``judge``: a language model rates the answers from 1 to 10, as MT-Bench does it.
 
 The judge is asked through an API with an OpenAI-compatible protocol. Within a job every judgment is kept in the journal
-beside the answers, with the name of the prompts that it was asked by and the rule that its rating is read by, so that
-nothing is judged twice.
+beside the answers, with the prompts that it was asked by and the rule that rates it, so that nothing is judged twice.
 """
 
 from __future__ import annotations
@@ -267,7 +266,7 @@ def _verdicts(pairs: Pairs) -> list[JudgedQuery]:
         raise AnswerError(str(_as_judge(error)), error.failures) from error
     except UserError as error:
         raise _as_judge(error) from error
-    official = panel is not None and panel.official
+    official = bool(panel and panel.official)
     return [_verdict([judgments[digest(messages)] for messages in turns], official) for turns in asked]
 
 

@@ -36,18 +36,19 @@ TURNS = 2
 
 LOWEST, HIGHEST = 1, 10
 
-_RATING = re.compile(r"\[\[(\d+\.?\d*)\]\]")
-_BACKUP = re.compile(r"\[(\d+\.?\d*)\]")
 FIRST, LAST = "the first marked (FastChat)", "the last marked"
-"""Rules: which rating of a judgment counts."""
+"""Rules: which rating of a judgment counts, of those that are marked most plainly, such as [[8]]."""
 _NUMBER = r"\**(\d+(?:\.\d*)?)\**(?![\dA-Za-z])(?!\s*/\s*(?!\[{0,2}10\b))"
-_MARKS = (
-    rf"\[\[\s*{_NUMBER}\s*(?:/\s*10\s*)?\]\](?:\s*/\s*\[\[10\]\])?",
-    r"(?i:\b(?:ratings?|grade|score)\b|评分|得分|分数)(?:\s?\([^()\n]{0,20}\))?(?:\s+(?:is|of)\b)?"
-    rf"(?:[\s*_\"'`:：=为是\[({{$]|\\(?:boxed)?){{0,12}}{_NUMBER}|\b{_NUMBER}\s*(?:/|out\s+of)\s*10\b",  # noqa: RUF001
-    rf"\A\W*{_NUMBER}\W*\Z",
-)
-"""Marks of a rating, the plainest first: [[8]]; Rating: 8, or 8/10; nothing but a number."""
+_MARKS = {
+    FIRST: (r"\[\[(\d+\.?\d*)\]\]", r"\[(\d+\.?\d*)\]"),
+    LAST: (
+        rf"\[\[\s*{_NUMBER}\s*(?:/\s*10\s*)?\]\](?:\s*/\s*\[\[10\]\])?",
+        r"(?i:\b(?:ratings?|grade|score)\b|评分|得分|分数)(?:\s?\([^()\n]{0,20}\))?"
+        rf"(?:\s(?:is|of)\b|\\boxed|[是为]|[^\w\n.,;?!-]){{0,12}}{_NUMBER}",
+        rf"\b{_NUMBER}\s*(?:/|out\s+of)\s*10\b",
+        rf"\A\W*{_NUMBER}\W*\Z",
+    ),
+}
 
 _FIRST = {"question": "", "answer": ""}
 _SECOND = {"question_1": "", "question_2": "", "answer_1": "", "answer_2": ""}
@@ -148,24 +149,16 @@ def conversations(
 
 
 def rule(judgment: str, official: bool) -> str:
-    """Which rating of the judgment counts: by the official prompts that which FastChat takes, unless the judge thought
-    aloud, which no judge of FastChat's did.
-    """
+    """Which rating of the judgment counts. FastChat's official prompts have its rule, unless the judge thinks aloud."""
     return FIRST if official and without_thoughts(judgment) == judgment else LAST
 
 
 def rating(judgment: str, official: bool = True) -> float | None:
-    """The rating that a judgment gives by its ``rule``, thoughts left out. FastChat's is the first number in double
-    brackets, else the first in single ones; otherwise the last that is marked counts. None where there is none, it is
-    not a number, or not one from 1 to 10.
-    """
-    if rule(judgment, official) == FIRST:
-        found = _RATING.search(judgment) or _BACKUP.search(judgment)
-    else:
-        text = without_thoughts(judgment)
-        found = next((marks[-1] for mark in _MARKS if (marks := list(re.finditer(mark, text)))), None)
+    """The rating from 1 to 10 that a judgment gives by its ``rule``, thoughts left out; None where it gives none."""
+    counts, text = rule(judgment, official), without_thoughts(judgment)
+    found = next((marked for mark in _MARKS[counts] if (marked := re.findall(mark, text))), ["0"])
     try:
-        value = ast.literal_eval(next(filter(None, found.groups()))) if found else 0
+        value = ast.literal_eval(found[0 if counts == FIRST else -1])
     except SyntaxError:
         return None
     return float(value) if LOWEST <= value <= HIGHEST else None

@@ -13,7 +13,7 @@ _UPPER = f"[{LETTERS}]"
 # Bounded: an answer may be one long line of brackets.
 _OPEN = r"(?:\\(?:text|textbf|mathrm|mathbf|boxed)\{|[\s:=*_\"'`(\[{$<>|\u201c\u2018\u3011-]){0,12}"
 # "A" and "I" are words: before a further word they are letters only after "option", or if that word gives a reason.
-_REASON = r"(?:because|since|as|for|due|given|which|and|is|or)\b"
+_REASON = r"(?:because|since|as|for|due|given|which|and|n?or|is)\b"
 _ALONE = (
     r"(?![A-Za-z0-9_])(?!'[A-Za-z])"
     rf"(?!(?<=[AI])(?<!ption [AI])(?<!hoice [AI])\s{{1,12}}(?!{_REASON})[a-z])"
@@ -28,9 +28,8 @@ _STATED = (
     rf"(?i:\s+(?:most\s+likely|probably))?{_OPEN}{_NAMED}{_LETTER}",
     rf"(?i:\banswer\b){_IS}(?!{_OPEN}{_NAMED}{_UPPER}{_ALONE})[^\n()]{{1,80}}\(({_UPPER})\)",
     r"(?i:\b(?:(?:in)?correct|right|best|final|true|wrong|false)\s+(?:option|choice|letter|one|response|alternative"
-    rf"|statement)){_IS}?{_OPEN}{_NAMED}{_LETTER}",
-    r"(?i:\b(?:choose|chose|select|pick|go\s+with|going\s+with|opt\s+for|choice\s+is|leav(?:es|ing))\b)(?i:\s+the)?"
-    rf"{_OPEN}{_NAMED}{_LETTER}",
+    rf"|statement){_IS}?|\b(?:choose|chose|select|pick|go(?:ing)?\s+with|opt\s+for|choice\s+is|leav(?:es|ing))\b"
+    rf"(?:\s+the)?){_OPEN}{_NAMED}{_LETTER}",
     rf"{_LETTER}[)\]*_\"'`]*(?:[^\n.]{{0,60}}[)\"])?(?i:\s+(?:is|must\s+be|seems|looks)\s+(?:clearly\s+)?(?:the\s+)?"
     r"(?:most\s+)?(?:correct|right|best|accurate|appropriate|answer)\b)",
     rf"(?i:\b(?:so|thus|therefore|hence|conclusion)\b)[,:]?(?i:\s+(?:it\s+is|it's|it\s+must\s+be))?\s+{_NAMED}{_LETTER}"
@@ -45,8 +44,7 @@ _BOXED = re.compile(rf"\\boxed\{{{_OPEN}({_UPPER})[)\]}}.\s]*\}}")
 _WHOLE = re.compile(rf"[\s*_\"'`(\[$]*([{LETTERS}{LETTERS.lower()}])[\s*_\"'`)\].:,;。$]*")
 _STATEMENTS = tuple(map(re.compile, _STATED))
 _LABEL = re.compile(
-    rf"^[ \t*_\"'`(\[]{{0,12}}(?:({_UPPER})(?:[*_\"'`]*[).:\],]|\s+(?:-|–|because\b))|([a-h])(?:\)|[.:][ \t]))",  # noqa: RUF001
-    re.MULTILINE,
+    rf"(?m)^[ \t*_\"'`(\[]{{0,12}}(?:({_UPPER})(?:[*_\"'`]*[).:\],]|\s+(?:[-\u2013]|because\b))|([a-h])(?:\)|[.:] ))"
 )
 _OPTION = re.compile(rf"^[ \t]*\(?([{LETTERS}])[.):、．][ \t]*\S", re.MULTILINE)  # noqa: RUF001
 _MENTIONED = re.compile(rf"(?i:\b(?:option|choice)\s+)({_UPPER}){_ALONE}")
@@ -57,13 +55,9 @@ _GAP = r"[^\S\n]{0,4}"
 _BEFORE = rf"{_GAP}(?:[oO]ptions?\s|[cC]hoices?\s|选项)?{_OPEN}"
 _AFTER = r"[)\]}*_\"'`$]{0,6}"
 _ONE = rf"(?:{_UPPER}{_ALONE}|(?<=\()[a-j](?=\))){_AFTER}(?:{_GAP}\((?!{_UPPER}\))[^()\n]{{1,60}}\))?"
-_VERB = (
-    r"(?:is|was|has|can(?:not)?|\w{1,3}ould|must|may|will|(?!options|choices|answers)[a-z]{3,12}s)\b|[\u4e00-\u9fff\d]"
-)
-_AND = (
-    rf"{_GAP}(?:(?:[,;]|,?{_GAP}and\b)(?!{_BEFORE}{_UPPER}{_AFTER}\s?(?:{_VERB}))|[、/&+和与及或]|以及"
-    rf"|,?{_GAP}n?or\b(?:\sit\scould\sbe)?){_BEFORE}"
-)
+_VERB = r"(?:(?:is|was|has|can(?:not)?|\w{1,3}ould|(?!options|choices|answers)[a-z]{3,12}s)\b|[\u4e00-\u9fff\d])"
+_NEW = rf"(?!{_BEFORE}{_UPPER}{_AFTER}\s?{_VERB})"
+_AND = rf"{_GAP}(?:(?:[,;]|,?{_GAP}and\b){_NEW}|[、/&+]|以?[和与及或]|,?{_GAP}n?or\b){_BEFORE}"
 _ONES = rf"(?<![A-Za-z0-9_'])(?>{_ONE}(?:{_AND}{_ONE}){{0,9}})"
 _SUBJECT = rf"(?<![选是为:])(?<![选是为:]\s)(?<!\bis\s){_ONES}{_GAP}"
 _LY = r"[a-z]{3,12}ly"
@@ -81,7 +75,6 @@ _MASKS = (
     r"(?:错|不(?:正确|对|符合|成立|可能|是|[应能可宜该]?选)|有误|(?:可以?|应|被)排除)",
     rf"(?<![A-Za-z0-9_'])(?>{_ONE}(?:{_AND}{_ONE}){{1,9}})",
 )
-_MASKED = re.compile(rf"(?<![A-Za-z]){_UPPER}(?![A-Za-z])|(?<=\()[a-j](?=\))")
 
 
 def extract_choice(text: str) -> str | None:
@@ -89,13 +82,12 @@ def extract_choice(text: str) -> str | None:
 
     In order: the whole text or its first line is a letter ("B", "(B)", "**B**."); the last boxed letter; the last
     statement ("the answer is B", "I choose B", "B is correct"); a label at the beginning ("B) because ..."), unless the
-    options follow one another; the only option named ("option B") or the only letter that stands free. Thoughts do not
-    count, nor letters that it rejects ("not A") or does not decide between ("A and C").
+    options follow one another; the only option named ("option B") or the only letter that stands free. Not in thoughts.
     """
     text = unicodedata.normalize("NFKC", without_thoughts(text))
     mentioned = (_MENTIONED.findall(text), _FREE.findall(text))
     for mask in _MASKS:
-        text = re.sub(mask, lambda masked: _MASKED.sub("~", masked[0]), text)
+        text = re.sub(mask, "~", text)
     first_line = text.strip().partition("\n")[0]
     if whole := _WHOLE.fullmatch(first_line):
         return whole.group(1).upper()
@@ -109,7 +101,7 @@ def extract_choice(text: str) -> str | None:
         return next(iter(labels))
     for letters, pattern in zip(mentioned, (_MENTIONED, _FREE), strict=True):
         if len(set(letters)) == 1:
-            return letters[0] if pattern.search(text) else None
+            return letters[0] if letters[0] in pattern.findall(text) else None
     return None
 
 

@@ -26,15 +26,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.benchmarks.rows import query_of_row
-from ianvs_specdec.benchmarks.scorers import text as likeness
+from ianvs_specdec.benchmarks.scorers import EXTRACTED, text
 from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.errors import UserError
 
 Response = Mapping[str, Any]
 Triple = Sequence[float]
 
-EXTRACTED = ("choice", "number")
-"""Scorers that look at a part of the answer."""
 NO_LOGPROBS = "looks at token probabilities: set logprobs: true in the settings of the edge model"
 NO_SAMPLES = "compares samples of the edge's answer: set samples: 2 or more in the settings of the edge model"
 _OPTION = re.compile(r"^[ \t(]{0,12}([A-J])[.):][ \t](.+)$", re.MULTILINE)
@@ -138,7 +136,7 @@ def _likeness(sample: Response, response: Response) -> float:
     )
     if texts == others:
         return 100.0
-    return likeness(texts, {"references": others}) or 0.0
+    return text(texts, {"references": others}) or 0.0
 
 
 def check_edge(names: Sequence[str], settings: Mapping[str, Any]) -> None:
