@@ -38,13 +38,13 @@ LOWEST, HIGHEST = 1, 10
 
 FIRST, LAST = "the first marked (FastChat)", "the last marked"
 """Rules: which rating of a judgment counts, of those that are marked most plainly, such as [[8]]."""
-_NUMBER = r"\**(\d+(?:\.\d*)?)\**(?![\dA-Za-z])(?!\s*/\s*(?!\[{0,2}10\b))"
+_NUMBER = r"\*{0,3}(\d+(?:\.\d*)?)\*{0,3}(?![\dA-Za-z])(?!\s*/\s*(?!\[{0,2}10\b))"
 _MARKS = {
     FIRST: (r"\[\[(\d+\.?\d*)\]\]", r"\[(\d+\.?\d*)\]"),
     LAST: (
-        rf"\[\[\s*{_NUMBER}\s*(?:/\s*10\s*)?\]\](?:\s*/\s*\[\[10\]\])?",
+        rf"\[\[\s*{_NUMBER}\s*(?:/\s*10\s*)?\]\](?:\s*(?:/|out\s+of)\s*\[\[10\]\])?",
         r"(?i:\b(?:ratings?|grade|score)\b|评分|得分|分数)(?:\s?\([^()\n]{0,20}\))?"
-        rf"(?:\s(?:is|of)\b|\\boxed|[是为]|[^\w\n.,;?!-]){{0,12}}{_NUMBER}",
+        rf"(?:\s(?:is|of)\b|\s-\s|\\boxed|[是为]|[^\w.,;?!-]){{0,12}}{_NUMBER}",
         rf"\b{_NUMBER}\s*(?:/|out\s+of)\s*10\b",
         rf"\A\W*{_NUMBER}\W*\Z",
     ),

@@ -27,21 +27,21 @@ _NUMBER = re.compile(
 )
 _BRACED = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
 _BOX = re.compile(rf"\\(?:boxed|f(?:rame)?box)\s?({_BRACED})")
-_POWER = r"(?:\s?\^\s?|\*\*)\{?([-+]?\d{1,2}(?!\d))\}?"
+_POWER = r"(?:\s?\^\s?|\*\*)[{(]?([-+]?\d{1,2}(?!\d))[})]?"
 _PLAIN = {
     r"\{,\}|,?\\[,!](?=\d)": ",",
     r"\\[cdt]?frac\s?(?:\{\s?(-?\d+)\s?\}|(\d))\s?(?:\{\s?(\d+)\s?\}|(\d))": r" \1\2/\3\4 ",
-    rf"(?<=\d)\s?(?:[x*·\u00d7]|\\times|\\cdot)\s?10{_POWER}": r"e\1",
+    rf"(?<=\d)\s?(?:[xX*·\u00d7]|\\times|\\cdot)\s?10{_POWER}": r"e\1",
     rf"(?<![\w.,^])10{_POWER}": r"1e\1",
     # Roots, multiples of pi, other fractions; exponents of units and other powers; names; what it is not; list marks.
     rf"(?:(?<![\d.,])(?:{_DIGITS})\s?)?(?:\\sqrt|\\pi\b|[√π])(?:{_BRACED}|\d+)?|\\[cdt]?frac\s?{_BRACED}{_BRACED}": " ",
-    rf"(?<=[A-Za-z)}}\]$])\s?[\^_]\{{?[-+]?\d+\}}?|(?<![\w.,])\d+{_POWER}": " ",
+    rf"(?<=[A-Za-z)}}\]$.])\s?[\^_]\{{?[-+]?\d+\}}?|(?<![\w.,])\d+{_POWER}": " ",
     r"(?<![\w\\])(?!(?:[A-Z]{3}|Rs)\d)[A-Za-z]+\d+": " ",
     rf"(?:\bnot|n['\u2019]t|不是)\s?[*$€£¥]*(?:{_DIGITS})|\n[^\S\n]*-[^\S\n]+": "\n",
 }
 _REFERENCE = re.compile(
     r"(?im)\b(?:steps?|equations?|eq\.|lines?|parts?|figures?|tables?|questions?|problems?|methods?)\s?[#(]?\d+"
-    r"(?:(?:,| and| to) \d+)*|\bto \d+ (?:decimal|significant)|(?<=[.\w])\[\d+\]|[第共]\s?\d+\s?[步题行式]"
+    r"(?:(?:,| and| to) \d+)*|\bto \d+ (?:decimal|significant)|(?<=[.\w])\[\d+\]|[第共]\s?\d+\s?[步题行式]|步骤\s?\d+"
     r"|^[^\S\n]*(?:#+\s)?\(?\d+[.)](?=\s+\S)"
 )
 _ANSWER = re.compile(
@@ -50,7 +50,7 @@ _ANSWER = re.compile(
     r"|(?:\banswer|答案)[*_\"'\s]{0,6}[:=](?=\W{0,9}[\d.,/]+[^\w\n]{0,3}(?:\w+[^\w\n]{0,3}){0,2}(?:$|\(|because|因为)))"
     r"[\s*_\"'`:(\[{$]*([^\n]*)"
 )
-_END = re.compile(r"[.!?;]\W{0,3}(?=\s|$)|。|,(?!\d)|(?<!\\)\(|\b(?:because|since|as|for|after|which|when|if)\b")
+_END = re.compile(r"[.!?;:]\W{0,3}(?=\s|$)|。|,(?!\d)|(?<!\\)[(\[]|\b(?:because|since|as|for|after|which|when|if|in)\b")
 
 
 def marked_number(text: str) -> str | None:
