@@ -57,14 +57,14 @@ _AFTER = r"[)\]}*_\"'`$]{0,6}"
 _ONE = rf"(?:{_UPPER}{_ALONE}|(?<=\()[a-j](?=\))){_AFTER}(?:{_GAP}\((?!{_UPPER}\))[^()\n]{{1,60}}\))?"
 _VERB = r"(?:(?:is|was|has|can(?:not)?|\w{1,3}ould|(?!options|choices|answers)[a-z]{3,12}s)\b|[\u4e00-\u9fff\d])"
 _NEW = rf"(?!{_BEFORE}{_UPPER}{_AFTER}\s?{_VERB})"
-_AND = rf"{_GAP}(?:(?:[,;]|,?{_GAP}and\b){_NEW}|[、/&+]|以?[和与及或]|,?{_GAP}n?or\b){_BEFORE}"
-_ONES = rf"(?<![A-Za-z0-9_'])(?>{_ONE}(?:{_AND}{_ONE}){{0,9}})"
+_AND = rf"{_GAP}(?:(?:[,;]|,?{_GAP}and\b){_NEW}|[、/&+]|以?[和与及或]|(?<=[A-J]) (?=[A-J]\b)|,?{_GAP}n?or\b){_BEFORE}"
+_ONES = rf"(?<![A-Za-z0-9_])(?<![a-z]')(?>{_ONE}(?:{_AND}{_ONE}){{0,9}})"
 _SUBJECT = rf"(?<![选是为:])(?<![选是为:]\s)(?<!\bis\s){_ONES}{_GAP}"
 _LY = r"[a-z]{3,12}ly"
 _MASKS = (
     r"(?i:(?:\b(?:can)?not|n['\u2019]t|\b(?:never|neither|nor|rather\s+than|instead\s+of|rul(?:es?|ed|ing)\s+out"
-    r"|(?:eliminat|exclud|discard|reject)(?:es?|ed|s|ing)?))\b(?:[^\S\n]+(?:be|been|to|go|going|with|choose|select|pick"
-    rf"|think|believe|say|even|that|the|it|it's|is|answer|either|both|likely|{_LY})\b){{0,8}}){_BEFORE}{_ONES}",
+    r"|(?:avoid|eliminat|exclud|discard|reject)(?:es?|ed|s|ing)?))\b(?:[^\S\n]+(?:be|been|to|go|going|with|choose|select|pick"
+    rf"|agree|think|believe|say|even|that|the|it|it's|is|answer|either|both|likely|{_LY})\b){{0,8}}){_BEFORE}{_ONES}",
     rf"{_SUBJECT}(?i:(?:both\s|all\s|also\s|{_LY}\s)?(?:is|are|was|were|do|does|seems?|looks?|can|could|must|should)(?:"
     rf"(?:\s+not|n['\u2019]t|(?<=can)not)\b(?:\s+(?:be|an?|the|most|good|{_LY}))*\s*(?:(?=[.,;!\n]|$)|(?:best|right|correct"
     rf"|true|valid|accurate|appropriate|possible|answer|one|work|fit|apply|hold)\b)|(?:\s+(?:be|both|all|also|the|an?|{_LY}))*"
@@ -73,7 +73,7 @@ _MASKS = (
     rf"{_BEFORE}{_ONES}",
     rf"{_SUBJECT}(?:选项|项|都|均|也|的|说法|表述|描述|是)*"
     r"(?:错|不(?:正确|对|符合|成立|可能|是|[应能可宜该]?选)|有误|(?:可以?|应|被)排除)",
-    rf"(?<![A-Za-z0-9_'])(?>{_ONE}(?:{_AND}{_ONE}){{1,9}})",
+    rf"(?<![A-Za-z0-9_])(?<![a-z]')(?>{_ONE}(?:{_AND}{_ONE}){{1,9}}|[a-j](?:\s?[,、/&]\s?|\s(?:and|or)\s)[a-j](?![\w']))",
 )
 
 
@@ -101,7 +101,7 @@ def extract_choice(text: str) -> str | None:
         return next(iter(labels))
     for letters, pattern in zip(mentioned, (_MENTIONED, _FREE), strict=True):
         if len(set(letters)) == 1:
-            return letters[0] if letters[0] in pattern.findall(text) else None
+            return letters[0] if letters == pattern.findall(text) else None
     return None
 
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import re
 
-_NAME = r"(?:\w{1,20}[:_])?(?:think(?:ing)?|thoughts?|reasoning|scratchpad)"
+_NAME = r"(?:\w{1,20}[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad)"
 _MARKS = (
     (rf"<{_NAME}>", rf"</{_NAME}>"),  # DeepSeek, Qwen, Seed-OSS, EXAONE and most others
-    (
-        r"\[THINK\]|◁think▷|<\|channel>",
-        r"\[/THINK\]|◁/think▷|<channel\|>",
-    ),  # Mistral, Kimi, Gemma; then OpenThinker, ...
+    (r"\[THINK\]|◁think▷|<\|channel>", r"\[/THINK\]|◁/think▷|<channel\|>"),  # Mistral, Kimi, Gemma
     (r"<\|(?:begin_of_thought|start_thinking|inner_prefix)\|>", r"<\|(?:end_of_thought|end_thinking|inner_suffix)\|>"),
     (r"\AHere(?:'s| is) my thought process:", r"Here(?:'s| is) my response:"),  # Granite
     (r"<\|channel\|>(?!final)", r"<\|channel\|>final[^<]{0,40}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>"),  # gpt-oss
     (r"\Aanalysis(?=[^\W_])|assistant(?:analysis|commentary)", "assistantfinal"),  # gpt-oss, special tokens skipped
 )
 _OPEN, _END = (f"(?:{'|'.join(marks)})" for marks in zip(*_MARKS, strict=True))
-_IN_FENCE = "(?:(?!```).)*?"
-# A mark in quotes, and a whole thought in code, is only talked about.
+# A mark in quotes, or a thought that begins within code, is only talked about.
 _SHOWN = re.compile(
-    rf"(?is)([\"'`])(?:{_OPEN}|{_END})\1|```(?:(?!```|{_OPEN}|{_END}).)*```"
-    rf"|(?>```{_IN_FENCE}{_OPEN})(?>{_IN_FENCE}{_END}){_IN_FENCE}```|(?>`[^`\n]*?{_OPEN})(?>[^`\n]*?{_END})[^`\n]*`"
+    rf"(?is)([\"'`])(?:{_OPEN}|{_END})\1|```(?:(?!```|{_OPEN}|{_END}).)*+(?:{_OPEN}(?:(?!```).)*+)?```"
+    rf"|`(?:(?!{_OPEN}|{_END})[^`\n])++{_OPEN}[^`\n]*`"
 )
 
 
