@@ -110,6 +110,19 @@ def test_wrong_answers_and_why(answer: str, reason: str) -> None:
     assert judged(answer, GOLD, LIMITS).error.startswith(reason)
 
 
+def test_drafts_are_not_run() -> None:
+    """Neither those of thoughts nor those that the answer corrects."""
+    draft = fenced("def count(numbers):\n    return 1")
+    for answer in (
+        f"<think>{draft}</think>\n{fenced(WHOLE)}",
+        f"{draft}No:\n{fenced(WHOLE)}",
+        f"{draft}</think>{BODY}",
+    ):
+        assert judged(answer, GOLD, LIMITS).error == "", answer
+    assert program(f"<think>{fenced(WHOLE)}", PROMPT, "count") is None
+    assert judged(f"<think>{'x' * 100_000}</think>{WHOLE}", GOLD, LIMITS).error == ""
+
+
 # Rows
 
 

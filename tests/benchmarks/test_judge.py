@@ -177,6 +177,22 @@ def test_every_judgment_names_its_prompts_and_other_prompts_judge_anew(
     assert len(stub.bodies) == 4
 
 
+def test_a_judge_is_told_no_thoughts_and_may_think(stub: JudgeStub, job: Path, official: Path) -> None:
+    stub.judgment = lambda prompt: "[[5]] is the middle. Rating: [[9]]"
+    for prompts, score in (({}, 9.0), ({"judge_prompts": str(official)}, 5.0)):
+        results = case(stub, 1, **prompts)
+        for turn in results[0]["turns"]:
+            turn["completion"] = f"<think>a secret</think>{turn['completion']}"
+        assert scores(results, [None]) == [score]
+    stub.judgment = lambda prompt: "<think>[[5]]</think> Rating: [[7]], [[8]]"
+    for prompts in ({}, {"judge_prompts": str(official)}):
+        assert scores(case(stub, 2, **prompts)[1:], [None]) == [8.0]
+    assert "answer q0.1" in str(stub.bodies)
+    assert "secret" not in str(stub.bodies)
+    rules = [line["rule"] for line in journal(job) if "answer" in line]
+    assert rules == ["the last marked"] * 2 + ["the first marked (FastChat)"] * 2 + ["the last marked"] * 4
+
+
 def test_what_the_official_prompts_once_judged_is_found(stub: JudgeStub, job: Path, official: Path) -> None:
     """A journal from when the official prompts were the only ones: its configurations name no prompts."""
     sampling = {"max_tokens": 2048, "temperature": 0.0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec.benchmarks.scorers import references_of, scorer
+from ianvs_specdec.benchmarks.scoring import scores
 from ianvs_specdec.errors import UserError
 
 
@@ -21,6 +22,15 @@ def test_text_is_mean_chrf_of_the_turns_with_a_reference() -> None:
     assert scorer("text")(["same", "x"], {"references": ["", ""]}) is None
     assert scorer("text")(["same"], "same") == pytest.approx(100.0)
     assert scorer("none")(["same"], "same") is None
+
+
+@pytest.mark.parametrize(("name", "answer"), [("choice", "B"), ("number", "18"), ("text", "Paris is it.")])
+def test_thoughts_are_not_scored(name: str, answer: str) -> None:
+    """Nor is anything else, where they do not end: it is the score of an empty answer."""
+    thought = "It is A, 20, London."
+    texts = [f"<think>{thought}</think>\n{answer}", f"{thought}</think>{answer}", f"<think>{answer}", answer, ""]
+    results = [{"scorer": name, "turns": [{"completion": text}]} for text in texts]
+    assert scores(results, [answer] * 5) == [100.0, 100.0, 0.0, 100.0, 0.0]
 
 
 def test_references() -> None:

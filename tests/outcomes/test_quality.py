@@ -61,6 +61,7 @@ def test_likeness_is_the_mean_over_the_turns_that_have_a_reference() -> None:
     queries = [query("text", "1", "2", "3"), query("text", "1"), query("text", "1")]
     answers = [["a", "b", "c"], ["a"], ["a"]]
     assert same(queries, answers, [{"references": ["a", "", "x"]}, "a", ""]) == [0.5, 1.0, None]
+    assert same(queries[1:2], [["<think>Is it b?</think>\na"]], ["a"]) == [1.0]
 
 
 def test_a_likeness_that_is_not_a_number_is_no_quality() -> None:

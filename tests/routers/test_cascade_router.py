@@ -134,6 +134,14 @@ def test_whole_texts_disagree_as_far_as_they_differ() -> None:
     assert doubts[0] == 0.0 < doubts[1] < doubts[2]
 
 
+def test_thoughts_do_not_count_as_the_answers_words() -> None:
+    thought = "<think>the Far North (A)? Or the Stirn?</think>"
+    assert doubt("option_mismatch", turn(None, f"{thought}It is the Far North (C)")) == 1.0
+    assert doubt("option_mismatch", turn(None, f"{thought}It is (C)")) == 0.5
+    others = [attempt(turn(None, f"<think>0123456789</think>{text}")) for text in ("a river", "a river")]
+    assert doubt("disagreement", turn(None, f"{thought}a river"), samples=others, scorer="text") == 0.0
+
+
 def test_what_reaches_the_threshold_goes_to_the_cloud() -> None:
     response = answered(turn(SURE))
     assert CascadeRouter("min_probability", threshold=0.5)(response)

@@ -52,6 +52,7 @@ def test_scores_are_the_means_of_the_ratings(bench: Bench) -> None:
     (case,) = document["cases"]
     assert [entry.get("score") for entry in case["entries"]] == [6.5, 2.5, None, None]
     assert case["entries"][0]["judgments"] == [[8.0, "Rating: [[8]]"], [5.0, "Rating: [[5]]"]]
+    assert case["entries"][0]["rules"] == ["the last marked"] * 2
     assert "judgments" not in case["entries"][2]
     assert case["entries"][3]["judgments"][0] == [None, "Rating: good"]
     assert {kind: figures["Accuracy"] for kind, figures in case["groups"].items()} == {"stem": 2.5, "writing": 6.5}

@@ -1,7 +1,7 @@
 """The SQLite file of a journal: its tables, how it is opened, and what is saved of a damaged one.
 
 ``answers`` has a row for each request: its answer (JSON of ``types.Completion``), or the ``error`` and ``failures`` of
-one without. ``configurations`` and ``machines`` are what the answers refer to, each under the digest of its value, and
+one without; ``prompts`` and ``rule`` say what a judge was asked by and how its rating is read. ``configurations`` and ``machines`` are what the answers refer to, each under the digest of its value, and
 ``decisions`` the seconds that routers took, and ``prefills`` prompts that were read to look at their hidden states.
 
 The write-ahead log is not forced onto the disk at every answer (``synchronous=NORMAL``): a process that is killed loses
@@ -47,8 +47,8 @@ CREATE TABLE IF NOT EXISTS configurations (
 CREATE TABLE IF NOT EXISTS machines (id TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (
     id INTEGER PRIMARY KEY, key BLOB NOT NULL, configuration TEXT NOT NULL, prompt TEXT NOT NULL, run TEXT NOT NULL,
-    side TEXT NOT NULL, machine TEXT NOT NULL, time REAL NOT NULL, prompts TEXT NOT NULL, answer BLOB, error TEXT,
-    failures TEXT, checksum INTEGER NOT NULL
+    side TEXT NOT NULL, machine TEXT NOT NULL, time REAL NOT NULL, prompts TEXT, rule TEXT, answer BLOB,
+    error TEXT, failures TEXT, checksum INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS answers_by_key ON answers (key);
 CREATE INDEX IF NOT EXISTS answers_by_prompt ON answers (prompt, configuration);

@@ -165,17 +165,18 @@ class Journal:
         side: str,
         hardware: Mapping[str, Any],
         prediction: str = "",
-        prompts: str = "",
+        judged: Mapping[str, str] | None = None,
     ) -> str:
-        """Keep an answer, a judge's with the name of its ``prompts``; returns the id of the hardware record. Raises
-        UserError if it cannot be written.
+        """Keep an answer, a judge's with the ``prompts`` and the ``rule`` by which it was ``judged``; returns the id of
+        the hardware record. Raises UserError if it cannot be written.
         """
         hardware_id = digest(hardware)[:ID_DIGITS]
         # Made before the lock is taken: other threads wait for it.
         key = bytes.fromhex(configuration.key(messages, prediction))
         answer = _encode(completion)
         check = checksum(key, self.run, hardware_id, answer)
-        row = (key, configuration.id, prompt_id(messages), self.run, side, hardware_id, time.time(), prompts)
+        rated = judged or {}
+        row = (key, configuration.id, prompt_id(messages), self.run, side, hardware_id, time.time())
         with self._mutex, self._database.writing() as connection:
             if not {configuration.id, hardware_id} <= self._known:
                 value, files = json.dumps(configuration.value), json.dumps(configuration.files)
@@ -183,18 +184,16 @@ class Journal:
                 connection.execute("INSERT OR REPLACE INTO configurations VALUES (?, ?, ?, ?)", what)
                 machine = (hardware_id, json.dumps(hardware))
                 connection.execute("INSERT OR REPLACE INTO machines VALUES (?, ?)", machine)
-            connection.execute(
-                f"{_INSERT} VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?)", (*row, answer, check)
-            )
+            connection.execute(_INSERT, (*row, rated.get("prompts"), rated.get("rule"), answer, None, None, check))
             self._known |= {configuration.id, hardware_id}
         return hardware_id
 
     def put_failure(self, key: str, error: AnswerError, *, side: str) -> None:
         """Keep that a request got no answer, and why. Raises UserError if it cannot be written."""
-        told, attempts = str(error), [[round(seconds, 3), what] for seconds, what in error.failures]
-        row = (bytes.fromhex(key), self.run, side, time.time(), told, json.dumps(attempts), checksum(told))
+        told, attempts = str(error), json.dumps([[round(seconds, 3), what] for seconds, what in error.failures])
+        row = (bytes.fromhex(key), "", "", self.run, side, "", time.time(), None, None, None, told, attempts)
         with self._mutex, self._database.writing() as connection:
-            connection.execute(f"{_INSERT} VALUES (NULL, ?, '', '', ?, ?, '', ?, '', NULL, ?, ?, ?)", row)
+            connection.execute(_INSERT, (*row, checksum(told, attempts)))
 
     def put_overhead(self, key: str, seconds: float) -> None:
         """Keep a router's time for a decision, unless it is there. Raises UserError if it cannot be written."""
@@ -276,7 +275,11 @@ class Journal:
         return f"{-nearest[1]} earlier answers in {self.path} do not match and are asked for again: {nearest[2]}"
 
 
-_INSERT = "INSERT INTO answers"
+_INSERT = """
+INSERT INTO answers (
+    key, configuration, prompt, run, side, machine, time, prompts, rule, answer, error, failures, checksum
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 _ANSWER = "SELECT configuration, side, run, machine, answer, checksum FROM answers WHERE key = ? AND answer NOTNULL"
 _RECORD = """
 SELECT model, value, files FROM configurations WHERE id = ? UNION SELECT '', value, '{}' FROM machines WHERE id = ?

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ianvs_specdec.benchmarks.sandbox import Limits, SandboxVerdict, Trial, run
+from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.identity import usable_processors
 
 log = logging.getLogger(__name__)
@@ -81,16 +82,16 @@ def judged(answer: str, gold: Mapping[str, Any], limits: Limits) -> SandboxVerdi
 
 
 def program(answer: str, prompt: str, entry_point: str) -> str | None:
-    """The prompt completed by the answer: by the first part of it that gives Python with the function defined, its
-    fenced blocks first, then all of it. None if no part does.
+    """The prompt completed by the answer: by the last part of it that gives Python with the function defined, its
+    fenced blocks first, then all of it. None if no part does. Thoughts are left out.
 
     A part either defines the function anew, with the prompt's imports and helpers before it, or continues the prompt.
     """
-    if not answer.strip() or len(answer) > LONGEST:
+    if not (answer := without_thoughts(answer)).strip() or len(answer) > LONGEST:
         return None
     definition = re.compile(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{re.escape(entry_point)}\b", re.MULTILINE)
-    blocks = [block for block in _FENCED.findall(answer) if block.strip()]
-    # The likeliest first: parts that define the function.
+    blocks = [block for block in reversed(_FENCED.findall(answer)) if block.strip()]
+    # The likeliest first: parts that define the function, and corrections.
     for part in sorted(blocks or [answer], key=lambda part: definition.search(part) is None):
         anew = definition.search(part) is not None
         for source in _anew(part, prompt, definition) if anew else _continued(part, prompt):

@@ -1,7 +1,7 @@
 """Scorer ``judge``: a language model rates the answers from 1 to 10, as MT-Bench does it.
 
 The judge is asked through an API with an OpenAI-compatible protocol. Within a job every judgment is kept in the journal
-beside the answers, with the name of the prompts that it was asked by, so that nothing is judged twice.
+beside the answers, with the prompts that it was asked by and the rule that rates it, so that nothing is judged twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from ianvs_specdec.answers.configuration import Configuration
 from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.benchmarks.files import check, is_text, is_whole
-from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, PromptSet, conversations, rating, read_prompts
+from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, PromptSet, conversations, rating, read_prompts, rule
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import FileDigests, digest
 from ianvs_specdec.llm.api.backend import APIBasedLLM, tell_once
@@ -141,7 +141,8 @@ def kept_ratings(pairs: Pairs) -> list[list[float | None]]:
     if panel is None:
         return [[] for _ in pairs]
     judgments = panel.judgments(itertools.chain.from_iterable(asked), ask=False)
-    return [[rating(str(judgments.get(digest(messages), ""))) for messages in turns] for turns in asked]
+    given = [[str(judgments.get(digest(messages), "")) for messages in turns] for turns in asked]
+    return [[rating(judgment, panel.official) for judgment in turns] for turns in given]
 
 
 @dataclass(frozen=True)
@@ -158,13 +159,14 @@ class _Panel:
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
         self._prompts = settings.prompt_set()
+        self.official = self._prompts.official
         self._sampling = Sampling(max_tokens=settings.max_tokens)
         self._llm = settings.llm()
         self._journal = Journal.of_job() if os.environ.get("RESULT_SAVED_URL") else None
         sampling = {"max_tokens": settings.max_tokens, "temperature": 0.0}
         identity = self._llm.identity(FileDigests(None))
         # Journals from when there were no prompts but the official ones do not name them.
-        own = {} if self._prompts.official else {"judge_prompts": self._prompts.digest}
+        own = {} if self.official else {"judge_prompts": self._prompts.digest}
         self._configuration = Configuration(settings.model, {**identity, "sampling": sampling, **own})
 
     @classmethod
@@ -195,7 +197,7 @@ class _Panel:
             known = self._journal.get(self._configuration.key(messages)) if self._journal is not None else None
             if known is not None:
                 found[digest(messages)] = known.completion.text
-            if known is None or (known.replayed and rating(known.completion.text) is None):
+            if known is None or (known.replayed and rating(known.completion.text, self.official) is None):
                 missing[digest(messages)] = messages
         if not missing or not ask:
             return found
@@ -248,8 +250,9 @@ class _Panel:
                 self._journal.put_failure(self._configuration.key(messages), error, side=SIDE)
             raise
         if self._journal is not None:
-            hardware, prompts = self._llm.hardware(), self._prompts.name
-            self._journal.put(self._configuration, messages, completion, side=SIDE, hardware=hardware, prompts=prompts)
+            hardware = self._llm.hardware()
+            judged = {"prompts": self._prompts.name, "rule": rule(completion.text, self.official)}
+            self._journal.put(self._configuration, messages, completion, side=SIDE, hardware=hardware, judged=judged)
         if completion.truncated:
             tell_once("the judge's server cut a prompt that did not fit: it has not read the whole of each answer")
         return completion.text
@@ -263,19 +266,20 @@ def _verdicts(pairs: Pairs) -> list[JudgedQuery]:
         raise AnswerError(str(_as_judge(error)), error.failures) from error
     except UserError as error:
         raise _as_judge(error) from error
-    return [_verdict([judgments[digest(messages)] for messages in turns]) for turns in asked]
+    official = bool(panel and panel.official)
+    return [_verdict([judgments[digest(messages)] for messages in turns], official) for turns in asked]
 
 
 def _has_judge(gold: Any) -> bool:
     return isinstance(gold, Mapping) and gold.get("judge") is not None
 
 
-def _verdict(judgments: Sequence[str | AnswerError]) -> JudgedQuery:
+def _verdict(judgments: Sequence[str | AnswerError], official: bool) -> JudgedQuery:
     ratings, problems = [], []
     for judgment in judgments:
         if isinstance(judgment, AnswerError):
             problems.append(_in_its_words(str(judgment)))
-        elif (found := rating(judgment)) is not None:
+        elif (found := rating(judgment, official)) is not None:
             ratings.append(found)
         else:
             text = judgment if len(judgment) <= SHOWN else f"...{judgment[-SHOWN:]}"

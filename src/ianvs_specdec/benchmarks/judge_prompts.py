@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ianvs_specdec.benchmarks.files import is_text, read_json_lines, required
+from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import digest
 from ianvs_specdec.types import Message
@@ -35,8 +36,19 @@ TURNS = 2
 
 LOWEST, HIGHEST = 1, 10
 
-_RATING = re.compile(r"\[\[(\d+\.?\d*)\]\]")
-_BACKUP = re.compile(r"\[(\d+\.?\d*)\]")
+FIRST, LAST = "the first marked (FastChat)", "the last marked"
+"""Rules: which rating of a judgment counts, of those that are marked most plainly, such as [[8]]."""
+_NUMBER = r"\*{0,3}(\d+(?:\.\d*)?)\*{0,3}(?![\dA-Za-z])(?!\s*/\s*(?!\[{0,2}10\b))"
+_MARKS = {
+    FIRST: (r"\[\[(\d+\.?\d*)\]\]", r"\[(\d+\.?\d*)\]"),
+    LAST: (
+        rf"\[\[\s*{_NUMBER}\s*(?:/\s*10\s*)?\]\](?:\s*(?:/|out\s+of)\s*\[\[10\]\])?",
+        r"(?i:\b(?:ratings?|grade|score)\b|评分|得分|分数)(?:\s?\([^()\n]{0,20}\))?"
+        rf"(?:\s(?:is|of)\b|\s-\s|\\boxed|[是为]|[^\w.,;?!-]){{0,12}}{_NUMBER}",
+        rf"\b{_NUMBER}\s*(?:/|out\s+of)\s*10\b",
+        rf"\A\W*{_NUMBER}\W*\Z",
+    ),
+}
 
 _FIRST = {"question": "", "answer": ""}
 _SECOND = {"question_1": "", "question_2": "", "answer_1": "", "answer_2": ""}
@@ -127,6 +139,7 @@ def conversations(
     kind, given = "single", {}
     if group in REFERENCE_GROUPS:
         kind, given = "single-math", {f"ref_answer_{turn}": text for turn, text in enumerate(references, start=1)}
+    answers = [without_thoughts(answer) for answer in answers]
     asked = [prompts.prompts[f"{kind}-v1"].messages(question=question[0], answer=answers[0], **given)]
     if len(question) == TURNS:
         given |= {f"question_{turn}": text for turn, text in enumerate(question, start=1)}
@@ -135,15 +148,17 @@ def conversations(
     return asked
 
 
-def rating(judgment: str) -> float | None:
-    """The rating that a judgment gives: the first number in double brackets, else the first in single ones, as the
-    official evaluation reads it. None where there is none, it is not a number, or not one from 1 to 10.
-    """
-    found = _RATING.search(judgment) or _BACKUP.search(judgment)
-    if found is None:
-        return None
+def rule(judgment: str, official: bool) -> str:
+    """Which rating of the judgment counts. FastChat's official prompts have its rule, unless the judge thinks aloud."""
+    return FIRST if official and without_thoughts(judgment) == judgment else LAST
+
+
+def rating(judgment: str, official: bool = True) -> float | None:
+    """The rating from 1 to 10 that a judgment gives by its ``rule``, thoughts left out; None where it gives none."""
+    counts, text = rule(judgment, official), without_thoughts(judgment)
+    found = next((marked for mark in _MARKS[counts] if (marked := re.findall(mark, text))), ["0"])
     try:
-        value = ast.literal_eval(found.group(1))
+        value = ast.literal_eval(found[0 if counts == FIRST else -1])
     except SyntaxError:
         return None
     return float(value) if LOWEST <= value <= HIGHEST else None

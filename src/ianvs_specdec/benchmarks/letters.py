@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from ianvs_specdec.benchmarks.thoughts import without_thoughts
+
 LETTERS = "ABCDEFGHIJ"
 
 _UPPER = f"[{LETTERS}]"
 # Bounded: an answer may be one long line of brackets.
-_OPEN = r"(?:\\(?:text|textbf|mathrm|mathbf|boxed)\{|[\s:=*_\"'`(\[{$<>|\u201c\u2018-]){0,12}"
+_OPEN = r"(?:\\(?:text|textbf|mathrm|mathbf|boxed)\{|[\s:=*_\"'`(\[{$<>|\u201c\u2018\u3011-]){0,12}"
 # "A" and "I" are words: before a further word they are letters only after "option", or if that word gives a reason.
-_REASON = r"(?:because|since|as|for|due|given|which|and|is|or)\b"
+_REASON = r"(?:because|since|as|for|due|given|which|and|n?or|is)\b"
 _ALONE = (
     r"(?![A-Za-z0-9_])(?!'[A-Za-z])"
     rf"(?!(?<=[AI])(?<!ption [AI])(?<!hoice [AI])\s{{1,12}}(?!{_REASON})[a-z])"
@@ -25,24 +27,54 @@ _STATED = (
     rf"(?i:\banswer\b)(?i:\s+(?:to\s+(?:the|this)\s+question|here|key))?{_IS}?(?i:\s+(?:clearly|therefore|thus|definitely))?"
     rf"(?i:\s+(?:most\s+likely|probably))?{_OPEN}{_NAMED}{_LETTER}",
     rf"(?i:\banswer\b){_IS}(?!{_OPEN}{_NAMED}{_UPPER}{_ALONE})[^\n()]{{1,80}}\(({_UPPER})\)",
-    rf"(?i:\b(?:correct|right|best|final|true)\s+(?:option|choice|letter|one|response|alternative|statement)){_IS}?"
-    rf"{_OPEN}{_NAMED}{_LETTER}",
-    rf"(?i:\b(?:choose|chose|select|pick|go\s+with|going\s+with|opt\s+for|choice\s+is)\b)(?i:\s+the)?{_OPEN}{_NAMED}{_LETTER}",
+    r"(?i:\b(?:(?:in)?correct|right|best|final|true|wrong|false)\s+(?:option|choice|letter|one|response|alternative"
+    rf"|statement){_IS}?|\b(?:choose|chose|select|pick|go(?:ing)?\s+with|opt\s+for|choice\s+is|leav(?:es|ing))\b"
+    rf"(?:\s+the)?){_OPEN}{_NAMED}{_LETTER}",
     rf"{_LETTER}[)\]*_\"'`]*(?:[^\n.]{{0,60}}[)\"])?(?i:\s+(?:is|must\s+be|seems|looks)\s+(?:clearly\s+)?(?:the\s+)?"
-    r"(?:most\s+)?(?:correct|right|best|accurate|appropriate)\b)",
+    r"(?:most\s+)?(?:correct|right|best|accurate|appropriate|answer)\b)",
     rf"(?i:\b(?:so|thus|therefore|hence|conclusion)\b)[,:]?(?i:\s+(?:it\s+is|it's|it\s+must\s+be))?\s+{_NAMED}{_LETTER}"
     r"(?=[.)\]*_\"'`!\s]*(?:\n|$))",
+    rf"(?i:\bbut(?:\s+rather)?|\b(?:it|that)(?:\s+is|'s)|\bsay)\s+{_NAMED}{_LETTER}(?=[)*_\"'`]*(?:[.,;!]|\s*$))",
     rf"答案(?:选项)?(?:应该|应当|应)?(?:是|为|选)?(?:选项)?{_LETTER}",
-    rf"(?<!不)(?:选择|选)(?:项|答案)?(?:是|为)?{_LETTER}(?!\s*(?:选项|项)?\s*(?:不|错))",
+    rf"(?:选择|选)(?:项|答案)?(?:是|为)?{_LETTER}",
+    rf"(?:而|的(?:选项|说法|一项|项)?(?:应该|应当|应)?)(?:是|为)(?!\s*\n){_LETTER}",
     rf"{_LETTER}\)?\s*(?:选项|项)?(?:是|为)?(?:正确|对的|符合题意|当选)",
 )
 _BOXED = re.compile(rf"\\boxed\{{{_OPEN}({_UPPER})[)\]}}.\s]*\}}")
 _WHOLE = re.compile(rf"[\s*_\"'`(\[$]*([{LETTERS}{LETTERS.lower()}])[\s*_\"'`)\].:,;。$]*")
 _STATEMENTS = tuple(map(re.compile, _STATED))
-_LABEL = re.compile(rf"^[ \t*_\"'`(\[]{{0,12}}({_UPPER})(?:[*_\"'`]*[).:\],]|\s+(?:-|–|because\b))", re.MULTILINE)  # noqa: RUF001
+_LABEL = re.compile(
+    rf"(?m)^[ \t*_\"'`(\[]{{0,12}}(?:({_UPPER})(?:[*_\"'`]*[).:\],]|\s+(?:[-\u2013]|because\b))|([a-h])(?:\)|[.:] ))"
+)
 _OPTION = re.compile(rf"^[ \t]*\(?([{LETTERS}])[.):、．][ \t]*\S", re.MULTILINE)  # noqa: RUF001
 _MENTIONED = re.compile(rf"(?i:\b(?:option|choice)\s+)({_UPPER}){_ALONE}")
 _FREE = re.compile(rf"(?<![A-Za-z0-9_'])({_UPPER}){_ALONE}")
+
+# Letters that are rejected, or of which none is chosen. Of a letter after a comma or "and" something new may be said.
+_GAP = r"[^\S\n]{0,4}"
+_BEFORE = rf"{_GAP}(?:[oO]ptions?\s|[cC]hoices?\s|选项)?{_OPEN}"
+_AFTER = r"[)\]}*_\"'`$]{0,6}"
+_ONE = rf"(?:{_UPPER}{_ALONE}|(?<=\()[a-j](?=\))){_AFTER}(?:{_GAP}\((?!{_UPPER}\))[^()\n]{{1,60}}\))?"
+_VERB = r"(?:(?:is|was|has|can(?:not)?|\w{1,3}ould|(?!options|choices|answers)[a-z]{3,12}s)\b|[\u4e00-\u9fff\d])"
+_NEW = rf"(?!{_BEFORE}{_UPPER}{_AFTER}\s?{_VERB})"
+_AND = rf"{_GAP}(?:(?:[,;]|,?{_GAP}and\b){_NEW}|[、/&+]|以?[和与及或]|(?<=[A-J]) (?=[A-J]\b)|,?{_GAP}n?or\b){_BEFORE}"
+_ONES = rf"(?<![A-Za-z0-9_])(?<![a-z]')(?>{_ONE}(?:{_AND}{_ONE}){{0,9}})"
+_SUBJECT = rf"(?<![选是为:])(?<![选是为:]\s)(?<!\bis\s){_ONES}{_GAP}"
+_LY = r"[a-z]{3,12}ly"
+_MASKS = (
+    r"(?i:(?:\b(?:can)?not|n['\u2019]t|\b(?:never|neither|nor|rather\s+than|instead\s+of|rul(?:es?|ed|ing)\s+out"
+    r"|(?:avoid|eliminat|exclud|discard|reject)(?:es?|ed|s|ing)?))\b(?:[^\S\n]+(?:be|been|to|go|going|with|choose|select|pick"
+    rf"|agree|think|believe|say|even|that|the|it|it's|is|answer|either|both|likely|{_LY})\b){{0,8}}){_BEFORE}{_ONES}",
+    rf"{_SUBJECT}(?i:(?:both\s|all\s|also\s|{_LY}\s)?(?:is|are|was|were|do|does|seems?|looks?|can|could|must|should)(?:"
+    rf"(?:\s+not|n['\u2019]t|(?<=can)not)\b(?:\s+(?:be|an?|the|most|good|{_LY}))*\s*(?:(?=[.,;!\n]|$)|(?:best|right|correct"
+    rf"|true|valid|accurate|appropriate|possible|answer|one|work|fit|apply|hold)\b)|(?:\s+(?:be|both|all|also|the|an?|{_LY}))*"
+    r"\s+(?:wrong|incorrect|false|invalid|inaccurate|excluded|eliminated|ruled\s+out)\b))",
+    r"(?:(?:(?<!得)不(?:应该|应当|应|能|可以|可能|可|会|该|宜|要)?|别|勿|没有?)(?:选择|选|是|为)|并非|而非|排除[了掉]?)"
+    rf"{_BEFORE}{_ONES}",
+    rf"{_SUBJECT}(?:选项|项|都|均|也|的|说法|表述|描述|是)*"
+    r"(?:错|不(?:正确|对|符合|成立|可能|是|[应能可宜该]?选)|有误|(?:可以?|应|被)排除)",
+    rf"(?<![A-Za-z0-9_])(?<![a-z]')(?>{_ONE}(?:{_AND}{_ONE}){{1,9}}|[a-j](?:\s?[,、/&]\s?|\s(?:and|or)\s)[a-j](?![\w']))",
+)
 
 
 def extract_choice(text: str) -> str | None:
@@ -50,9 +82,12 @@ def extract_choice(text: str) -> str | None:
 
     In order: the whole text or its first line is a letter ("B", "(B)", "**B**."); the last boxed letter; the last
     statement ("the answer is B", "I choose B", "B is correct"); a label at the beginning ("B) because ..."), unless the
-    options follow one another; the only option named ("option B") or the only letter that stands free.
+    options follow one another; the only option named ("option B") or the only letter that stands free. Not in thoughts.
     """
-    text = unicodedata.normalize("NFKC", text)
+    text = unicodedata.normalize("NFKC", without_thoughts(text))
+    mentioned = (_MENTIONED.findall(text), _FREE.findall(text))
+    for mask in _MASKS:
+        text = re.sub(mask, "~", text)
     first_line = text.strip().partition("\n")[0]
     if whole := _WHOLE.fullmatch(first_line):
         return whole.group(1).upper()
@@ -61,13 +96,12 @@ def extract_choice(text: str) -> str | None:
     stated = [found for statement in _STATEMENTS for found in statement.finditer(text)]
     if stated:
         return max(stated, key=lambda found: found.end(1)).group(1).upper()
-    labels = {label.group(1): label.start() for label in reversed(list(_LABEL.finditer(text.strip())))}
+    labels = {(label[1] or label[2]).upper(): label.start() for label in reversed(list(_LABEL.finditer(text.strip())))}
     if len(labels) == 1 and 0 in labels.values():
         return next(iter(labels))
-    for pattern in (_MENTIONED, _FREE):
-        letters = set(pattern.findall(text))
-        if len(letters) == 1:
-            return str(letters.pop())
+    for letters, pattern in zip(mentioned, (_MENTIONED, _FREE), strict=True):
+        if len(set(letters)) == 1:
+            return letters[0] if letters == pattern.findall(text) else None
     return None
 
 

@@ -10,6 +10,7 @@ from ianvs_specdec.benchmarks.code import code
 from ianvs_specdec.benchmarks.judge import judge
 from ianvs_specdec.benchmarks.letters import extract_choice
 from ianvs_specdec.benchmarks.numbers import extract_number, plain
+from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.errors import packages, unknown
 
 
@@ -28,16 +29,11 @@ def number(answers: Sequence[str], gold: Any) -> float | None:
 def text(answers: Sequence[str], gold: Any) -> float | None:
     """Mean chrF (Popovic 2015; sacrebleu's sentence score, 0-100) of the turns that have a reference."""
     scores = [
-        _chrf().sentence_score(answer, [reference]).score
+        _chrf().sentence_score(without_thoughts(answer), [reference]).score
         for answer, reference in zip(answers, references_of(gold), strict=False)
         if reference
     ]
     return sum(scores) / len(scores) if scores else None
-
-
-def none(answers: Sequence[str], gold: Any) -> float | None:
-    """Nothing to compare with."""
-    return None
 
 
 SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
@@ -46,7 +42,7 @@ SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
     "text": text,
     "judge": judge,
     "code": code,
-    "none": none,
+    "none": lambda answers, gold: None,
 }
 
 
@@ -64,13 +60,13 @@ def scorer(name: str) -> Callable[[Sequence[str], Any], float | None]:
 
 
 def prediction(scorer_name: str, answers: Sequence[str]) -> str | None:
-    """What the scorer looks at: the chosen letter, the number, or the last answer."""
+    """What the scorer looks at: the chosen letter, the number, or the last answer, without thoughts."""
     if scorer_name == "choice":
         return extract_choice(answers[-1])
     if scorer_name == "number":
         value = extract_number(answers[-1])
         return None if value is None else plain(value)
-    return answers[-1]
+    return without_thoughts(answers[-1])
 
 
 def references_of(gold: Any) -> Sequence[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.benchmarks.judge_prompts import HIGHEST, LOWEST
 from ianvs_specdec.benchmarks.scoring import TOGETHER
+from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.errors import UserError, install, unknown
 from ianvs_specdec.types import Query
 
@@ -95,7 +96,7 @@ class ReferenceQuality(Quality):
         for place, (given, gold) in enumerate(zip(answers, golds, strict=True)):
             for answer, reference in zip(given, scorers.references_of(gold), strict=False):
                 if reference:
-                    pairs.append((answer, reference))
+                    pairs.append((without_thoughts(answer), reference))
                     owners.append(place)
         by_query: dict[int, list[float]] = {}
         for place, value in zip(owners, self._likeness(pairs), strict=True):

@@ -78,7 +78,8 @@ class Details:
                 **numbers,
             }
             if index in judged:
-                entry["judgments"] = [[rating, _cut(text)] for rating, text in judged[index]]
+                entry["judgments"] = [[rating, _cut(text)] for rating, text, _ in judged[index]]
+                entry["rules"] = [rule for _, _, rule in judged[index]]
             if result.get("error"):
                 kept = self._workspace.kept(case.job).failures(str(result.get("side")), str(result["error"]))
                 entry |= {"error": _cut(str(result["error"])), "failures": kept}

@@ -26,14 +26,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.benchmarks.rows import query_of_row
-from ianvs_specdec.benchmarks.scorers import text as likeness
+from ianvs_specdec.benchmarks.scorers import EXTRACTED, text
+from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.errors import UserError
 
 Response = Mapping[str, Any]
 Triple = Sequence[float]
 
-EXTRACTED = ("choice", "number")
-"""Scorers that look at a part of the answer."""
 NO_LOGPROBS = "looks at token probabilities: set logprobs: true in the settings of the edge model"
 NO_SAMPLES = "compares samples of the edge's answer: set samples: 2 or more in the settings of the edge model"
 _OPTION = re.compile(r"^[ \t(]{0,12}([A-J])[.):][ \t](.+)$", re.MULTILINE)
@@ -96,7 +95,7 @@ def option_mismatch(response: Response) -> float:
     query = query_of_row(response)
     found = _OPTION.findall(query.turns[-1])
     options = {letter: text.strip().casefold() for letter, text in found if text.strip()}
-    chosen, answer = response["prediction"], response["turns"][-1]["completion"]
+    chosen, answer = response["prediction"], without_thoughts(response["turns"][-1]["completion"])
     if response["scorer"] != "choice" or chosen not in options:
         return 1.0 if response["scorer"] == "choice" and chosen is None else 0.5
     place = _place("choice", chosen, answer)
@@ -132,10 +131,12 @@ def disagreement(response: Response) -> float:
 
 def _likeness(sample: Response, response: Response) -> float:
     """Mean chrF of the turns, 0 to 100."""
-    texts, others = ([turn["completion"] for turn in answer["turns"]] for answer in (sample, response))
+    texts, others = (
+        [without_thoughts(turn["completion"]) for turn in answer["turns"]] for answer in (sample, response)
+    )
     if texts == others:
         return 100.0
-    return likeness(texts, {"references": others}) or 0.0
+    return text(texts, {"references": others}) or 0.0
 
 
 def check_edge(names: Sequence[str], settings: Mapping[str, Any]) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts
+from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, conversations, rating, read_prompts, rule
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.types import Query
 from ianvs_specdec.workspace.cases import Case, Workspace
 
-Judgments = list[tuple[float | None, str]]
-"""Per turn: the rating, 1 to 10, None if the text has none, and the text."""
+Judgments = list[tuple[float | None, str, str]]
+"""Per turn: the rating, 1 to 10, None if the text has none, the text, and the rule that the rating is read by."""
 
 
 class JudgedQuery(NamedTuple):
@@ -37,7 +37,8 @@ def judgments(workspace: Workspace, case: Case, asked: Mapping[int, JudgedQuery]
         messages = conversations(prompts, query.turns, answers, references_of(gold), query.group)
         texts = [kept.answer(model, one) for one in messages]
         if all(text is not None for text in texts):
-            found[index] = [(rating(str(text)), str(text)) for text in texts]
+            said, official = map(str, texts), prompts.official
+            found[index] = [(rating(text, official), text, rule(text, official)) for text in said]
     judge = f"{model} with the prompts {prompts.name}"
     if asked and not found:
         case.notes.append(f"single judgments are not shown: the journal has none of {judge}")
@@ -46,5 +47,5 @@ def judgments(workspace: Workspace, case: Case, asked: Mapping[int, JudgedQuery]
 
 def score(found: Judgments) -> float | None:
     """The mean rating, as on the leaderboard: None if a turn has none."""
-    ratings = [value for value, _ in found if value is not None]
+    ratings = [value for value, *_ in found if value is not None]
     return sum(ratings) / len(ratings) if ratings and len(ratings) == len(found) else None

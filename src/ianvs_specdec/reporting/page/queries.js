@@ -101,7 +101,7 @@ function turn(query, entry, index) {
   return element('div', { class: 'turn' },
     query.turns && query.turns[index] && [element('div', { class: 'label' }, 'Question'), element('p', { class: 'said prompt' }, query.turns[index])],
     answer && said(answer, entry.turns[index]),
-    judgment && element('details', {}, element('summary', { class: 'label' }, `What the judge said${judgment[0] === null ? '' : ` (${short(judgment[0])})`}`), element('p', { class: 'said' }, judgment[1])),
+    judgment && element('details', {}, element('summary', { class: 'label' }, `What the judge said${judgment[0] === null ? '' : ` (${short(judgment[0])}, ${entry.rules[index]} rating)`}`), element('p', { class: 'said' }, judgment[1])),
     reference && reference.length >= 60 && element('details', {}, element('summary', { class: 'label' }, 'Reference'), element('p', { class: 'said' }, reference)));
 }
 

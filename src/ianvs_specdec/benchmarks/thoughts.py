@@ -1,0 +1,30 @@
+"""What an answer says without the model's thoughts: these are neither scored nor judged nor run."""
+
+from __future__ import annotations
+
+import re
+
+_NAME = r"(?:\w{1,20}[:_])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad)"
+_MARKS = (
+    (rf"<{_NAME}>", rf"</{_NAME}>"),  # DeepSeek, Qwen, Seed-OSS, EXAONE and most others
+    (r"\[THINK\]|◁think▷|<\|channel>", r"\[/THINK\]|◁/think▷|<channel\|>"),  # Mistral, Kimi, Gemma
+    (r"<\|(?:begin_of_thought|start_thinking|inner_prefix)\|>", r"<\|(?:end_of_thought|end_thinking|inner_suffix)\|>"),
+    (r"\AHere(?:'s| is) my thought process:", r"Here(?:'s| is) my response:"),  # Granite
+    (r"<\|channel\|>(?!final)", r"<\|channel\|>final[^<]{0,40}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>"),  # gpt-oss
+    (r"\Aanalysis(?=[^\W_])|assistant(?:analysis|commentary)", "assistantfinal"),  # gpt-oss, special tokens skipped
+)
+_OPEN, _END = (f"(?:{'|'.join(marks)})" for marks in zip(*_MARKS, strict=True))
+# A mark in quotes, or a thought that begins within code, is only talked about.
+_SHOWN = re.compile(
+    rf"(?is)([\"'`])(?:{_OPEN}|{_END})\1|```(?:(?!```|{_OPEN}|{_END}).)*+(?:{_OPEN}(?:(?!```).)*+)?```"
+    rf"|`(?:(?!{_OPEN}|{_END})[^`\n])++{_OPEN}[^`\n]*`"
+)
+
+
+def without_thoughts(text: str) -> str:
+    """The text without thoughts and the marks around its parts. All before an end that nothing opened is thought, since
+    a template opens thoughts in the prompt; of a thought without an end nothing is left.
+    """
+    shown = _SHOWN.sub(lambda code: re.sub(rf"(?i)({_OPEN}|{_END})", lambda mark: "\0".join(mark[0]), code[0]), text)
+    said = re.sub(rf"(?is)\A.*{_END}", "", re.sub(rf"(?is){_OPEN}.*?(?:{_END}|\Z)", "", shown))
+    return text if said == shown else re.sub(r"<\|\w{1,24}\|>(?:assistant)?", "", said).replace("\0", "").strip("\r\n")
