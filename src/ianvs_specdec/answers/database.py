@@ -1,12 +1,13 @@
 """The SQLite file of a journal: its tables, how it is opened, and what is saved of a damaged one.
 
 ``answers`` has a row for each request: its answer (JSON of ``types.Completion``), or the ``error`` and ``failures`` of
-one without; ``prompts`` and ``rule`` say what a judge was asked by and how its rating is read. ``configurations`` and ``machines`` are what the answers refer to, each under the digest of its value, and
-``decisions`` the seconds that routers took, and ``prefills`` prompts that were read to look at their hidden states.
+one without; ``prompts`` and ``rule`` say what a judge was asked by and how its rating is read. ``configurations`` and
+``machines`` are what the answers refer to, each under the digest of its value, ``decisions`` the seconds that routers
+took, and ``prefills`` prompts that were read to look at their hidden states.
 
 The write-ahead log is not forced onto the disk at every answer (``synchronous=NORMAL``): a process that is killed loses
-nothing, a power cut at most what came since the last ``checkpoint``. SQLite does not notice a bit
-that flips within a row, so that rows have a checksum.
+nothing, a power cut at most what came since the last ``checkpoint``. SQLite does not notice a bit that flips within a
+row, so that rows have a checksum.
 """
 
 from __future__ import annotations
