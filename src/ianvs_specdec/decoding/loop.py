@@ -87,10 +87,8 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """Whether a step would do nothing: all that are under way wait, for drafts from elsewhere or for a decision."""
-        if any(
-            (request.drafter.ready and not request.waits) or request.unread or request.over for request in self._running
-        ):
+        """Whether a step would do nothing: all that are under way wait for drafts from elsewhere."""
+        if any(request.drafter.ready or request.unread or request.over for request in self._running):
             return False
         if any(request.over for request in self._waiting):
             return False
@@ -118,7 +116,6 @@ class Engine:
         if self._meter.draft > LATE:
             meanwhile()
         over = self._leave() + self._join()
-        _each([request for request in self._running if request.held and not request.waits], _GO_ON)
         self._meter.begin()
         reading = self._read()
         prompt_rows = sum([len(request.piece.tokens) for request in reading])
@@ -314,7 +311,6 @@ def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Excep
 
 
 _LOOK, _COMMIT, _OBSERVE = methodcaller("look"), methodcaller("commit"), methodcaller("observe")
-_GO_ON = methodcaller("go_on")
 
 
 def _each(requests: Sequence[Request], call: Callable[[Request], None]) -> None:
