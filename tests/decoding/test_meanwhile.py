@@ -60,7 +60,7 @@ def test_ends_are_told_as_the_target_begins_to_compute_and_the_last_one_as_there
     target = Computes(target_of(model))
     ended = threading.Event()
     batcher = Batcher(engine_of(target, "fixed:0"), 1)
-    batcher.meanwhile = lambda: happened.append("meanwhile")
+    batcher.on_compute_start = lambda: happened.append("meanwhile")
     with batcher._wake:
         for name, tokens in (("short", 3), ("long", 9)):
             request = request_of(target, PROMPTS[0], Sampling(max_tokens=tokens))

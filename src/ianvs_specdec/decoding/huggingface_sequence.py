@@ -16,27 +16,31 @@ sequence is computed anew, as transformers does.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding.attention import any_length
 from ianvs_specdec.decoding.contracts import Output, Piece, Prompt
+from ianvs_specdec.decoding.huggingface_model import HuggingFaceModel
 from ianvs_specdec.decoding.states import KeyValues, Recurrent, state_of
 from ianvs_specdec.decoding.tree import TokenTree
 
-if TYPE_CHECKING:
-    from ianvs_specdec.decoding.target import HuggingFaceTarget
+# What a model that cannot take a custom mask, positions or several tokens raises when it is given them.
+_REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, AssertionError)
+
+
+Compute = Callable[["HuggingFaceSequence"], Output]
 
 
 class HuggingFaceSequence:
     """Implements ``contracts.SequenceState``."""
 
-    def __init__(self, target: HuggingFaceTarget, features: tuple[int, ...]) -> None:
-        self._target, self._features = target, features
-        self._state: Any = Recurrent() if target.keeps_no_state else state_of(target.model)
+    def __init__(self, known: HuggingFaceModel, features: tuple[int, ...] = ()) -> None:
+        self._known, self._features = known, features
+        self._state: Any = Recurrent() if known.keeps_no_state else state_of(known.model)
         self._base: Any = None
         self._current: list[int] = []
         self._tree = TokenTree.chain(0)
@@ -44,7 +48,7 @@ class HuggingFaceSequence:
 
     @property
     def reach(self) -> int | None:
-        turn, window = self._target.turn, self._target.window
+        turn, window = self._known.turn, self._known.window
         if turn is None or len(self._kept) > turn:
             return window
         return turn + (len(self._kept) == turn)
@@ -61,23 +65,23 @@ class HuggingFaceSequence:
 
     def _prefill(self, ids: list[int]) -> Output:
         self._kept += ids
-        output = self.forward(ids, **self._target.last_only, last_row=True)
+        output = self.forward(ids, **self._known.last_only, last_row=True)
         if isinstance(self._state, KeyValues) and self._state.snapshot() != len(self._kept):
             # The model took the cache and did not use it: it has none.
-            self._target.keeps_no_state = True
+            self._known.keeps_no_state = True
             self._state = Recurrent()
-            return self.forward(ids, **self._target.last_only, last_row=True)
+            return self.forward(ids, **self._known.last_only, last_row=True)
         return output
 
     def _verify(self, tree: TokenTree) -> Output:
         self._tree = tree
         if len(tree) == 1:
             self._base, self._current = None, [0]
-            if self._target.turn is not None and len(self._kept) == self._target.turn:
+            if self._known.turn is not None and len(self._kept) == self._known.turn:
                 return self._forward_anew(tree.tokens)
             return self.forward(tree.tokens)
         self.mark()
-        if isinstance(self._state, KeyValues) and (tree.is_chain or self._target.takes_trees):
+        if isinstance(self._state, KeyValues) and (tree.is_chain or _takes_trees(self._known)):
             self._current = list(range(len(tree)))
             return self.forward(tree.tokens) if tree.is_chain else self.forward_tree(tree)
         return self.verify_branches(tree)
@@ -107,9 +111,9 @@ class HuggingFaceSequence:
     def forward(self, tokens: list[int], *, last_row: bool = False, **inputs: Any) -> Output:
         """One forward of ``tokens`` on top of the state, which then holds them."""
         pending, state = self._state.before(tokens)
-        with any_length(self._target.device):
-            out = self._target.model(
-                input_ids=torch.tensor([pending], device=self._target.device),
+        with any_length(self._known.device):
+            out = self._known.model(
+                input_ids=torch.tensor([pending], device=self._known.device),
                 use_cache=True,
                 output_hidden_states=True if self._features else None,
                 **state,
@@ -123,33 +127,33 @@ class HuggingFaceSequence:
     def _forward_anew(self, tokens: list[int]) -> Output:
         """``tokens`` and all before them, from an empty state."""
         self._state.clear()
-        output = self.forward([*self._kept, *tokens], **self._target.last_only, last_row=True)
+        output = self.forward([*self._kept, *tokens], **self._known.last_only, last_row=True)
         return Output(output.logits[-len(tokens) :], tuple(hidden[-len(tokens) :] for hidden in output.hidden))
 
     def forward_tree(self, tree: TokenTree) -> Output:
         past = self._state.snapshot()
-        positions = torch.tensor([past + depth for depth in tree.depths], device=self._target.device)
+        positions = torch.tensor([past + depth for depth in tree.depths], device=self._known.device)
         return self.forward(tree.tokens, position_ids=positions[None], attention_mask=self._tree_mask(tree, positions))
 
     def _tree_mask(self, tree: TokenTree, positions: Tensor) -> Any:
         """Attention mask ``[1, 1, nodes, past + nodes]``; one per kind of layer for models that mix several."""
         past = int(positions[0])
-        full = torch.ones(len(tree), past + len(tree), dtype=torch.bool, device=self._target.device)
-        full[:, past:] = tree.mask(self._target.device)
+        full = torch.ones(len(tree), past + len(tree), dtype=torch.bool, device=self._known.device)
+        full[:, past:] = tree.mask(self._known.device)
         masks = {"full_attention": full}
-        if self._target.sliding_window is not None:
-            keys = torch.cat([torch.arange(past, device=self._target.device), positions])
-            masks["sliding_attention"] = full & (positions[:, None] - keys[None] < self._target.sliding_window)
-        if self._target.config._attn_implementation != "sdpa":
-            lowest = torch.finfo(self._target.model.dtype).min
+        if self._known.sliding_window is not None:
+            keys = torch.cat([torch.arange(past, device=self._known.device), positions])
+            masks["sliding_attention"] = full & (positions[:, None] - keys[None] < self._known.sliding_window)
+        if self._known.config._attn_implementation != "sdpa":
+            lowest = torch.finfo(self._known.model.dtype).min
             masks = {
-                kind: torch.zeros_like(m, dtype=self._target.model.dtype).masked_fill(~m, lowest)
+                kind: torch.zeros_like(m, dtype=self._known.model.dtype).masked_fill(~m, lowest)
                 for kind, m in masks.items()
             }
         shaped = {kind: mask[None, None] for kind, mask in masks.items()}
-        if len(self._target.layer_kinds) > 1:
-            return {kind: shaped[kind] for kind in self._target.layer_kinds}
-        return shaped[self._target.layer_kinds[0]]
+        if len(self._known.layer_kinds) > 1:
+            return {kind: shaped[kind] for kind in self._known.layer_kinds}
+        return shaped[self._known.layer_kinds[0]]
 
     def verify_branches(self, tree: TokenTree) -> Output:
         """Node by node along each branch, going back to the fork for the next branch."""
@@ -173,7 +177,7 @@ class HuggingFaceSequence:
         return Output(torch.stack([part.logits for part in ordered]), hidden)
 
     def _forward_in_chunks(self, tokens: list[int]) -> Output:
-        if len(tokens) == 1 or isinstance(self._state, KeyValues) or self._target.takes_chunks:
+        if len(tokens) == 1 or isinstance(self._state, KeyValues) or _takes_chunks(self._known):
             return self.forward(tokens)
         outputs = [self.forward([token]) for token in tokens]
         hidden = tuple(torch.cat(rows) for rows in zip(*(output.hidden for output in outputs), strict=True))
@@ -199,3 +203,48 @@ def _runs(children: list[list[int]]) -> list[list[int]]:
         runs.append(run)
         stack += reversed(next_nodes)
     return runs
+
+
+def _takes_trees(known: HuggingFaceModel) -> bool:
+    """See ``HuggingFaceModel``. Found out once by comparing with decoding branch by branch, not read from a list of
+    model names."""
+    if known.takes_trees is None:
+        maskable = {"full_attention", "sliding_attention"}.issuperset(known.layer_kinds)
+        if not maskable or "local" in getattr(known.config, "attention_layers", ()):
+            known.takes_trees = False
+        else:
+            tree = TokenTree([1, 2, 3, 0, 3, 1], [-1, 0, 0, 1, 2, 2])
+            known.takes_trees = _agrees(
+                known, lambda probe: probe.forward_tree(tree), lambda probe: probe.verify_branches(tree)
+            )
+    return known.takes_trees
+
+
+def _takes_chunks(known: HuggingFaceModel) -> bool:
+    """See ``HuggingFaceModel``. Found out once by comparing with decoding token by token."""
+    tokens = [2, 3, 1, 0]
+
+    def one_by_one(probe: HuggingFaceSequence) -> Output:
+        return Output(torch.cat([probe.forward([token]).logits for token in tokens]))
+
+    if known.takes_chunks is None:
+        known.takes_chunks = _agrees(known, lambda probe: probe.forward(tokens), one_by_one)
+    return known.takes_chunks
+
+
+def _agrees(known: HuggingFaceModel, fast: Compute, reference: Compute) -> bool:
+    """Whether ``fast`` computes what ``reference`` does, on a short sequence of its own."""
+    results = []
+    for compute in (reference, fast):
+        probe = HuggingFaceSequence(known)
+        probe.compute(Prompt([2, 1, 3, 0, 2, 3]))
+        probe.mark()
+        try:
+            results.append(compute(probe).logits.float())
+        except _REFUSALS:
+            if compute is reference:
+                raise
+            return False
+    expected, got = results
+    tolerance = 1e-3 if known.model.dtype in (torch.float32, torch.float64) else 5e-2
+    return bool((got - expected).abs().max() <= tolerance * expected.std())

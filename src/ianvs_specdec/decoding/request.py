@@ -23,7 +23,6 @@ from ianvs_specdec.decoding.contracts import (
     Target,
 )
 from ianvs_specdec.decoding.load import Share, Stats
-from ianvs_specdec.decoding.meter import Stopwatch
 from ianvs_specdec.decoding.sampling import Noise
 from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
@@ -145,9 +144,9 @@ class Request:
 
     def warm(self) -> None:
         """Have done what is done once in a process (see ``Target.warm``): that is no part of the request's time."""
-        watch = Stopwatch()
+        before = time.perf_counter()
         self._target.warm(len(self.context.tokens))
-        self._began += watch.lap()
+        self._began += time.perf_counter() - before
 
     def open(self) -> None:
         """Take a sequence of the target. The first token comes of the prompt, unless the first tree is rooted in it."""
@@ -170,16 +169,16 @@ class Request:
         piece, self.unread = self.unread[:end], self.unread[end:]
         self.piece: Piece = Prompt(piece, last=not self.unread)
 
-    def look(self) -> None:
+    def refresh_lag(self) -> None:
         """Tell the length what its drafter has to read first."""
-        self.stats.behind = self.drafter.behind
+        self.stats.behind = self.drafter.unread_tokens
 
     def ask(self, budget: int, confidence: float) -> None:
         """The next step may verify so many drafted tokens, drafted as far as the drafter is so sure."""
         self._budget, self._behind = budget, self.stats.behind
         self.context.confidence = confidence
 
-    def plain(self) -> None:
+    def skip_draft(self) -> None:
         """The next step computes the last token alone."""
         self.piece = TokenTree.chain(self.context.tokens[-1])
 

@@ -141,7 +141,7 @@ class LLM(ABC):
         """What the engine has to do at this moment; None where that is not known. From any thread."""
         return None
 
-    def meanwhile(self, call: Callable[[], None]) -> bool:
+    def on_compute_start(self, call: Callable[[], None]) -> bool:
         """Have ``call`` called whenever the chunks that were put out had better be sent on: as the model begins to
         compute the next ones, and when it has nothing to do. On the thread that decodes; for one at a time. False where
         the back end does not tell. Called when the model is loaded."""

@@ -233,8 +233,8 @@ class EngineLLM(LocalLLM):
         batcher = self._batcher
         return batcher.occupancy if batcher is not None else None
 
-    def meanwhile(self, call: Callable[[], None]) -> bool:
-        self._batcher.meanwhile = call
+    def on_compute_start(self, call: Callable[[], None]) -> bool:
+        self._batcher.on_compute_start = call
         return True
 
     def _weights_memory(self) -> int:

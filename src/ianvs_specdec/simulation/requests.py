@@ -101,7 +101,7 @@ class SimulatedRequest(Request):
 
     stats: Replayed
     piece: Any
-    opened = began = ended = over = held = waits = False
+    opened = began = ended = over = False
     drafter = Drafter()
     """Drafts are always there at once."""
     drafted = 0
@@ -151,18 +151,21 @@ class SimulatedRequest(Request):
     def close(self) -> None:
         """Nothing is held."""
 
-    def look(self) -> None:
+    def refresh_lag(self) -> None:
         """What is to be read before a draft is counted as it comes."""
 
     def ask(self, budget: int, confidence: float) -> None:
-        stats = self.stats
-        self._budget, self._behind = budget, stats.behind
-        nodes = min(budget, self._most, stats.remaining - 1) if budget > 0 and self.finds else 0
+        self._budget, self._behind = budget, self.stats.behind
+
+    def skip_draft(self) -> None:
+        self.piece, self.drafted = _ROOT, 0
+
+    def draft(self, budget: int) -> None:
+        nodes = min(budget, self._most, self.stats.remaining - 1) if self.finds else 0
         self.piece, self.drafted = _chain(nodes) if nodes else _ROOT, nodes
 
     def accept(self, output: Any) -> None:
-        """A piece of its prompt is read."""
-        if self.piece.last:
+        if not self.began and self.piece.last:
             self.began = True
             self._put_out(1)
 
@@ -179,6 +182,12 @@ class SimulatedRequest(Request):
         self._put_out(step.emitted)
         self.steps += 1
         return Share(self.stats, self._budget, self._behind, drafted, step, self.ended)
+
+    def commit(self) -> None:
+        """Nothing is kept."""
+
+    def observe(self) -> None:
+        """Nothing is learned from a draft."""
 
     def coming(self, most: int) -> int:
         """How many tokens of a draft of at most ``most`` would be accepted in the next step."""
