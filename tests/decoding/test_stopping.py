@@ -125,5 +125,5 @@ def test_an_output_that_is_continued_stops_where_the_whole_would():
     text = lambda ids: "".join(chr(97 + i) for i in ids)  # noqa: E731
     ids = [0, 1, 2, 3, 4]
     for string in ("cd", "bcd", "e", "x"):
-        whole, rest = StopStrings(text, [string])(ids), StopStrings(text, [string]).behind(ids[:3])
+        whole, rest = StopStrings(text, [string])(ids), StopStrings(text, [string]).after(ids[:3])
         assert (rest(ids[3:]) or 99) + 3 == (whole or 102)

@@ -38,9 +38,9 @@ Compute = Callable[["HuggingFaceSequence"], Output]
 class HuggingFaceSequence:
     """Implements ``contracts.SequenceState``."""
 
-    def __init__(self, known: HuggingFaceModel, features: tuple[int, ...] = ()) -> None:
-        self._known, self._features = known, features
-        self._state: Any = Recurrent() if known.keeps_no_state else state_of(known.model)
+    def __init__(self, target: HuggingFaceModel, features: tuple[int, ...] = ()) -> None:
+        self._target, self._features = target, features
+        self._state: Any = Recurrent() if target.keeps_no_state else state_of(target.model)
         self._base: Any = None
         self._current: list[int] = []
         self._tree = TokenTree.chain(0)
@@ -48,7 +48,7 @@ class HuggingFaceSequence:
 
     @property
     def reach(self) -> int | None:
-        turn, window = self._known.turn, self._known.window
+        turn, window = self._target.turn, self._target.window
         if turn is None or len(self._kept) > turn:
             return window
         return turn + (len(self._kept) == turn)
@@ -65,23 +65,23 @@ class HuggingFaceSequence:
 
     def _prefill(self, ids: list[int]) -> Output:
         self._kept += ids
-        output = self.forward(ids, **self._known.last_only, last_row=True)
+        output = self.forward(ids, **self._target.last_only, last_row=True)
         if isinstance(self._state, KeyValues) and self._state.snapshot() != len(self._kept):
             # The model took the cache and did not use it: it has none.
-            self._known.keeps_no_state = True
+            self._target.keeps_no_state = True
             self._state = Recurrent()
-            return self.forward(ids, **self._known.last_only, last_row=True)
+            return self.forward(ids, **self._target.last_only, last_row=True)
         return output
 
     def _verify(self, tree: TokenTree) -> Output:
         self._tree = tree
         if len(tree) == 1:
             self._base, self._current = None, [0]
-            if self._known.turn is not None and len(self._kept) == self._known.turn:
+            if self._target.turn is not None and len(self._kept) == self._target.turn:
                 return self._forward_anew(tree.tokens)
             return self.forward(tree.tokens)
         self.mark()
-        if isinstance(self._state, KeyValues) and (tree.is_chain or _takes_trees(self._known)):
+        if isinstance(self._state, KeyValues) and (tree.is_chain or _takes_trees(self._target)):
             self._current = list(range(len(tree)))
             return self.forward(tree.tokens) if tree.is_chain else self.forward_tree(tree)
         return self.verify_branches(tree)
@@ -111,9 +111,9 @@ class HuggingFaceSequence:
     def forward(self, tokens: list[int], *, last_row: bool = False, **inputs: Any) -> Output:
         """One forward of ``tokens`` on top of the state, which then holds them."""
         pending, state = self._state.before(tokens)
-        with any_length(self._known.device):
-            out = self._known.model(
-                input_ids=torch.tensor([pending], device=self._known.device),
+        with any_length(self._target.device):
+            out = self._target.model(
+                input_ids=torch.tensor([pending], device=self._target.device),
                 use_cache=True,
                 output_hidden_states=True if self._features else None,
                 **state,
@@ -127,33 +127,33 @@ class HuggingFaceSequence:
     def _forward_anew(self, tokens: list[int]) -> Output:
         """``tokens`` and all before them, from an empty state."""
         self._state.clear()
-        output = self.forward([*self._kept, *tokens], **self._known.last_only, last_row=True)
+        output = self.forward([*self._kept, *tokens], **self._target.last_only, last_row=True)
         return Output(output.logits[-len(tokens) :], tuple(hidden[-len(tokens) :] for hidden in output.hidden))
 
     def forward_tree(self, tree: TokenTree) -> Output:
         past = self._state.snapshot()
-        positions = torch.tensor([past + depth for depth in tree.depths], device=self._known.device)
+        positions = torch.tensor([past + depth for depth in tree.depths], device=self._target.device)
         return self.forward(tree.tokens, position_ids=positions[None], attention_mask=self._tree_mask(tree, positions))
 
     def _tree_mask(self, tree: TokenTree, positions: Tensor) -> Any:
         """Attention mask ``[1, 1, nodes, past + nodes]``; one per kind of layer for models that mix several."""
         past = int(positions[0])
-        full = torch.ones(len(tree), past + len(tree), dtype=torch.bool, device=self._known.device)
-        full[:, past:] = tree.mask(self._known.device)
+        full = torch.ones(len(tree), past + len(tree), dtype=torch.bool, device=self._target.device)
+        full[:, past:] = tree.mask(self._target.device)
         masks = {"full_attention": full}
-        if self._known.sliding_window is not None:
-            keys = torch.cat([torch.arange(past, device=self._known.device), positions])
-            masks["sliding_attention"] = full & (positions[:, None] - keys[None] < self._known.sliding_window)
-        if self._known.config._attn_implementation != "sdpa":
-            lowest = torch.finfo(self._known.model.dtype).min
+        if self._target.sliding_window is not None:
+            keys = torch.cat([torch.arange(past, device=self._target.device), positions])
+            masks["sliding_attention"] = full & (positions[:, None] - keys[None] < self._target.sliding_window)
+        if self._target.config._attn_implementation != "sdpa":
+            lowest = torch.finfo(self._target.model.dtype).min
             masks = {
-                kind: torch.zeros_like(m, dtype=self._known.model.dtype).masked_fill(~m, lowest)
+                kind: torch.zeros_like(m, dtype=self._target.model.dtype).masked_fill(~m, lowest)
                 for kind, m in masks.items()
             }
         shaped = {kind: mask[None, None] for kind, mask in masks.items()}
-        if len(self._known.layer_kinds) > 1:
-            return {kind: shaped[kind] for kind in self._known.layer_kinds}
-        return shaped[self._known.layer_kinds[0]]
+        if len(self._target.layer_kinds) > 1:
+            return {kind: shaped[kind] for kind in self._target.layer_kinds}
+        return shaped[self._target.layer_kinds[0]]
 
     def verify_branches(self, tree: TokenTree) -> Output:
         """Node by node along each branch, going back to the fork for the next branch."""
@@ -177,7 +177,7 @@ class HuggingFaceSequence:
         return Output(torch.stack([part.logits for part in ordered]), hidden)
 
     def _forward_in_chunks(self, tokens: list[int]) -> Output:
-        if len(tokens) == 1 or isinstance(self._state, KeyValues) or _takes_chunks(self._known):
+        if len(tokens) == 1 or isinstance(self._state, KeyValues) or _takes_chunks(self._target):
             return self.forward(tokens)
         outputs = [self.forward([token]) for token in tokens]
         hidden = tuple(torch.cat(rows) for rows in zip(*(output.hidden for output in outputs), strict=True))

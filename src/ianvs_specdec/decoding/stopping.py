@@ -60,7 +60,7 @@ class StopStrings:
             self._tail = text[-self._reach :] if self._reach else ""
         return None
 
-    def behind(self, begun: Sequence[int]) -> Stop:
+    def after(self, begun: Sequence[int]) -> Stop:
         """The same for an output that continues ``begun``: its ids are those after these."""
         if not begun:
             return self

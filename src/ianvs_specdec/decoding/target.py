@@ -15,24 +15,16 @@ from ianvs_specdec.decoding.int8 import Int8Module
 from ianvs_specdec.decoding.rounding import NEAR_TIE, NEAR_TIE_INT8
 
 
-class HuggingFaceTarget:
-    """Implements ``contracts.Target`` for a loaded ``transformers`` causal LM, one sequence of a step after another.
-
-    The model is put into evaluation mode and otherwise left as it is.
-    """
+class HuggingFaceTarget(HuggingFaceModel):
+    """Implements ``contracts.Target`` for a loaded ``transformers`` causal LM, one sequence of a step after another."""
 
     kind: ClassVar[str] = "transformers"
     prompt_rows: ClassVar[int | None] = None
 
     def __init__(self, model: Any) -> None:
-        self._known = HuggingFaceModel(model)
-        self.model, self.config, self.window = self._known.model, self._known.config, self._known.window
+        super().__init__(model)
         quantized = any(isinstance(module, Int8Module) for module in model.modules())
         self.near_tie = NEAR_TIE_INT8 if quantized else NEAR_TIE[model.dtype]
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -70,7 +62,7 @@ class HuggingFaceTarget:
         return self.layers * 2 * heads * width * most_room(positions) * self.dtype.itemsize
 
     def open(self, features: Sequence[int] = ()) -> HuggingFaceSequence:
-        return HuggingFaceSequence(self._known, tuple(features))
+        return HuggingFaceSequence(self, tuple(features))
 
     @torch.inference_mode()
     def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:

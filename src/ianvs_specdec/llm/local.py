@@ -262,7 +262,7 @@ class LocalLLM(LLM):
         ids, finish_reason, trace = list(begun), "length", Trace()
         if not (begun and len(prompt_ids) == chat.window):
             left = replace(sampling, max_tokens=sampling.max_tokens - len(begun))
-            decoded = self._decode(prompt_ids, left, stop and stop.behind(begun), emit, prediction, hints)
+            decoded = self._decode(prompt_ids, left, stop and stop.after(begun), emit, prediction, hints)
             rest, finish_reason, trace = decoded
             ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
