@@ -16,9 +16,9 @@ from ianvs_specdec.decoding import target_of
 from ianvs_specdec.decoding.batch import Batch
 from ianvs_specdec.decoding.costs import Grid
 from ianvs_specdec.decoding.emulation import Emulation, WallClock, scale_for
-from ianvs_specdec.decoding.load import Finished
 from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.decoding.scheduling import Finished
 from ianvs_specdec.lengths.fixed import Fixed
 from ianvs_specdec.types import Sampling
 from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, simple

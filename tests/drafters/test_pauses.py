@@ -152,7 +152,7 @@ def test_a_head_reads_nothing_before_it_is_asked_and_then_for_all_requests_at_on
     assert [request.drafter.unread_tokens for request in asked] == unread
     serving.step()
     assert read[0] == unread
-    assert [share.behind for share in length.finished[-1].shares] == unread
+    assert [share.unread_tokens for share in length.finished[-1].shares] == unread
     assert [request.drafter.unread_tokens for request in asked] == [
         share.step.emitted for share in length.finished[-1].shares
     ]
@@ -215,8 +215,8 @@ def test_what_a_drafter_has_yet_to_read_is_told(targets, workshop, label, unread
     length = Budgets(lambda _, step: 1 if step > 3 else 0)
     decode(targets("torch"), drafter, length, PROMPTS[0], Sampling(max_tokens=9), eos_ids=[])
     shares = [share for step in length.finished for share in step.shares]
-    assert [share.behind for share in shares[3:5]] == [max(unread - 1, 0), unread]
-    assert all(share.behind <= later * before.step.emitted for before, share in itertools.pairwise(shares[4:]))
+    assert [share.unread_tokens for share in shares[3:5]] == [max(unread - 1, 0), unread]
+    assert all(share.unread_tokens <= later * before.step.emitted for before, share in itertools.pairwise(shares[4:]))
 
 
 @pytest.mark.parametrize("engine", ["native", "torch"])

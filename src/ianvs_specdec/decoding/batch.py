@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ianvs_specdec.decoding.contracts import Output
-from ianvs_specdec.decoding.load import Finished, Share
 from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.decoding.scheduling import Finished, Share
 
 
 @dataclass

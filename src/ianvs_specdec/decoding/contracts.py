@@ -1,4 +1,4 @@
-"""What the loop asks of a target and a drafter, and what it tells them (of a speculation length: ``load``)."""
+"""What the loop asks of a target and a drafter, and what it tells them (of a speculation length: ``scheduling``)."""
 
 from __future__ import annotations
 

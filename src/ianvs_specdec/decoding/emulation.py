@@ -92,7 +92,7 @@ class Emulation(Meter):
     def add(self, phase: str, seconds: float, batch: Batch) -> None:
         if phase == "draft" and batch.asked:
             sizes = tuple([request.drafted for request in batch.asked])
-            behind = sum([request.stats.behind for request in batch.asked])
+            behind = sum([request.stats.unread_tokens for request in batch.asked])
             self.draft = self._hold(self._draft_seconds(sizes, behind))
         elif phase == "compute" and batch.outputs:
             prompts = sum([request.stats.context_tokens for request in batch.reading])

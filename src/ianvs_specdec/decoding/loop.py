@@ -14,9 +14,9 @@ from ianvs_specdec.decoding.batch import Batch
 from ianvs_specdec.decoding.contracts import Drafter, Target
 from ianvs_specdec.decoding.drafting import draft
 from ianvs_specdec.decoding.isolation import each, guarded
-from ianvs_specdec.decoding.load import Length, Load, Share
 from ianvs_specdec.decoding.meter import Meter, metered
 from ianvs_specdec.decoding.request import Decoded, Request
+from ianvs_specdec.decoding.scheduling import Length, Load, Share
 from ianvs_specdec.errors import ContextWindowError
 from ianvs_specdec.types import Occupancy, Sampling, Work
 

@@ -22,8 +22,8 @@ from ianvs_specdec.decoding.contracts import (
     SequenceState,
     Target,
 )
-from ianvs_specdec.decoding.load import Share, Stats
 from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.decoding.scheduling import Share, Stats
 from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import AbandonedError, ContextWindowError, UserError
@@ -171,11 +171,11 @@ class Request:
 
     def refresh_lag(self) -> None:
         """Tell the length what its drafter has to read first."""
-        self.stats.behind = self.drafter.unread_tokens
+        self.stats.unread_tokens = self.drafter.unread_tokens
 
     def ask(self, budget: int, confidence: float) -> None:
         """The next step may verify so many drafted tokens, drafted as far as the drafter is so sure."""
-        self._budget, self._behind = budget, self.stats.behind
+        self._budget, self._behind = budget, self.stats.unread_tokens
         self.context.confidence = confidence
 
     def skip_draft(self) -> None:

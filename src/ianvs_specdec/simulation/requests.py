@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from ianvs_specdec.decoding.contracts import Drafter, Piece
 from ianvs_specdec.decoding.costs import CostTable
-from ianvs_specdec.decoding.load import Share
 from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.decoding.scheduling import Share
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.lengths.oracle import Replayed
 from ianvs_specdec.types import Step
@@ -146,7 +146,7 @@ class SimulatedRequest(Request):
         self.opened = True
         self.unread: Any = range(self.asked.prompt)
         if self._catches_up:
-            self.stats.behind = self.asked.prompt
+            self.stats.unread_tokens = self.asked.prompt
 
     def close(self) -> None:
         """Nothing is held."""
@@ -155,7 +155,7 @@ class SimulatedRequest(Request):
         """What is to be read before a draft is counted as it comes."""
 
     def ask(self, budget: int, confidence: float) -> None:
-        self._budget, self._behind = budget, self.stats.behind
+        self._budget, self._behind = budget, self.stats.unread_tokens
 
     def skip_draft(self) -> None:
         self.piece, self.drafted = _ROOT, 0
@@ -173,7 +173,7 @@ class SimulatedRequest(Request):
         drafted, step = self.drafted, _PLAIN
         if self._budget > 0:
             # It was read for the draft.
-            self.stats.behind = 0
+            self.stats.unread_tokens = 0
         if drafted:
             right, left = self.coming(drafted), self.asked.output - self.done
             step = _step(drafted, right, right + 1) if right < left else _step(drafted, left, left)
@@ -212,7 +212,7 @@ class SimulatedRequest(Request):
         stats.context_tokens += tokens
         stats.remaining -= tokens
         if self._catches_up:
-            stats.behind += tokens
+            stats.unread_tokens += tokens
         asked = self.asked
         if done == asked.output:
             self.ended = self.over = True

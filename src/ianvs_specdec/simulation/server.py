@@ -9,8 +9,8 @@ import simpy
 
 from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.emulation import Emulation
-from ianvs_specdec.decoding.load import Length
 from ianvs_specdec.decoding.loop import Engine
+from ianvs_specdec.decoding.scheduling import Length
 from ianvs_specdec.simulation.requests import (
     EmittedTokens,
     SimulatedRequest,
