@@ -32,7 +32,7 @@ from ianvs_specdec.storage.cells import csv_text
 
 if TYPE_CHECKING:
     from bench.prompts import Request
-    from ianvs_specdec.decoding.load import Length
+    from ianvs_specdec.decoding.scheduling import Length
 
 AT_ONCE = (1, 4, 8, 16)
 FIXED = "fixed:"

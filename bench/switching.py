@@ -138,7 +138,7 @@ def _decoded(options: argparse.Namespace, opened: Opened, requests: Sequence[Req
     before, steps = False, []
     for finished, on in length.steps:
         seconds = finished.draft_seconds + finished.verify_seconds
-        behind = sum(share.behind for share in finished.shares) if on else 0
+        behind = sum(share.unread_tokens for share in finished.shares) if on else 0
         steps.append(Timed(finished.rows + finished.prompt_rows, on, on and not before, behind, seconds))
         before = on
     return steps

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from ianvs_specdec.sampling import Sampling as Sampling
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 REJECTED_SHOWN = 8
 ENGINES = ("auto", "native", "torch", "transformers")
@@ -32,35 +36,29 @@ Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""
 
 
-class Early:
-    """Whether one request's answer is to end after its first ``tokens`` tokens. ``ends`` is told these as an answer of
-    that length, with a trace that has no times, unless the answer is no longer; ``ended`` is what it said."""
-
-    def __init__(self, tokens: int, ends: Callable[[Completion], bool]) -> None:
-        self.tokens, self._ends = tokens, ends
-        self.ended = False
-
-    def ends(self, first: Completion) -> bool:
-        self.ended = self._ends(first)
-        return self.ended
-
-
 @dataclass(frozen=True)
 class Hints:
-    """What is known of a request besides what is asked. No answer depends on it, only how fast it comes, and with
-    ``early`` how much of it.
+    """What is known of a request besides what is asked. No answer depends on it, only how fast it comes.
 
     ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
     ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
-    ``AbandonedError``. ``probe`` is told what our engine thinks of the prompt (see ``decoding.probe``). ``early`` is
-    asked by our engine alone.
+    ``AbandonedError``.
     """
 
     prediction: str = ""
     task: str = ""
     given_up: Callable[[], bool] | None = None
-    probe: Any = None
-    early: Early | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """A prompt as a model read it: ``states``, float16 ``[layers, 2 * hidden]``, are hidden states pooled as
+    ``POOLING`` says. What is beyond the range of float16, as single states of large models may be, is its largest
+    number."""
+
+    states: NDArray[np.float16]
+    prompt_tokens: int
+    seconds: float
 
 
 @dataclass(frozen=True)

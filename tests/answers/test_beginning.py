@@ -1,10 +1,10 @@
-"""The first tokens of an answer are what a request for so many would have had."""
+"""The first tokens of an answer, and an answer from two requests."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ianvs_specdec.answers.beginning import first_tokens
+from ianvs_specdec.answers.beginning import first_tokens, joined
 from ianvs_specdec.types import Completion, Step, Trace
 
 TRACE = Trace(
@@ -40,3 +40,20 @@ def test_without_a_step_for_the_prompt_s_token_all_tokens_are_of_steps() -> None
 def test_a_short_answer_and_one_without_characters_have_no_beginning() -> None:
     assert first_tokens(ANSWER, 6) is None
     assert first_tokens(replace(ANSWER, trace=replace(TRACE, characters=None)), 2) is None
+
+
+def test_an_answer_from_two_requests_has_what_both_took() -> None:
+    begun = first_tokens(ANSWER, 3)
+    assert begun is not None
+    begun.trace.issued, begun.trace.busy = 7.0, None
+    rest = Trace(
+        chunks=[(0.5, 1), (0.6, 2)], steps=[Step(2, 1, 2, 3)], near_ties=[(0, 0.3)], confidence=[(0, 1, 2)] * 3
+    )
+    rest.issued, rest.busy = 9.0, 0.25
+    whole = joined(begun, replace(ANSWER, prompt_tokens=14, trace=replace(rest, characters=TRACE.characters)))
+    assert (whole.text, whole.token_ids, whole.prompt_tokens) == (ANSWER.text, ANSWER.token_ids, 11 + 14)
+    assert whole.trace.chunks == [(0.1, 1), (0.2, 2), (0.2 + 0.5, 1), (0.2 + 0.6, 2)]
+    assert whole.trace.steps == [*begun.trace.steps, Step(2, 1, 2, 3)]
+    assert whole.trace.near_ties == [(1, 0.1), (3, 0.3)]
+    assert len(whole.trace.confidence or ()) == 6
+    assert (whole.trace.issued, whole.trace.busy) == (7.0, 0.2 + 0.25)

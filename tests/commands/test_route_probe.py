@@ -60,7 +60,7 @@ def test_what_is_recorded_is_not_read_again(
     file, out = outcomes(tmp_path, ROWS), tmp_path / "probe"
     assert train("--outcomes", file, "--out", out, *edge(tiny_model), *RECIPE) == 0
     given = ["--outcomes", file, "--router", out, "--include-seen", "--sample", 5, *edge(tiny_model)]
-    monkeypatch.delattr(EngineLLM, "probe")
+    monkeypatch.delattr(EngineLLM, "encode")
     # The picture takes longer than all else.
     monkeypatch.setattr("ianvs_specdec.evaluation.plot.to_png", lambda evaluation: b"")
     document = run(*given, "--states", tmp_path / "probe.states", out=tmp_path / "eval")

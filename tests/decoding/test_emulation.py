@@ -6,22 +6,26 @@ import logging
 import time
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.decoding import target_of
+from ianvs_specdec.decoding.batch import Batch
 from ianvs_specdec.decoding.costs import Grid
 from ianvs_specdec.decoding.emulation import Emulation, WallClock, scale_for
-from ianvs_specdec.decoding.load import Finished
 from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.decoding.scheduling import Finished
 from ianvs_specdec.lengths.fixed import Fixed
 from ianvs_specdec.types import Sampling
 from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, simple
 from tests.support.tiny import tiny_model
 
 PROMPT_IDS = [5, 6, 7, 5, 6, 7, 5, 6, 7]
+ONE_ROW: Any = SimpleNamespace(reading=[], decoding=[None], rows=1, context=0, prompt_rows=0, outputs=[None])
 
 
 class Told(Fixed):
@@ -122,9 +126,8 @@ def test_a_step_that_this_machine_is_too_slow_for_is_counted_and_told(caplog):
     emulation = Emulation(simple(), 1.0, clock)
     for late in (0.0, 0.5, 0.0):
         emulation.begin()
-        emulation.drafted(())
         clock.time += late
-        emulation.computed(1, 0, 1, 0, 0)
+        emulation.add("compute", 0.0, ONE_ROW)
         emulation.end(busy=True)
     assert emulation.progress() == {**emulation.describe(), "steps": 3, "overruns": 1}
     assert emulation.late == pytest.approx(0.49)
@@ -140,8 +143,7 @@ def test_what_the_engine_does_between_its_steps_is_within_the_next_and_idling_is
 
     def step(busy: bool, between: float) -> None:
         emulation.begin()
-        emulation.drafted(())
-        emulation.computed(1, 0, 1, 0, 0)
+        emulation.add("compute", 0.0, ONE_ROW)
         clock.time += between
         emulation.end(busy=busy)
 
@@ -157,13 +159,12 @@ def test_after_a_step_that_failed_the_next_one_lasts_as_long_as_any():
     clock = Counted()
     emulation = Emulation(simple(), 1.0, clock)
     emulation.begin()
-    emulation.drafted(())
     clock.time = 5.0
-    emulation.failed()
+    emulation.fail()
+    emulation.add("compute", 5.0, Batch([], []))
     emulation.end(busy=True)
     emulation.begin()
-    emulation.drafted(())
-    emulation.computed(1, 0, 1, 0, 0)
+    emulation.add("compute", 0.0, ONE_ROW)
     assert (clock.time, emulation.overruns) == (pytest.approx(5.01), 0)
 
 

@@ -92,7 +92,7 @@ class Untold(Faulty):
     """Raises when it is asked how much it has yet to read."""
 
     @property
-    def behind(self):
+    def unread_tokens(self):
         self._fail()
 
 

@@ -57,7 +57,7 @@ def test_to_find_out_what_drafters_have_to_read_is_drafting(monkeypatch):
 
     class Looks(Drafter):
         @property
-        def behind(self):
+        def unread_tokens(self):
             nonlocal now
             now += 7.0
             return 0

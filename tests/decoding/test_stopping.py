@@ -121,37 +121,9 @@ def test_a_special_token_does_not_swallow_the_space_after_it():
     assert found > 200
 
 
-def test_the_first_tokens_are_asked_about_once_and_the_output_ends_there_or_goes_on() -> None:
-    for ends in (True, False):
-        heard: list[list[int]] = []
-
-        def asked(ids: list[int], ends: bool = ends, heard: list[list[int]] = heard) -> bool:
-            heard.append(list(ids))
-            return ends
-
-        output = OutputIds(10, [99], first=(3, asked))
-        assert output.add([1, 2]) == [1, 2]
-        assert not heard
-        assert output.add([3, 4, 5]) == ([3] if ends else [3, 4, 5])
-        assert output.finish_reason == ("length" if ends else None)
-        assert heard == [[1, 2, 3]]
-        if not ends:
-            output.add([6])
-            assert heard == [[1, 2, 3]]
-
-
-def test_as_soon_as_the_first_tokens_are_out_they_are_asked_about() -> None:
-    output = OutputIds(10, [99], first=(3, lambda ids: True))
-    assert (output.add([1, 2]), output.finish_reason) == ([1, 2], None)
-    assert (output.add([3]), output.finish_reason) == ([3], "length")
-
-
-def test_an_output_that_has_ended_by_then_is_not_asked_about() -> None:
-    def asked(ids: list[int]) -> bool:
-        raise AssertionError(ids)
-
-    output = OutputIds(10, [99], first=(2, asked))
-    assert output.add([1, 99, 3]) == [1, 99]
-    assert output.finish_reason == "stop"
-    assert OutputIds(2, [99], first=(2, asked)).add([1, 2, 3]) == [1, 2]
-    assert OutputIds(10, [99], first=(3, asked)).add([1, 2]) == [1, 2]
+def test_an_output_that_is_continued_stops_where_the_whole_would():
+    text = lambda ids: "".join(chr(97 + i) for i in ids)  # noqa: E731
+    ids = [0, 1, 2, 3, 4]
+    for string in ("cd", "bcd", "e", "x"):
+        whole, rest = StopStrings(text, [string])(ids), StopStrings(text, [string]).after(ids[:3])
+        assert (rest(ids[3:]) or 99) + 3 == (whole or 102)

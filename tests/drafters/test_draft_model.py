@@ -247,7 +247,7 @@ def test_what_a_pause_put_out_is_read_in_pieces_when_it_is_asked_again(target, t
     result, _ = run(own, drafter, Sampling(max_tokens=40), length=length)
     shares = [share for step in length.finished for share in step.shares]
     # Before it first drafts it has read nothing; later the root of its first tree and four of its drafts.
-    assert [shares[step].behind for step in (0, 1, 20, 21)] == [len(PROMPT), 1, 20, 21]
+    assert [shares[step].unread_tokens for step in (0, 1, 20, 21)] == [len(PROMPT), 1, 20, 21]
     assert [shares[step].step.accepted for step in (0, 21)] == [5, 5]
     pieces = [len(piece.tokens) for step in model.steps for piece in step if len(piece.tokens) > 2]
     assert pieces == ([8, 21] if kind == "transformers" else [8, 8, 8, 5])

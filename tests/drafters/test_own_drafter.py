@@ -65,17 +65,17 @@ def test_how_far_it_is_behind_is_its_own_to_say_and_a_fault_there_is_told(file, 
 
 class Behind(Repeats):
     @property
-    def behind(self):
+    def unread_tokens(self):
         return 7 // self.times
 """
     )
     (tmp_path / "mine.py").write_text(text)
     drafter = drafters.create("own", {"drafter": "mine.py:Behind", "drafter_options": {"times": 2}})
-    assert drafter.behind == 3
+    assert drafter.unread_tokens == 3
     drafter.times = 0
     with pytest.raises(UserError, match=rf"mine\.py:{len(text.splitlines())}: ZeroDivisionError"):
-        _ = drafter.behind
-    assert drafters.create("own", {"drafter": "mine.py:Repeats", "drafter_options": {"times": 2}}).behind == 0
+        _ = drafter.unread_tokens
+    assert drafters.create("own", {"drafter": "mine.py:Repeats", "drafter_options": {"times": 2}}).unread_tokens == 0
 
 
 def test_it_is_made_with_its_options_and_nothing_is_written_beside_it(file, tmp_path):
@@ -204,7 +204,7 @@ TOGETHER = """
 from ianvs_specdec.decoding import Drafter, TokenTree
 
 class Both(Drafter):
-    together = True
+    batch_key = True
 
     def propose(self, context, budget):
         return TokenTree.chain(context.tokens[-1])

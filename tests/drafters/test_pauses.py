@@ -149,15 +149,17 @@ def test_a_head_reads_nothing_before_it_is_asked_and_then_for_all_requests_at_on
         serving.step()
     assert read == []
     unread = [len(prompt) + 5 for prompt in PROMPTS]
-    assert [request.drafter.behind for request in asked] == unread
+    assert [request.drafter.unread_tokens for request in asked] == unread
     serving.step()
     assert read[0] == unread
-    assert [share.behind for share in length.finished[-1].shares] == unread
-    assert [request.drafter.behind for request in asked] == [share.step.emitted for share in length.finished[-1].shares]
+    assert [share.unread_tokens for share in length.finished[-1].shares] == unread
+    assert [request.drafter.unread_tokens for request in asked] == [
+        share.step.emitted for share in length.finished[-1].shares
+    ]
     while serving.busy:
         serving.step()
     assert sum(map(sum, read)) == sum(unread)
-    assert [request.drafter.behind for request in asked] == [0] * len(asked)
+    assert [request.drafter.unread_tokens for request in asked] == [0] * len(asked)
 
 
 @pytest.mark.parametrize("engine", ["native", "torch"])
@@ -176,12 +178,12 @@ def test_a_paused_head_holds_its_own_rows_and_no_others(targets, workshop, engin
     for _ in range(51):
         serving.step()
     parts = paused.drafter._pending._parts
-    assert sum(len(pairs.tokens) for pairs in parts) == paused.drafter.behind == len(PROMPTS[0]) + 50
+    assert sum(len(pairs.tokens) for pairs in parts) == paused.drafter.unread_tokens == len(PROMPTS[0]) + 50
     held = {states.untyped_storage().data_ptr(): states for pairs in parts[:-1] for states in pairs.features}
     rows = sum(states.untyped_storage().nbytes() / states[0].nbytes for states in held.values())
-    assert rows == 3 * (paused.drafter.behind - 1)
+    assert rows == 3 * (paused.drafter.unread_tokens - 1)
     serving.close()
-    assert paused.drafter.behind == 0
+    assert paused.drafter.unread_tokens == 0
 
 
 @pytest.mark.parametrize("engine", ["native", "torch"])
@@ -213,8 +215,8 @@ def test_what_a_drafter_has_yet_to_read_is_told(targets, workshop, label, unread
     length = Budgets(lambda _, step: 1 if step > 3 else 0)
     decode(targets("torch"), drafter, length, PROMPTS[0], Sampling(max_tokens=9), eos_ids=[])
     shares = [share for step in length.finished for share in step.shares]
-    assert [share.behind for share in shares[3:5]] == [max(unread - 1, 0), unread]
-    assert all(share.behind <= later * before.step.emitted for before, share in itertools.pairwise(shares[4:]))
+    assert [share.unread_tokens for share in shares[3:5]] == [max(unread - 1, 0), unread]
+    assert all(share.unread_tokens <= later * before.step.emitted for before, share in itertools.pairwise(shares[4:]))
 
 
 @pytest.mark.parametrize("engine", ["native", "torch"])
@@ -230,7 +232,7 @@ def test_what_a_paused_drafter_holds_is_within_what_is_set_aside(workshop, targe
     while running.busy:
         running.step()
         own = [vars(request.drafter).get(name) for name in ("_pending", "_sequence")]
-        most = max(most, held(*own, apart=[target, *target.weights, *drafter.weights(), drafter.together]))
+        most = max(most, held(*own, apart=[target, *target.weights, *drafter.weights(), drafter.batch_key]))
     # A native sequence has its keys and values in the library, where nobody sees them from here.
     assert (0 if engine == "native" and label == "draft_model" else 1) <= most <= aside
 

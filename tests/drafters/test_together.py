@@ -134,7 +134,7 @@ def test_a_joint_draft_that_fails_ends_all_that_share_it_and_no_other(model, ret
     target = target_of(model)
 
     class Together(Drafter):
-        together = True
+        batch_key = True
 
         @classmethod
         def propose_all(cls, drafts):

@@ -10,7 +10,7 @@ import pytest
 
 from ianvs_specdec import lengths
 from ianvs_specdec.decoding.costs import Grid
-from ianvs_specdec.decoding.load import Load, Stats
+from ianvs_specdec.decoding.scheduling import Load, Stats
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.lengths.oracle import Oracle, Replayed
 from tests.support.cost_tables import simple

@@ -52,9 +52,9 @@ def test_outputs_are_expected_to_end_as_those_before_them_did():
 def test_what_was_missed_is_shared_out_over_the_steps_that_outputs_have():
     outputs, behind = Outputs(), Stats(50, "a", 1000)
     outputs.add(30, early=True)
-    behind.behind = 52
+    behind.unread_tokens = 52
     assert outputs.missed(behind, emitted=2.0) == (52 - 2) / (30 / 2)
-    behind.behind = 2
+    behind.unread_tokens = 2
     assert outputs.missed(behind, emitted=3.0) == 0.0
 
 

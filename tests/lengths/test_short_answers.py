@@ -31,17 +31,17 @@ class Answer:
 
     def __post_init__(self):
         self.stats = Stats(self.asked.prompt + 1, self.asked.task, 127)
-        self.stats.behind = self.asked.prompt
+        self.stats.unread_tokens = self.asked.prompt
 
     def step(self, budget):
         """What comes of its next step."""
-        behind = self.stats.behind if budget else 0
+        behind = self.stats.unread_tokens if budget else 0
         accepted = next((i for i, rank in enumerate(self.asked.ranks[self.done : self.done + budget]) if rank), budget)
         emitted = min(accepted + 1, self.asked.tokens - self.done)
         self.done += emitted
         self.stats.context_tokens += emitted
         self.stats.remaining -= emitted
-        self.stats.behind = emitted if budget else self.stats.behind + emitted
+        self.stats.unread_tokens = emitted if budget else self.stats.unread_tokens + emitted
         done = Step(budget, accepted, emitted, budget + 1)
         return Share(self.stats, budget, behind, budget, done, self.done >= self.asked.tokens)
 
@@ -81,7 +81,7 @@ def milliseconds(length, asked, at_once, seed):
         drafting = [share for share in shares if share.budget]
         draft = IDLE
         if drafting:
-            nodes, behind = sum(share.budget for share in drafting), sum(share.behind for share in drafting)
+            nodes, behind = sum(share.budget for share in drafting), sum(share.unread_tokens for share in drafting)
             deepest = max(share.budget for share in drafting)
             draft += ASKED + EACH * len(drafting) + LEVEL * deepest + NODE * nodes + BEHIND * behind
             draft *= PAUSE if pause > 20 else 1

@@ -32,7 +32,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> tuple[EdgeModel, CloudModel]:
     monkeypatch.setenv("BACKEND_TYPE", "")
     monkeypatch.setenv("model_path", "")
 
-    def answer(model: Any, data: Any, repeat: int, held: Any, early: Any) -> Response:
+    def answer(model: Any, data: Any, repeat: int, early: Any) -> Response:
         if data == "unanswerable":
             raise UserError("no answer")
         return Response({"side": model.side})

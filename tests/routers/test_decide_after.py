@@ -1,4 +1,4 @@
-"""A cascade of several routers that may end the edge's answer early: what stops, what it costs, what goes on."""
+"""A cascade of several routers that may stop the edge's answer: what stops, what it costs, what is continued."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from ianvs_specdec.routers.signals import SIGNALS
 from ianvs_specdec.types import Completion, Trace
 from ianvs_specdec.workspace.sides import answered
 from sedna.core.joint_inference import JointInference
+from tests.support.models import build_model
 
 SETTINGS = {"backend": "autoregressive", "dtype": "float32", "max_tokens": 8}
 ROWS = [{"query": f"question {index}", "gold": "B", "index": index} for index in range(4)]
@@ -43,16 +44,17 @@ ALL, NONE = 0.0, 1.0
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The tokens of each answer that the engine has written."""
+    """The tokens that the engine has written for each request, without its warming up."""
     written: list[int] = []
-    generate = EngineLLM.generate
+    decode = EngineLLM._decode
 
-    def generated(self: Any, *arguments: Any, **more: Any) -> Completion:
-        answer = generate(self, *arguments, **more)
-        written.append(answer.completion_tokens)
-        return answer
+    def decoded(self: Any, *arguments: Any) -> Any:
+        found = decode(self, *arguments)
+        written.append(len(found[0]))
+        return found
 
-    monkeypatch.setattr(EngineLLM, "generate", generated)
+    monkeypatch.setattr(EngineLLM, "_decode", decoded)
+    monkeypatch.setattr(EngineLLM, "_warm_up", lambda self: None)
     return written
 
 
@@ -62,6 +64,14 @@ def probe(tmp_path: Path, tiny_model: Path) -> str:
     classifier = ProbeClassifier(linear, (1,), "edge", FileDigests(None).folder(tiny_model))
     TrainedRouter("probe", classifier, Calibration(), 0.5, np.zeros(1, np.uint64)).save(tmp_path / "probe")
     return str(tmp_path / "probe")
+
+
+
+def forget(job: Path) -> None:
+    """A journal that knows nothing."""
+    Journal._open.clear()
+    for file in job.glob("journal.sqlite*"):
+        file.unlink()
 
 
 def calibration(folder: Path, threshold: float, **slopes: float) -> str:
@@ -130,15 +140,35 @@ def test_what_reaches_the_threshold_stops(job: Path, tmp_path: Path, tiny_model:
 
 
 @pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup"])
-def test_what_may_go_on_is_written_as_ever_and_read_once(
-    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], backend: str
+def test_what_goes_on_is_continued_and_counts_both_requests(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], new_run: Any, backend: str
 ) -> None:
-    found = run(tiny_model, cascade(calibration(tmp_path, NONE)), backend=backend)
-    assert asked == [WHOLE] * 4
-    plain = run(tiny_model, "EdgeOnly", backend=backend, use_cache=False)
+    router = cascade(calibration(tmp_path, NONE))
+    found = run(tiny_model, router, backend=backend)
+    assert asked == [FIRST, WHOLE - FIRST] * 4
+    asked.clear()
+    plain = run(tiny_model, "EdgeOnly", backend=backend)
+    assert asked == [WHOLE] * 4, "an answer that was interrupted has taken another time"
     for (hard, result, _, _), (_, usual, _, _) in zip(found, plain, strict=True):
         assert (hard, "stopped" in result) == (False, False)
-        assert result["turns"][0]["token_ids"] == usual["turns"][0]["token_ids"]
+        turn, other = result["turns"][0], usual["turns"][0]
+        for name in ("token_ids", "completion", "finish_reason"):
+            assert turn[name] == other[name]
+        assert turn["baseline"] is None or turn["baseline"]["identical"]
+        read = usual["usage"]["prompt_tokens"]
+        assert result["usage"]["prompt_tokens"] == read + (read + FIRST)
+        trace = turn["trace"]
+        assert sum(tokens for _, tokens in trace["chunks"]) == len(trace["confidence"]) == WHOLE
+        assert trace["confidence"] == pytest.approx(np.array(other["trace"]["confidence"]), abs=1e-4)
+        times = [seconds for seconds, _ in trace["chunks"]]
+        assert times == sorted(times)
+        assert result["routing"]["seconds"] < result["perf"]["latency"]
+    asked.clear()
+    new_run()
+    assert [row[1]["completion"] for row in run(tiny_model, router, backend=backend)] == [
+        row[1]["completion"] for row in found
+    ]
+    assert not asked
     assert (value("Early Exits", found), value("Edge Tokens Saved", found)) == (0.0, 0.0)
 
 
@@ -157,8 +187,7 @@ def test_the_engine_and_the_journal_decide_alike(job: Path, tmp_path: Path, tiny
     between = cascade(calibration(tmp_path, float(np.mean(sorted(scores)[1:3]))))
     known = run(tiny_model, between)
     assert asked == [WHOLE] * 2, "the cloud alone is asked"
-    Journal.of_job().path.unlink()
-    Journal._open.clear()
+    forget(job)
     fresh = run(tiny_model, between, use_cache=False)
     assert [row[0] for row in known] == [row[0] for row in fresh] == [score > sorted(scores)[1] for score in scores]
     assert [row[1]["routing"]["score"] for row in known] == [row[1]["routing"]["score"] for row in fresh]
@@ -178,15 +207,72 @@ def test_a_probe_and_the_text_are_part_of_it(
         assert result["routing"]["doubts"]["mind"] == one["routing"]["score"]
 
 
-def test_whoever_overrules_it_gets_the_whole_answer(
-    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_whoever_overrules_it_has_the_answer_continued(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], use_cache: bool
 ) -> None:
     around = {"name": "BudgetRouter", "router": cascade(calibration(tmp_path, ALL)), "cloud_share": 0.0}
-    found = run(tiny_model, around)
-    assert asked == [FIRST, WHOLE] * 4
-    for hard, result, _, _ in found:
-        assert (hard, result["usage"]["completion_tokens"]) == (False, WHOLE)
+    found = run(tiny_model, around, use_cache=use_cache)
+    assert asked == [FIRST, WHOLE - FIRST] * 4
+    plain = run(tiny_model, "EdgeOnly")
+    for (hard, result, _, _), (_, usual, _, _) in zip(found, plain, strict=True):
+        assert (hard, result["completion"]) == (False, usual["completion"])
         assert "stopped" not in result
+
+
+@pytest.mark.parametrize("stop_at", ["inside", "across"])
+def test_a_stop_string_across_the_seam_is_found(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], stop_at: str
+) -> None:
+    ((_, usual, _, _),) = run(tiny_model, "EdgeOnly", ROWS[:1])
+    ends = np.cumsum(usual["turns"][0]["trace"]["characters"])
+    text, seam = usual["completion"], int(ends[FIRST - 1])
+    stop = text[seam - 1 : seam + 1] if stop_at == "across" else text[seam : seam + 2]
+    ((_, whole, _, _),) = run(tiny_model, "EdgeOnly", ROWS[:1], stop=[stop])
+    forget(job)
+    asked.clear()
+    ((_, found, _, _),) = run(tiny_model, cascade(calibration(tmp_path, NONE)), ROWS[:1], stop=[stop], use_cache=False)
+    for name in ("completion", "finish_reason", "token_ids"):
+        assert found["turns"][0][name] == whole["turns"][0][name]
+
+
+@pytest.mark.parametrize("max_tokens", [FIRST, FIRST - 1])
+def test_an_answer_of_no_more_tokens_is_asked_for_at_once(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int], max_tokens: int
+) -> None:
+    ((hard, found, _, _),) = run(tiny_model, cascade(calibration(tmp_path, ALL)), ROWS[:1], max_tokens=max_tokens)
+    assert (hard, asked, "stopped" in found) == (False, [max_tokens], False)
+
+
+def test_coupled_samples_are_continued_and_others_are_refused(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
+) -> None:
+    drawn = {"backend": "PromptLookup", "temperature": 0.9, "acceptance": "coupled"}
+    usual = run(tiny_model, "EdgeOnly", **drawn)
+    forget(job)
+    asked.clear()
+    router = cascade(calibration(tmp_path, NONE))
+    found = run(tiny_model, router, **drawn, use_cache=False)
+    assert asked == [FIRST, WHOLE - FIRST] * 4
+    assert [row[1]["completion"] for row in found] == [row[1]["completion"] for row in usual]
+    with pytest.raises(UserError, match="cannot be continued") as refused:
+        run(tiny_model, router, temperature=0.9)
+    assert refused.value.key == "decide_after"
+    edge = {"model": str(tiny_model), "logprobs": True, "temperature": 0.9}
+    with pytest.raises(UserError, match="acceptance: coupled"):
+        check_router_beside(router, {"edgemodel": (EdgeModel, edge)})
+    check_router_beside(router, {"edgemodel": (EdgeModel, {**edge, "acceptance": "coupled"})})
+
+
+def test_first_tokens_that_fill_the_window_are_the_whole_answer(
+    job: Path, tmp_path: Path, tiny_model: Path, asked: list[int]
+) -> None:
+    ((_, usual, _, _),) = run(tiny_model, "EdgeOnly", ROWS[:1])
+    small = build_model(tmp_path / "small", window=usual["usage"]["prompt_tokens"] + FIRST)
+    asked.clear()
+    ((_, found, _, _),) = run(small, cascade(calibration(tmp_path, NONE)), ROWS[:1])
+    assert asked == [FIRST]
+    assert found["turns"][0]["token_ids"] == usual["turns"][0]["token_ids"][:FIRST]
 
 
 def test_an_answer_that_is_whole_is_too_late(job: Path, tmp_path: Path, tiny_model: Path) -> None:

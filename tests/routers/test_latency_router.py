@@ -250,7 +250,7 @@ def test_what_a_cascade_inside_has_asked_the_edge_is_waited_for_once_and_is_no_o
         def backend(self) -> str:
             return "none"
 
-        def answer(self, row: Any, held: Any = None, early: Any = None) -> Response:
+        def answer(self, row: Any, early: Any = None) -> Response:
             turn = {"completion": "A", "trace": {"confidence": ((-0.1, 0.2, 0.9),)}}
             response = Response({"turns": [turn], "completion": "A", "perf": {"latency": 0.9}})
             response.row = row

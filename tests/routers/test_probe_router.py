@@ -1,4 +1,4 @@
-"""A probe: the edge reads the question, the router looks at what it thinks, and nothing is read or asked twice."""
+"""A probe: the edge reads the question, the router looks at its hidden states, and what that takes is counted."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.plugin.overlap import REQUESTS
 from ianvs_specdec.routers import build_router, check_router_beside
 from ianvs_specdec.routers.learned import UNANSWERED
+from ianvs_specdec.workspace.sides import answered
 from sedna.core.joint_inference import JointInference
 from tests.support import journals
 from tests.support.models import build_model
@@ -51,19 +52,18 @@ def folder(tmp_path: Path, tiny_model: Path) -> Path:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was asked of the engine, in this order: prompts that were read, and answers."""
     heard: list[str] = []
-    generate, probe = EngineLLM.generate, EngineLLM.probe
+    generate, encode = EngineLLM.generate, EngineLLM.encode
 
-    def generated(self: Any, messages: Any, sampling: Any, on_chunk: Any = None, hints: Any = None) -> Any:
-        if hints is None or hints.probe is None:
-            heard.append("answer")
-        return generate(self, messages, sampling, on_chunk, hints)
+    def generated(self: Any, *arguments: Any, **more: Any) -> Any:
+        heard.append("answer")
+        return generate(self, *arguments, **more)
 
-    def probed(self: Any, *arguments: Any) -> Any:
+    def encoded(self: Any, *arguments: Any) -> Any:
         heard.append("probe")
-        return probe(self, *arguments)
+        return encode(self, *arguments)
 
     monkeypatch.setattr(EngineLLM, "generate", generated)
-    monkeypatch.setattr(EngineLLM, "probe", probed)
+    monkeypatch.setattr(EngineLLM, "encode", encoded)
     return heard
 
 
@@ -80,7 +80,7 @@ def run(model: Path, router: Any, rows: list[dict[str, Any]] = ROWS, **edge: Any
     finally:
         edge_model.cleanup()
         cloud.cleanup()
-    assert not any("edge_held" in row for row in rows)
+    assert not any("edge_read" in row for row in rows)
     return found
 
 
@@ -88,23 +88,28 @@ def probe(folder: Path, threshold: float | None = None) -> dict[str, Any]:
     return {"name": "LearnedRouter", "path": str(folder), **({} if threshold is None else {"threshold": threshold})}
 
 
-def test_what_stays_is_answered_as_ever_and_read_once(
+def test_what_stays_is_answered_as_ever_and_has_cost_the_reading(
     job: Path, tiny_model: Path, folder: Path, asked: list[str]
 ) -> None:
     found = run(tiny_model, probe(folder, 1.0), backend="PromptLookup")
-    assert asked == ["probe"] * 4
+    assert asked == ["probe", "answer"] * 4
     usual = run(tiny_model, "EdgeOnly", use_cache=False)
-    assert asked == ["probe"] * 4 + ["answer"] * 4
-    for (hard, result, edge, cloud), (_, plain, _, _) in zip(found, usual, strict=True):
+    table = Table(["B"] * len(found), found)
+    for place, ((hard, result, edge, cloud), (_, plain, _, _)) in enumerate(zip(found, usual, strict=True)):
         assert (hard, cloud, result["side"]) == (False, None, "edge")
         assert edge["turns"][0]["token_ids"] == plain["turns"][0]["token_ids"]
-        assert result["usage"] == plain["usage"]
-        assert result["cost"] == plain["cost"]
+        tokens, seconds = plain["usage"]["prompt_tokens"], result["prefill"]["seconds"]
+        assert result["usage"]["prompt_tokens"] == 2 * tokens == table.query("edge_prompt")[place]
+        assert result["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
+        assert result["cost"] == pytest.approx(plain["cost"] + 3e-6 * tokens)
+        assert table.query("edge_cost")[place] == result["cost"]
+        assert table.query("latency")[place] == pytest.approx(seconds + result["perf"]["latency"])
+        assert table.turn("busy")[place] == pytest.approx(seconds + result["perf"]["latency"], abs=2e-6)
+        assert result["routing"]["seconds"] > seconds > 0
         assert "edge_answer" not in result
+        assert answered(result) is not None
     scores = [result["routing"]["score"] for _, result, _, _ in found]
     assert len(set(scores)) == len(scores)
-    # What the question takes to read is the answer's, not the router's.
-    assert all(row[1]["routing"]["seconds"] < row[1]["perf"]["latency"] for row in found)
 
 
 def test_what_goes_to_the_cloud_has_cost_the_reading(
@@ -145,7 +150,7 @@ def test_a_finished_job_asks_nothing_again(
     np.testing.assert_array_equal(*(table.query("edge_cost") for table in tables))
 
 
-def test_a_run_that_was_killed_before_the_answer_reads_and_answers_that_one_question_again(
+def test_a_run_killed_before_the_answer_asks_that_one_again(
     job: Path, tiny_model: Path, folder: Path, asked: list[str], new_run: Any
 ) -> None:
     first = run(tiny_model, probe(folder, 1.0))
@@ -176,14 +181,6 @@ def test_many_questions_at_once(job: Path, tiny_model: Path, folder: Path, asked
     assert REQUESTS._number == 0
 
 
-def test_what_is_still_held_when_the_test_case_ends_is_let_go(job: Path, tiny_model: Path, folder: Path) -> None:
-    edge, row = EdgeModel(model=str(tiny_model), **SETTINGS), dict(ROWS[0])
-    build_router(probe(folder))(row)
-    assert REQUESTS._number == 1
-    edge.cleanup()
-    assert REQUESTS._number == 0
-
-
 def test_an_answer_that_is_known_is_not_made_again(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
     run(tiny_model, "EdgeOnly")
     asked.clear()
@@ -196,7 +193,7 @@ def test_a_constraint_around_it_may_overrule_it(job: Path, tiny_model: Path, fol
     around = {"name": "BudgetRouter", "router": probe(folder, 0.0), "cloud_share": 0.0}
     found = run(tiny_model, around)
     assert [hard for hard, *_ in found] == [False] * 4
-    assert asked == ["probe"] * 4
+    assert asked == ["probe", "answer"] * 4
 
 
 def test_it_survives_the_way_through_a_file(job: Path, tiny_model: Path, folder: Path) -> None:
@@ -220,7 +217,7 @@ def test_a_question_that_the_edge_cannot_read_goes_to_the_cloud(
     assert REQUESTS._number == 0
 
 
-def test_a_full_disk_leaves_nothing_held(
+def test_a_full_disk_ends_it_with_nothing_under_way(
     job: Path, tiny_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Any, *arguments: Any, **more: Any) -> str:
@@ -267,19 +264,21 @@ def test_an_answer_that_is_there_already_is_too_late(job: Path, tiny_model: Path
     edge.cleanup()
 
 
-def test_a_cascade_reads_the_question_once(job: Path, tiny_model: Path, folder: Path, asked: list[str]) -> None:
+def test_a_cascade_has_the_probe_read_the_question_once(
+    job: Path, tiny_model: Path, folder: Path, asked: list[str]
+) -> None:
     alone = run(tiny_model, probe(folder, 1.0), logprobs=True)
     plain = run(tiny_model, {"name": "CascadeRouter", "signal": "max_entropy", "threshold": 1.0}, logprobs=True)
     asked.clear()
     both = {"name": "CascadeRouter", "signal": ["max_entropy", "router"], "router": probe(folder), "threshold": 1.0}
     # Nothing in the journal serves: with another seed it is another request.
     found = run(tiny_model, both, logprobs=True, seed=1)
-    assert asked == ["probe"] * 4
+    assert asked == ["probe", "answer"] * 4
     for (_, result, _, _), (_, one, _, _), (_, other, _, _) in zip(found, alone, plain, strict=True):
         scores = [row["routing"]["score"] for row in (one, other)]
         assert result["routing"]["doubts"] == dict(zip(("router", "max_entropy"), scores, strict=True))
         assert result["routing"]["score"] == pytest.approx(sum(scores) / 2)
-        assert result["routing"]["seconds"] < result["perf"]["latency"]
+        assert result["routing"]["seconds"] < result["prefill"]["seconds"] + result["perf"]["latency"]
 
 
 def test_a_cascade_whose_edge_has_answered_is_too_late_for_a_probe(job: Path, tiny_model: Path, folder: Path) -> None:
@@ -302,7 +301,7 @@ def test_what_learns_on_reads_the_question_once_and_learns_from_its_states(
     again = [dict(row, query={"turns": [row["query"]], "scorer": "choice"}) for row in ROWS]
     to = tmp_path / "learned"
     found = run(tiny_model, lifelong(folder, threshold=1.0, save_to=str(to), save_every=1), again, seed=1)
-    assert asked == ["probe"] * 4
+    assert asked == ["probe", "answer"] * 4
     scores = [row[1]["routing"]["score"] for row in found]
     first = alone[0][1]["routing"]["score"]
     assert scores[0] == pytest.approx(first, abs=1e-6)
@@ -314,7 +313,7 @@ def test_what_learns_on_reads_the_question_once_and_learns_from_its_states(
     assert all(past.state is not None for past in classifier.learner.memory)
     asked.clear()
     later = run(tiny_model, {"name": "LearnedRouter", "path": str(to), "threshold": 1.0}, again, seed=2)
-    assert asked == ["probe"] * 4
+    assert asked == ["probe", "answer"] * 4
     assert [row[1]["routing"]["score"] for row in later] != [row[1]["routing"]["score"] for row in alone]
     goes_on = run(tiny_model, lifelong(to, threshold=1.0), again[:1], seed=3)
     assert goes_on[0][1]["routing"]["score"] == pytest.approx(later[0][1]["routing"]["score"], abs=1e-6)

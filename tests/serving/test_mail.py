@@ -97,7 +97,7 @@ class Gathering(Instant):
         self.seen = list[list[str]]()
         self.job: Any = None
 
-    def meanwhile(self, call: Callable[[], None]) -> bool:
+    def on_compute_start(self, call: Callable[[], None]) -> bool:
         self._call = call
         return True
 

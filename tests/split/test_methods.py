@@ -24,7 +24,7 @@ def running(llm):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-@pytest.mark.parametrize("method", [name for name, known in drafters.METHODS.items() if known.far])
+@pytest.mark.parametrize("method", [name for name, known in drafters.METHODS.items() if known.remote])
 def test_a_method_that_needs_tokens_only(folder, running, alone, method, sampling, tmp_path):
     whole = alone(PROMPT, sampling)
     settings = {"draft": folder} if method == "draft_model" else {}

@@ -72,10 +72,10 @@ def test_the_mode_changes_between_steps_only():
     drafter = far()
     drafter.offer(Draft(position=1, tokens=[7]))
     assert not drafter.switch(STREAM)
-    assert drafter.far
+    assert drafter.remote
     assert drafter.emitted([3]).node == 0
-    assert (drafter.far, drafter.ready) == (False, True)
+    assert (drafter.remote, drafter.ready) == (False, True)
     assert not drafter.switch(SPLIT)
     told = drafter.emitted([4])
     assert (told.node, told.switched) == (None, True)
-    assert (drafter.far, drafter.ready) == (True, False)
+    assert (drafter.remote, drafter.ready) == (True, False)

@@ -1,4 +1,4 @@
-"""The beginning of an answer that is known, as if it had been asked for with that many tokens at most."""
+"""The first tokens of an answer, and an answer from two requests: one for these and one for the rest."""
 
 from __future__ import annotations
 
@@ -32,6 +32,26 @@ def first_tokens(answer: Completion, tokens: int) -> Completion | None:
             characters=characters,
         ),
     )
+
+
+def joined(begun: Completion, whole: Completion) -> Completion:
+    """The ``whole`` answer with what both of its requests took: its own trace is that of the second one, which
+    continues ``begun``."""
+    one, two = begun.trace, whole.trace
+    tokens, waited = begun.completion_tokens, one.latency or 0.0
+    alone = one.busy is None and two.busy is None
+    trace = replace(
+        two,
+        chunks=[*one.chunks, *((waited + seconds, number) for seconds, number in two.chunks)],
+        steps=one.steps + two.steps,
+        near_ties=[*one.near_ties, *((place + tokens, gap) for place, gap in two.near_ties)],
+        rejected=one.rejected + two.rejected,
+        failures=one.failures + two.failures,
+        confidence=None if one.confidence is None else one.confidence + (two.confidence or []),
+        issued=one.issued,
+        busy=None if alone else sum(trace.latency or 0.0 if trace.busy is None else trace.busy for trace in (one, two)),
+    )
+    return replace(whole, prompt_tokens=begun.prompt_tokens + whole.prompt_tokens, trace=trace)
 
 
 def saved_tokens(journal: Journal, keys: list[str], tokens: int) -> int | None:

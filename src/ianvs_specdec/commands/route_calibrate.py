@@ -32,7 +32,6 @@ from ianvs_specdec.learned.training import fold_numbers
 from ianvs_specdec.outcomes.asking import running
 from ianvs_specdec.outcomes.labels import LABELS, targets
 from ianvs_specdec.outcomes.recorded import Outcomes, load_outcomes
-from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.progress import Progress
 from ianvs_specdec.routers.cascade import CascadeRouter
@@ -167,7 +166,7 @@ def _asked(
                 known = {name: prior.decide(row) for name, prior in priors.items()}
                 if any(decision.reason == UNANSWERED for decision in known.values()):
                     continue
-                response = model.answer(row, held=edge_first.held(row))
+                response = model.answer(row)
                 progress.step("edge", bool(response["replayed"] or response["cached"]))
                 if response.get("error"):
                     continue

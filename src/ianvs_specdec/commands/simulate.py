@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ianvs_specdec.arrivals import Arrival
     from ianvs_specdec.decoding.costs import CostTable
-    from ianvs_specdec.decoding.load import Length
+    from ianvs_specdec.decoding.scheduling import Length
     from ianvs_specdec.simulation.workload import RecordedAnswer
 
 ORACLE = "oracle"

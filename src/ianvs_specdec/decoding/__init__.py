@@ -1,8 +1,8 @@
 """The decoding core: one loop over a target, a drafter and a speculation length."""
 
 from ianvs_specdec.decoding.contracts import Context, Drafter, Observation, Output, Target
-from ianvs_specdec.decoding.load import Finished, Length, Load, Share, Stats
 from ianvs_specdec.decoding.loop import Decoded, decode
+from ianvs_specdec.decoding.scheduling import Finished, Length, Load, Share, Stats
 from ianvs_specdec.decoding.stopping import StopStrings
 from ianvs_specdec.decoding.target import HuggingFaceTarget
 from ianvs_specdec.decoding.targets import target_of

@@ -1,4 +1,4 @@
-"""What the loop asks of a target and a drafter, and what it tells them (of a speculation length: ``load``)."""
+"""What the loop asks of a target and a drafter, and what it tells them (of a speculation length: ``scheduling``)."""
 
 from __future__ import annotations
 
@@ -190,10 +190,10 @@ class Drafter:
     a verification step (prompts of one token excepted).
     """
 
-    far: bool = False
+    remote: bool = False
     """Whether its drafts are made elsewhere and come when they come, so that they take no time here."""
     ready: bool = True
-    """Whether its request takes part in the next step; only one that is far may make it wait."""
+    """Whether its request takes part in the next step; only one that is remote may make it wait."""
 
     lines: bool = False
     """Whether it has ``lines_behind``, so that an edge can draft on while its verifier decides."""
@@ -201,7 +201,7 @@ class Drafter:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "propose" in vars(cls) and "propose_all" not in vars(cls):
-            cls.together = vars(cls).get("together")  # type: ignore[assignment]
+            cls.batch_key = vars(cls).get("batch_key")  # type: ignore[assignment]
 
     def lines_behind(self, context: Context) -> Lines:
         """What may follow ``context`` as it is now. Ends with the next call of ``lines_behind`` or ``propose``, for
@@ -209,13 +209,13 @@ class Drafter:
         raise NotImplementedError(f"{type(self).__name__} drafts whole trees only")
 
     @property
-    def together(self) -> Any:
+    def batch_key(self) -> Any:
         """What drafters of a class have in common that draft for several requests in the same steps: a model, a head.
         None: each drafts by itself. So does one of a class that changes only ``propose``, unless it says otherwise."""
         return None
 
     @property
-    def behind(self) -> int:
+    def unread_tokens(self) -> int:
         """How many tokens of the request it has not read and has to before it can draft: a length weighs that time."""
         return 0
 
@@ -254,7 +254,7 @@ class Drafter:
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Self, Context, int]]) -> Sequence[TokenTree | Exception]:
         """``propose`` for several requests, each with its drafter, context and budget, all in the same steps of what
-        their drafters have in common (see ``together``); an error instead of a tree ends that request only."""
+        their drafters have in common (see ``batch_key``); an error instead of a tree ends that request only."""
         raise NotImplementedError
 
     def observe(self, observation: Observation) -> None:

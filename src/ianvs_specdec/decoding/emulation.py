@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +14,7 @@ from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.meter import Meter
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.request import Request
+    from ianvs_specdec.decoding.batch import Batch
 
 log = logging.getLogger(__name__)
 
@@ -89,25 +89,23 @@ class Emulation(Meter):
         self.draft = self.verify = 0.0
         self._overran = False
 
-    def drafted(self, asked: Sequence[Request]) -> None:
-        if asked:
-            sizes = tuple([request.drafted for request in asked])
-            behind = sum([request.stats.behind for request in asked])
+    def add(self, phase: str, seconds: float, batch: Batch) -> None:
+        if phase == "draft" and batch.asked:
+            sizes = tuple([request.drafted for request in batch.asked])
+            behind = sum([request.stats.unread_tokens for request in batch.asked])
             self.draft = self._hold(self._draft_seconds(sizes, behind))
+        elif phase == "compute" and batch.outputs:
+            prompts = sum([request.stats.context_tokens for request in batch.reading])
+            decoding = batch.rows, batch.context, len(batch.decoding)
+            self.verify = self._hold(self.costs.step_seconds(*decoding, batch.prompt_rows, prompts))
+            self.steps += 1
+            self.overruns += self._overran
 
-    def computed(self, rows: int, context: int, requests: int, prompt_rows: int, prompt_context: int) -> None:
-        seconds = self.costs.step_seconds(rows, context, requests, prompt_rows, prompt_context)
-        self.verify = self._hold(seconds)
-        self.steps += 1
-        self.overruns += self._overran
+    def spent(self) -> tuple[float, float, float, float]:
+        return self.draft, self.verify, 0.0, 0.0
 
-    def failed(self) -> None:
+    def fail(self) -> None:
         self._at = self._clock.now()
-
-    def verified(self) -> None:
-        """Within the next step's time."""
-
-    looked = chosen = emitted = committed = observed = learned = verified
 
     def end(self, busy: bool) -> None:
         self._idle = not busy

@@ -17,25 +17,29 @@ sequence is computed anew, as transformers does. One whose rotations change with
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ianvs_specdec.decoding.attention import any_length
 from ianvs_specdec.decoding.contracts import Output, Piece, Prompt
+from ianvs_specdec.decoding.huggingface_model import HuggingFaceModel
 from ianvs_specdec.decoding.states import KeyValues, Recurrent, reset_rotations, state_of
 from ianvs_specdec.decoding.tree import TokenTree
 
-if TYPE_CHECKING:
-    from ianvs_specdec.decoding.target import HuggingFaceTarget
+# What a model that cannot take a custom mask, positions or several tokens raises when it is given them.
+_REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, AssertionError)
+
+
+Compute = Callable[["HuggingFaceSequence"], Output]
 
 
 class HuggingFaceSequence:
     """Implements ``contracts.SequenceState``."""
 
-    def __init__(self, target: HuggingFaceTarget, features: tuple[int, ...]) -> None:
+    def __init__(self, target: HuggingFaceModel, features: tuple[int, ...] = ()) -> None:
         self._target, self._features = target, features
         self._state: Any = Recurrent() if target.keeps_no_state else state_of(target.model)
         self._base: Any = None
@@ -80,7 +84,7 @@ class HuggingFaceSequence:
                 return self._forward_anew(tree.tokens)
             return self.forward(tree.tokens)
         self.mark()
-        if isinstance(self._state, KeyValues) and (tree.is_chain or self._target.takes_trees):
+        if isinstance(self._state, KeyValues) and (tree.is_chain or _takes_trees(self._target)):
             self._current = list(range(len(tree)))
             return self.forward(tree.tokens) if tree.is_chain else self.forward_tree(tree)
         return self.verify_branches(tree)
@@ -178,7 +182,7 @@ class HuggingFaceSequence:
         return Output(torch.stack([part.logits for part in ordered]), hidden)
 
     def _forward_in_chunks(self, tokens: list[int]) -> Output:
-        if len(tokens) == 1 or isinstance(self._state, KeyValues) or self._target.takes_chunks:
+        if len(tokens) == 1 or isinstance(self._state, KeyValues) or _takes_chunks(self._target):
             return self.forward(tokens)
         outputs = [self.forward([token]) for token in tokens]
         hidden = tuple(torch.cat(rows) for rows in zip(*(output.hidden for output in outputs), strict=True))
@@ -204,3 +208,48 @@ def _runs(children: list[list[int]]) -> list[list[int]]:
         runs.append(run)
         stack += reversed(next_nodes)
     return runs
+
+
+def _takes_trees(known: HuggingFaceModel) -> bool:
+    """See ``HuggingFaceModel``. Found out once by comparing with decoding branch by branch, not read from a list of
+    model names."""
+    if known.takes_trees is None:
+        maskable = {"full_attention", "sliding_attention"}.issuperset(known.layer_kinds)
+        if not maskable or "local" in getattr(known.config, "attention_layers", ()):
+            known.takes_trees = False
+        else:
+            tree = TokenTree([1, 2, 3, 0, 3, 1], [-1, 0, 0, 1, 2, 2])
+            known.takes_trees = _agrees(
+                known, lambda probe: probe.forward_tree(tree), lambda probe: probe.verify_branches(tree)
+            )
+    return known.takes_trees
+
+
+def _takes_chunks(known: HuggingFaceModel) -> bool:
+    """See ``HuggingFaceModel``. Found out once by comparing with decoding token by token."""
+    tokens = [2, 3, 1, 0]
+
+    def one_by_one(probe: HuggingFaceSequence) -> Output:
+        return Output(torch.cat([probe.forward([token]).logits for token in tokens]))
+
+    if known.takes_chunks is None:
+        known.takes_chunks = _agrees(known, lambda probe: probe.forward(tokens), one_by_one)
+    return known.takes_chunks
+
+
+def _agrees(known: HuggingFaceModel, fast: Compute, reference: Compute) -> bool:
+    """Whether ``fast`` computes what ``reference`` does, on a short sequence of its own."""
+    results = []
+    for compute in (reference, fast):
+        probe = HuggingFaceSequence(known)
+        probe.compute(Prompt([2, 1, 3, 0, 2, 3]))
+        probe.mark()
+        try:
+            results.append(compute(probe).logits.float())
+        except _REFUSALS:
+            if compute is reference:
+                raise
+            return False
+    expected, got = results
+    tolerance = 1e-3 if known.model.dtype in (torch.float32, torch.float64) else 5e-2
+    return bool((got - expected).abs().max() <= tolerance * expected.std())

@@ -6,20 +6,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from operator import methodcaller
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 
+from ianvs_specdec.decoding.batch import Batch
 from ianvs_specdec.decoding.contracts import Drafter, Target
-from ianvs_specdec.decoding.load import Finished, Length, Load, Share
-from ianvs_specdec.decoding.meter import Meter
+from ianvs_specdec.decoding.drafting import draft
+from ianvs_specdec.decoding.isolation import each, guarded
+from ianvs_specdec.decoding.meter import Meter, metered
 from ianvs_specdec.decoding.request import Decoded, Request
-from ianvs_specdec.decoding.tree import TokenTree
-from ianvs_specdec.errors import ContextWindowError, UserError
+from ianvs_specdec.decoding.scheduling import Length, Load, Share
+from ianvs_specdec.errors import ContextWindowError
 from ianvs_specdec.types import Occupancy, Sampling, Work
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_REFRESH_LAG, _COMMIT, _OBSERVE = methodcaller("refresh_lag"), methodcaller("commit"), methodcaller("observe")
 
 MOST_AT_ONCE = 64
 """Requests that share a step: beyond, each gets slower by about what the others gain."""
@@ -68,7 +69,7 @@ class Engine:
         meter: Meter | None = None,
     ) -> None:
         self._target, self._length, self._memory, self._at_once = target, length, memory, at_once
-        self._meter = meter or Meter()
+        self.meter = meter or Meter()
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._done = Work()
@@ -77,7 +78,7 @@ class Engine:
         """``request`` is served as soon as there is room."""
         if not self.busy:
             # Beside others it is computed in shapes that they have, too.
-            _guarded(request, request.warm)
+            guarded(request, request.warm)
         self._waiting.append(request)
 
     @property
@@ -87,10 +88,8 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """Whether a step would do nothing: all that are under way wait, for drafts from elsewhere or for a decision."""
-        if any(
-            (request.drafter.ready and not request.waits) or request.unread or request.over for request in self._running
-        ):
+        """Whether a step would do nothing: all that are under way wait for drafts from elsewhere."""
+        if any(request.drafter.ready or request.unread or request.over for request in self._running):
             return False
         if any(request.over for request in self._waiting):
             return False
@@ -103,39 +102,118 @@ class Engine:
         held = sum(request.memory for request in running)
         return Occupancy(len(running), len(self._waiting), held, self._done)
 
-    def step(self, meanwhile: Callable[[], None] = lambda: None) -> list[Request]:
+    def step(self, on_compute_start: Callable[[], None] = lambda: None) -> list[Request]:
         """One step of the target for everybody. Returns the requests that are over.
 
-        ``meanwhile`` starts what other threads may do while the target computes: at any other time, they and this one
-        would wait for each other at the interpreter's lock.
+        ``on_compute_start`` starts what other threads may do while the target computes: at any other time, they and
+        this one would wait for each other at the interpreter's lock.
         """
         if torch.is_inference_mode_enabled():
-            return self._step(meanwhile)
+            return self._step(on_compute_start)
         with torch.inference_mode():
-            return self._step(meanwhile)
+            return self._step(on_compute_start)
 
-    def _step(self, meanwhile: Callable[[], None]) -> list[Request]:
-        if self._meter.draft > LATE:
-            meanwhile()
+    def _step(self, on_compute_start: Callable[[], None]) -> list[Request]:
+        if self.meter.draft > LATE:
+            on_compute_start()
         over = self._leave() + self._join()
-        _each([request for request in self._running if request.held and not request.waits], _GO_ON)
-        self._meter.begin()
-        reading = self._read()
-        prompt_rows = sum([len(request.piece.tokens) for request in reading])
-        unread = len([request for request in self._running if request.unread]) if reading else 0
-        decoding = self._draft(prompt_rows, unread)
-        meanwhile()
-        self._meter.emitted()
-        if reading or decoding:
-            self._compute(reading, decoding, prompt_rows)
+        self.meter.begin()
+        batch = Batch([], [])
+        self._schedule(batch)
+        if batch.decoding:
+            self._choose(batch)
+            self._draft(batch)
+        on_compute_start()
+        if batch.reading or batch.decoding:
+            self._compute(batch)
+        if batch.outputs:
+            self._accept(batch)
+            self._emit(batch)
+            self._commit(batch)
+            self._observe(batch)
+            self._learn(batch)
         over += self._leave()
-        self._meter.end(not self.idle)
+        self.meter.end(not self.idle)
         return over
+
+    @metered
+    def _schedule(self, batch: Batch) -> None:
+        """Who takes part: prompts are read in turn, and all that have read theirs and wait for no draft decode."""
+        batch.reading = self._read()
+        batch.decoding = [request for request in self._running if request.began and request.drafter.ready]
+        batch.prompt_rows = sum([len(request.piece.tokens) for request in batch.reading])
+        each(batch.decoding, _REFRESH_LAG)
+
+    @metered
+    def _choose(self, batch: Batch) -> None:
+        """How far to speculate for whom."""
+        unread = len([request for request in self._running if request.unread]) if batch.reading else 0
+        reading = len([request for request in self._running if not request.began])
+        running = [request.stats for request in batch.decoding]
+        batch.budgets = self._length.budgets(Load(running, len(self._waiting), batch.prompt_rows, unread, reading))
+
+    @metered
+    def _draft(self, batch: Batch) -> None:
+        """A tree for each: what its drafter proposes, those with something in common at once, or its root alone."""
+        asked = draft(batch.decoding, batch.budgets, self._length.confidence)
+        batch.asked = [request for request in asked if not (request.error or request.drafter.remote)]
+        batch.decoding = [request for request in batch.decoding if not request.over]
+
+    @metered
+    def _compute(self, batch: Batch) -> None:
+        """One step of the target: pieces of prompts, and all trees."""
+        requests = batch.reading + batch.decoding
+        batch.rows = sum([len(request.piece.tokens) for request in batch.decoding])
+        batch.context = sum([request.stats.context_tokens for request in batch.decoding])
+        try:
+            batch.outputs = self._target.step([(request.sequence, request.piece) for request in requests])
+        except Exception as error:
+            for request in requests:
+                request.error = error
+            self.meter.fail()
+
+    @metered
+    def _accept(self, batch: Batch) -> None:
+        """What of each tree is right; whose prompt is read puts out its first token."""
+        for request, output in zip(batch.reading + batch.decoding, batch.outputs, strict=True):
+            try:
+                request.accept(output)
+            except Exception as error:
+                request.fail(error)
+
+    def _emit(self, batch: Batch) -> None:
+        """Put out what was accepted."""
+        batch.shares = shares = []
+        for request in batch.decoding:
+            if request.error:
+                continue
+            try:
+                shares.append(request.emit())
+            except Exception as error:
+                request.fail(error)
+        batch.decoding = [request for request in batch.decoding if not request.ended]
+
+    @metered
+    def _commit(self, batch: Batch) -> None:
+        """Keep what was accepted in the sequences."""
+        each(batch.decoding, _COMMIT)
+
+    @metered
+    def _observe(self, batch: Batch) -> None:
+        """Tell the drafters."""
+        each(batch.decoding, _OBSERVE)
+
+    @metered
+    def _learn(self, batch: Batch) -> None:
+        """Tell the length."""
+        finished = batch.finished(*self.meter.spent())
+        self._done = _added(self._done, batch.shares)
+        self._length.learn(finished)
 
     def close(self) -> None:
         """Let go of all that is under way or waits."""
         for request in self._running:
-            _guarded(request, request.close)
+            guarded(request, request.close)
         self._running.clear()
         self._waiting.clear()
 
@@ -143,22 +221,24 @@ class Engine:
         over = [request for request in self._running if request.over]
         for request in over:
             self._running.remove(request)
-            _guarded(request, request.close)
+            guarded(request, request.close)
         return over
 
     def _join(self) -> list[Request]:
         """Let in what there is room for. Returns requests that were over before they began."""
+        if not self._waiting:
+            return []
         over = [request for request in self._waiting if request.over]
         for request in over:
             self._waiting.remove(request)
-        room = self._room() if self._waiting else 0
+        room = self._room()
         while self._waiting and len(self._running) < self._at_once:
             request = self._waiting[0]
             if not self._fits(request, room):
                 break
             self._waiting.popleft()
             if request.error is None:
-                _guarded(request, request.open)
+                guarded(request, request.open)
             # One that was cancelled meanwhile has a sequence to be closed.
             (self._running if request.opened else over).append(request)
             if request.opened and room is not None:
@@ -186,6 +266,8 @@ class Engine:
         """Who has a piece of a prompt computed in the next step: as many as make one piece of the target's size, and at
         least one."""
         reading = [request for request in self._running if request.unread]
+        if not reading:
+            return []
         chosen = reading[:1]
         if (rows := self._target.prompt_rows) is not None:
             room = rows - sum(len(request.unread) for request in chosen)
@@ -200,80 +282,6 @@ class Engine:
             request.read()
         return chosen
 
-    def _draft(self, prompt_rows: int, unread: int) -> list[Request]:
-        """Who has a tree verified in the next step: all that have read their prompts and wait for no draft."""
-        decoding = [request for request in self._running if request.began and request.drafter.ready]
-        asked: list[Request] = []
-        if decoding:
-            _each(decoding, _LOOK)
-            reading = len([request for request in self._running if not request.began])
-            load = Load([request.stats for request in decoding], len(self._waiting), prompt_rows, unread, reading)
-            self._meter.looked()
-            budgets = self._length.budgets(load)
-            self._meter.chosen()
-            asked = self._propose(decoding, budgets)
-        self._meter.drafted(asked)
-        return [request for request in decoding if not request.over]
-
-    def _propose(self, decoding: list[Request], budgets: Sequence[int]) -> list[Request]:
-        """Have drafts made. Returns who was asked for one."""
-        asking: dict[tuple[type[Drafter], int], list[tuple[Request, int]]] = {}
-        confidence = self._length.confidence
-        for request, budget in zip(decoding, budgets, strict=True):
-            request.ask(budget, confidence)
-            if budget > 0:
-                drafter = request.drafter
-                asking.setdefault((type(drafter), id(drafter.together)), []).append((request, budget))
-            else:
-                request.plain()
-        for requests in asking.values():
-            _propose(requests)
-        asked = [request for requests in asking.values() for request, _ in requests]
-        return [request for request in asked if not (request.error or request.drafter.far)]
-
-    def _compute(self, reading: list[Request], decoding: list[Request], prompt_rows: int) -> None:
-        meter, requests = self._meter, reading + decoding
-        try:
-            outputs = self._target.step([(request.sequence, request.piece) for request in requests])
-        except Exception as error:
-            for request in requests:
-                request.error = error
-            meter.failed()
-            return
-        context = sum([request.stats.context_tokens for request in decoding])
-        prompts = sum([request.stats.context_tokens for request in reading])
-        rows = sum([len(request.piece.tokens) for request in decoding])
-        meter.computed(rows, context, len(decoding), prompt_rows, prompts)
-        shares = self._settle(requests, decoding, outputs)
-        self._done = _added(self._done, shares)
-        seconds = meter.draft, meter.verify, meter.other, meter.choosing
-        self._length.learn(Finished(shares, rows, prompt_rows, context, *seconds))
-        meter.learned()
-
-    def _settle(self, requests: list[Request], decoding: list[Request], outputs: Sequence[Any]) -> list[Share]:
-        """Put out what the step brought the ``requests``, of which some are ``decoding``: what came of it for those."""
-        meter = self._meter
-        for request, output in zip(requests, outputs, strict=True):
-            try:
-                request.accept(output)
-            except Exception as error:
-                request.fail(error)
-        meter.verified()
-        decided = [request for request in decoding if not request.error]
-        shares = []
-        for request in decided:
-            try:
-                shares.append(request.emit())
-            except Exception as error:
-                request.fail(error)
-        meter.emitted()
-        going_on = [request for request in decided if not request.ended]
-        _each(going_on, _COMMIT)
-        meter.committed()
-        _each(going_on, _OBSERVE)
-        meter.observed()
-        return shares
-
 
 def _added(done: Work, shares: Sequence[Share]) -> Work:
     drafted, accepted, emitted, verified = done.drafted, done.accepted, done.emitted, done.verified
@@ -284,52 +292,3 @@ def _added(done: Work, shares: Sequence[Share]) -> Work:
         emitted += step.emitted
         verified += step.verified
     return Work(done.steps + 1, done.verifications + len(shares), drafted, accepted, emitted, verified)
-
-
-def _propose(requests: list[tuple[Request, int]]) -> None:
-    """Ask for drafts of requests whose drafters have the same in common."""
-    if len(requests) > 1 and requests[0][0].drafter.together:
-        for (request, _), tree in zip(requests, _proposed(requests), strict=True):
-            try:
-                if isinstance(tree, Exception):
-                    raise tree
-                request.verify(tree)
-            except Exception as error:
-                request.fail(error)
-        return
-    for request, budget in requests:
-        _guarded(request, request.draft, budget)
-
-
-def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Exception]:
-    """A tree for each request, or what went wrong with it."""
-    drafter = type(requests[0][0].drafter)
-    try:
-        trees = drafter.propose_all([(request.drafter, request.context, budget) for request, budget in requests])
-        if len(trees) != len(requests):
-            raise UserError(f"{drafter.__name__}.propose_all returned {len(trees)} trees for {len(requests)} requests")
-        return trees
-    except Exception as error:
-        return [error] * len(requests)
-
-
-_LOOK, _COMMIT, _OBSERVE = methodcaller("look"), methodcaller("commit"), methodcaller("observe")
-_GO_ON = methodcaller("go_on")
-
-
-def _each(requests: Sequence[Request], call: Callable[[Request], None]) -> None:
-    """``call`` for each of the requests; where it raises, only that one ends."""
-    for request in requests:
-        try:
-            call(request)
-        except Exception as error:
-            request.fail(error)
-
-
-def _guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
-    """What ``function`` returns; where it raises, only ``request`` ends."""
-    try:
-        return function(*args, **kwargs)
-    except Exception as error:
-        request.fail(error)
-        return None

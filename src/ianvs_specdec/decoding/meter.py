@@ -2,90 +2,73 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.request import Request
+    from ianvs_specdec.decoding.batch import Batch
+
+DRAFTING = frozenset(("schedule", "draft", "observe"))
+VERIFYING = frozenset(("compute", "accept", "commit"))
+LEFT_OUT = frozenset(("choose", "learn"))
+"""Phases of ``Engine.step`` by the seconds of ``Finished`` in which they count. What a length takes is in no step's
+time: a plan for many steps would fall upon one of them, most often one that tries something. All that is not
+``metered``, such as putting out tokens, is in ``other_seconds``."""
+
+Phase = Callable[[Any, "Batch"], None]
 
 
-class Stopwatch:
-    """``began`` is the moment at which the lap began."""
+def metered(phase: Phase) -> Phase:
+    """Marks a phase of ``Engine.step``: its time goes to the engine's ``meter``, under its name."""
+    name = phase.__name__.strip("_")
 
-    def __init__(self) -> None:
-        self.began = time.perf_counter()
+    @functools.wraps(phase)
+    def timed(engine: Any, batch: Batch) -> None:
+        began = time.perf_counter()
+        phase(engine, batch)
+        engine.meter.add(name, time.perf_counter() - began, batch)
 
-    def lap(self) -> float:
-        """Seconds since the lap before."""
-        before, self.began = self.began, time.perf_counter()
-        return self.began - before
+    return timed
 
 
 class Meter:
-    """Measures each step: ``draft``, ``verify``, ``other`` and ``choosing`` are its seconds so far, as ``Finished`` has
-    them."""
+    """Measures each step: ``draft``, ``verify`` and ``choosing`` are its seconds so far, as ``Finished`` has them."""
 
-    draft = verify = other = choosing = 0.0
+    draft = verify = choosing = 0.0
     _since: float | None = None
     """The moment up to which time belongs to the steps before, or to no step; None: there was nothing to do in
     between."""
 
     def begin(self) -> None:
         """A step begins."""
-        self._watch, self.draft, self.choosing = Stopwatch(), 0.0, 0.0
+        self.draft = self.verify = self.choosing = 0.0
         if self._since is None:
-            self._since = self._watch.began
+            self._since = time.perf_counter()
 
-    def looked(self) -> None:
-        """Drafters have said what they hold; budgets are chosen from here. That is in no step's time: a plan for many
-        steps would fall upon one of them, most often one that tries something."""
-        self.draft = self._watch.lap()
+    def add(self, phase: str, seconds: float, batch: Batch) -> None:
+        """A phase has taken ``seconds``."""
+        if phase in DRAFTING:
+            self.draft += seconds
+        elif phase in VERIFYING:
+            self.verify += seconds
+        elif self._since is not None:
+            self._since += seconds
+            self.choosing += seconds if phase == "choose" else 0.0
 
-    def chosen(self) -> None:
-        """The budgets are there."""
-        self.choosing = self._leave_out()
-
-    def drafted(self, asked: Sequence[Request]) -> None:
-        """The drafts are there, those of the requests ``asked`` for any."""
-        self.draft += self._watch.lap()
-
-    def computed(self, rows: int, context: int, requests: int, prompt_rows: int, prompt_context: int) -> None:
-        """The target has computed ``rows`` tokens of trees of so many ``requests``, whose sequences hold ``context``
-        tokens, and ``prompt_rows`` of prompts of ``prompt_context`` tokens."""
-
-    def failed(self) -> None:
-        """The target could not compute the step: what that took is in no step's time."""
-        self._since = None
-
-    def verified(self) -> None:
-        """What of the drafts is right is known, and whose prompt is read has its first token."""
-        self.verify = self._watch.lap()
-
-    def emitted(self) -> None:
-        """Tokens were put out or sent on, which is neither drafting nor verifying."""
-        self._watch.lap()
-
-    def committed(self) -> None:
-        self.verify += self._watch.lap()
-
-    def observed(self) -> None:
-        self.draft += self._watch.lap()
+    def spent(self) -> tuple[float, float, float, float]:
+        """The step's seconds of drafting, verifying, all others, and choosing. The next step's others begin here."""
         assert self._since is not None
-        now = self._watch.began
-        self.other, self._since = max(now - self._since - self.draft - self.verify, 0.0), now
-
-    def learned(self) -> None:
-        """The length was told of the step, which is in no step's time either."""
-        self._leave_out()
-
-    def _leave_out(self) -> float:
-        assert self._since is not None
-        left_out = self._watch.lap()
-        self._since += left_out
-        return left_out
+        now = time.perf_counter()
+        other, self._since = max(now - self._since - self.draft - self.verify, 0.0), now
+        return self.draft, self.verify, other, self.choosing
 
     def end(self, busy: bool) -> None:
         """The step is over; ``busy``: there is more to do, so that the next one follows at once."""
         if not busy:
             self._since = None
+
+    def fail(self) -> None:
+        """The target could not compute the step: what that took is in no step's time."""
+        self._since = None

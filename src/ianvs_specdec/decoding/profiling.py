@@ -13,9 +13,9 @@ import numpy as np
 
 from ianvs_specdec.decoding.contracts import Context, Drafter, Output, Target
 from ianvs_specdec.decoding.costs import CostTable, Grid
-from ianvs_specdec.decoding.load import Finished, Load
 from ianvs_specdec.decoding.loop import Engine
 from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.decoding.scheduling import Finished, Load
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.types import Sampling
 
@@ -168,7 +168,7 @@ class _Measuring:
             finished = self._probe.last
             assert finished is not None
             # What the step before brought is read in every step; more is what a prompt or a pause left.
-            if max(share.behind for share in finished.shares) <= DRAFTS[-1] + 1:
+            if max(share.unread_tokens for share in finished.shares) <= DRAFTS[-1] + 1:
                 self._draft.add((count, budget), finished.draft_seconds)
                 self._drafted.add(budget, sum(share.step.drafted for share in finished.shares) / count)
         self._pause(engine, count)
@@ -202,7 +202,7 @@ class _Measuring:
             finished = self._probe.last
             if finished is None or len(finished.shares) != count or not self._draft.count((count, budget)):
                 return
-            if behind := sum(share.behind for share in finished.shares):
+            if behind := sum(share.unread_tokens for share in finished.shares):
                 usual = median(self._draft.seconds[count, budget])
                 self._catching_up.add("token", max(0.0, finished.draft_seconds - usual) / behind)
 

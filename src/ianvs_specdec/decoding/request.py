@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ianvs_specdec.decoding import acceptance
 from ianvs_specdec.decoding.acceptance import Verdict
-from ianvs_specdec.decoding.confidence import Confidence, Triple
+from ianvs_specdec.decoding.confidence import Confidence
 from ianvs_specdec.decoding.contracts import (
     Context,
     Drafter,
@@ -22,16 +22,12 @@ from ianvs_specdec.decoding.contracts import (
     SequenceState,
     Target,
 )
-from ianvs_specdec.decoding.load import Share, Stats
-from ianvs_specdec.decoding.meter import Stopwatch
-from ianvs_specdec.decoding.probe import Probe
 from ianvs_specdec.decoding.sampling import Noise
+from ianvs_specdec.decoding.scheduling import Share, Stats
 from ianvs_specdec.decoding.stopping import OutputIds, Stop
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.errors import AbandonedError, ContextWindowError, UserError
 from ianvs_specdec.types import REJECTED_SHOWN, Sampling, Step, Trace
-
-Early = tuple[int, Callable[[list[int], list[Triple]], bool]]
 
 
 @dataclass
@@ -54,8 +50,7 @@ class Request:
     drafter and length (see ``Context``, ``Stats``). ``stop`` is asked after every emission how many output ids to keep
     (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the
     trace. ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still
-    waits. With a ``probe`` it waits, once its prompt is read, until that may go on. ``early``: see ``stopping``; it is
-    also given the triples of ``Confidence``.
+    waits.
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
     empty or has tokens that the target does not know.
@@ -76,16 +71,13 @@ class Request:
         prediction: Sequence[int] = (),
         task: str = "",
         given_up: Callable[[], bool] | None = None,
-        probe: Probe | None = None,
-        early: Early | None = None,
     ) -> None:
         self._began = time.perf_counter()
         self.drafter = drafter
         self._target, self._rule = target, rule
         self._on_tokens, self._trace_trees = on_tokens, trace_trees
         self._confidence = Confidence() if sampling.logprobs else None
-        first = None if early is None else (early[0], lambda ids: early[1](ids, self._triples()))
-        self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), eos_ids, stop, first)
+        self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), eos_ids, stop)
         generator = torch.Generator(target.device).manual_seed(sampling.seed)
         self.context = Context(
             list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, prediction=prediction, task=task
@@ -103,8 +95,6 @@ class Request:
         self._read: list[tuple[Tensor, ...]] = []
         self._budget = 0
         self._given_up = given_up
-        self._probe = probe
-        self._held: Output | None = None
         self.error: Exception | None = None
         """Why the request ended without a whole output."""
 
@@ -124,16 +114,6 @@ class Request:
         except Exception as error:
             self.error = error
         return self.error is not None
-
-    @property
-    def held(self) -> bool:
-        """Whether its prompt is read, and it was not yet begun with what came of that."""
-        return self._held is not None
-
-    @property
-    def waits(self) -> bool:
-        """Whether somebody has to decide first that it goes on."""
-        return self.held and self._probe is not None and not self._probe.decided
 
     def fail(self, error: Exception) -> None:
         """It ends with ``error``, unless it has failed before: what comes behind the first error may come of it."""
@@ -159,29 +139,22 @@ class Request:
             raise self.error
         assert self._output.finish_reason is not None
         if self._confidence is not None:
-            self._trace.confidence = self._triples()
+            self._trace.confidence = self._confidence.triples(len(self._output.ids))
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
-
-    def _triples(self) -> list[Triple]:
-        """Of the output as it is."""
-        return [] if self._confidence is None else self._confidence.triples(len(self._output.ids))
 
     def warm(self) -> None:
         """Have done what is done once in a process (see ``Target.warm``): that is no part of the request's time."""
-        watch = Stopwatch()
+        before = time.perf_counter()
         self._target.warm(len(self.context.tokens))
-        self._began += watch.lap()
+        self._began += time.perf_counter() - before
 
     def open(self) -> None:
         """Take a sequence of the target. The first token comes of the prompt, unless the first tree is rooted in it."""
         prompt = self.context.tokens
         features = self.drafter.prepare(self._target)
-        # A probe is of the whole prompt.
-        self._rooted = self.drafter.roots_in_prompt and len(prompt) > 1 and self._probe is None
+        self._rooted = self.drafter.roots_in_prompt and len(prompt) > 1
         self.unread = prompt[:-1] if self._rooted else prompt[:]
-        self._features = len(features)
-        layers = () if self._probe is None else self._probe.layers
-        self.sequence: SequenceState = self._target.open((*features, *layers))
+        self.sequence: SequenceState = self._target.open(features)
         self.opened = True
 
     def close(self) -> None:
@@ -196,16 +169,16 @@ class Request:
         piece, self.unread = self.unread[:end], self.unread[end:]
         self.piece: Piece = Prompt(piece, last=not self.unread)
 
-    def look(self) -> None:
+    def refresh_lag(self) -> None:
         """Tell the length what its drafter has to read first."""
-        self.stats.behind = self.drafter.behind
+        self.stats.unread_tokens = self.drafter.unread_tokens
 
     def ask(self, budget: int, confidence: float) -> None:
         """The next step may verify so many drafted tokens, drafted as far as the drafter is so sure."""
-        self._budget, self._behind = budget, self.stats.behind
+        self._budget, self._behind = budget, self.stats.unread_tokens
         self.context.confidence = confidence
 
-    def plain(self) -> None:
+    def skip_draft(self) -> None:
         """The next step computes the last token alone."""
         self.piece = TokenTree.chain(self.context.tokens[-1])
 
@@ -240,8 +213,6 @@ class Request:
         if isinstance(self.piece, Prompt):
             self._take(self.piece, output)
         else:
-            if self._probe is not None:
-                output = self._drafters(output)
             self._decided = self.piece, output, self._accept(self.piece, output.logits)
 
     def emit(self) -> Share:
@@ -272,22 +243,7 @@ class Request:
             return
         hidden = self._read[0] if len(self._read) == 1 else tuple(map(torch.cat, zip(*self._read, strict=True)))
         self._read.clear()
-        read = Output(output.logits, hidden)
-        if self._probe is None:
-            self._begin(read)
-        else:
-            self._held = self._drafters(read)
-            self._probe.take(hidden[self._features :])
-
-    def go_on(self) -> None:
-        """Begin with what was held."""
-        read, self._held = self._held, None
-        assert read is not None
-        self._begin(read)
-
-    def _drafters(self, output: Output) -> Output:
-        """What of a step's output its drafter asked for."""
-        return Output(output.logits, output.hidden[: self._features])
+        self._begin(Output(output.logits, hidden))
 
     def _begin(self, output: Output) -> None:
         """The prompt is read: put out its first token, and begin to draft."""
@@ -299,8 +255,7 @@ class Request:
         if not self._rooted:
             root = TokenTree.chain(context.tokens[-1])
             self._emit(root, self._accept(root, output.logits), output.logits)
-        if self._output.finish_reason is None:
-            self.drafter.begin(self._target, context, output)
+        self.drafter.begin(self._target, context, output)
         self.began = True
 
     def _emit(self, tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 Stop = Callable[[list[int]], "int | None"]
 """Given all output ids so far, the number of them to keep because the output is complete, or None to go on."""
 
-First = tuple[int, Callable[[list[int]], bool]]
-"""A number of tokens, and what is asked once so many are out: whether the output is to end there."""
-
 
 class TextPieces:
     """The text that each token of one output adds, token by token.
@@ -63,6 +60,17 @@ class StopStrings:
             self._tail = text[-self._reach :] if self._reach else ""
         return None
 
+    def after(self, begun: Sequence[int]) -> Stop:
+        """The same for an output that continues ``begun``: its ids are those after these."""
+        if not begun:
+            return self
+
+        def stop(ids: list[int]) -> int | None:
+            kept = self([*begun, *ids])
+            return None if kept is None else kept - len(begun)
+
+        return stop
+
     def trim(self, text: str) -> str:
         """``text`` up to the earliest stop string."""
         return text[: min((i for s in self._strings if (i := text.find(s)) >= 0), default=len(text))]
@@ -72,17 +80,15 @@ class OutputIds:
     """The output ids of one request, cut exactly where it ends.
 
     ``finish_reason`` is None while it goes on, then ``"stop"`` (an id of ``eos_ids``, which stays in the output, or
-    ``stop``) or ``"length"`` (``max_tokens``, or the ``first`` tokens, which are asked about unless they are all).
+    ``stop``) or ``"length"`` (``max_tokens``).
     """
 
-    def __init__(
-        self, max_tokens: int, eos_ids: Iterable[int], stop: Stop | None = None, first: First | None = None
-    ) -> None:
+    def __init__(self, max_tokens: int, eos_ids: Iterable[int], stop: Stop | None = None) -> None:
         self.ids: list[int] = []
         self.finish_reason: str | None = None
         self._max_tokens = max_tokens
         self._eos_ids = frozenset(eos_ids)
-        self._stop, self._first = stop, first
+        self._stop = stop
 
     @property
     def remaining(self) -> int:
@@ -90,16 +96,6 @@ class OutputIds:
 
     def add(self, tokens: Sequence[int]) -> list[int]:
         """Append what belongs to the output and return it."""
-        if self._first is None or len(self.ids) + len(tokens) < self._first[0]:
-            return self._add(tokens)
-        (number, ends), self._first = self._first, None
-        room = number - len(self.ids)
-        emitted = self._add(tokens[:room])
-        if self.finish_reason is None and ends(self.ids):
-            self.finish_reason = "length"
-        return emitted if self.finish_reason is not None else emitted + self._add(tokens[room:])
-
-    def _add(self, tokens: Sequence[int]) -> list[int]:
         before = len(self.ids)
         eos = next((i + 1 for i, token in enumerate(tokens) if token in self._eos_ids), None)
         self.ids += tokens[: min(eos or len(tokens), self.remaining)]

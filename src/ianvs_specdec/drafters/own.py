@@ -68,7 +68,7 @@ def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
         return [told(tree) for tree in trees]
 
     body: dict[str, Any] = {name: watched(name, getattr(kind, name)) for name in CALLED}
-    body["behind"] = property(watched("behind", lambda self: super(watching, self).behind))
+    body["unread_tokens"] = property(watched("unread_tokens", lambda self: super(watching, self).unread_tokens))
     watching: Any = type(kind.__name__, (kind,), {**body, "propose_all": classmethod(propose_all)})
     return watching
 

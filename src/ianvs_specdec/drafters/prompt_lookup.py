@@ -23,7 +23,7 @@ class PromptLookup(Drafter):
         self._indexed, self._context = 1, context
 
     @property
-    def behind(self) -> int:
+    def unread_tokens(self) -> int:
         return len(self._context.tokens) - self._indexed
 
     def propose(self, context: Context, budget: int) -> TokenTree:

@@ -33,7 +33,7 @@ class Method:
     ``about`` says in a line where the drafts come from. ``recorded``: option -> its name in the journal's key, where
     that is another. ``looks``: option -> "module:function", which looks at the file or folder that it names, for a
     target of given sizes, and imports nothing heavy. ``depending``: option -> its default in words, where that depends
-    on the other options. ``far``: whether it needs nothing of the target but its tokens, so that another machine can
+    on the other options. ``remote``: whether it needs nothing of the target but its tokens, so that another machine can
     verify its drafts. ``chain``: options by default where the target has no cheap way to compute branches.
     """
 
@@ -46,7 +46,7 @@ class Method:
     recorded: Mapping[str, str] = field(default_factory=dict)
     looks: Mapping[str, str] = field(default_factory=dict)
     depending: Mapping[str, str] = field(default_factory=dict)
-    far: bool = False
+    remote: bool = False
     chain: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -70,7 +70,7 @@ METHODS: dict[str, Method] = {
         "fixed:10",
         {"max_ngram": int},
         about="drafts copied from earlier in the context (prompt lookup)",
-        far=True,
+        remote=True,
     ),
     "predicted_output": Method(
         "ianvs_specdec.drafters.predicted_output:PredictedOutput",
@@ -78,7 +78,7 @@ METHODS: dict[str, Method] = {
         "fixed:64",
         {"resync": int},
         about="drafts from a text that the user expects back (predicted output)",
-        far=True,
+        remote=True,
     ),
     "lookahead": Method(
         "ianvs_specdec.drafters.lookahead.drafter:lookahead",
@@ -95,7 +95,7 @@ METHODS: dict[str, Method] = {
         {"datastore": Path, "nodes": int},
         ("datastore",),
         about="drafts retrieved from a datastore of texts (REST)",
-        far=True,
+        remote=True,
     ),
     "suffix": Method(
         "ianvs_specdec.drafters.suffix.drafter:Suffix",
@@ -103,7 +103,7 @@ METHODS: dict[str, Method] = {
         "full",
         {"datastore": Path, "head": Path, "min_match": int},
         about="drafts from the longest match in context and corpus, or of a head where the match is short (SAMD)",
-        far=True,
+        remote=True,
         looks=_EAGLE,
         depending={"min_match": "1, with a head 5"},
     ),
@@ -122,7 +122,7 @@ METHODS: dict[str, Method] = {
         {"draft": Path, "branches": int},
         ("draft",),
         about="drafts of a smaller language model",
-        far=True,
+        remote=True,
         looks={"draft": "ianvs_specdec.drafters.draft_model.files:check_files"},
     ),
     "medusa": Method(

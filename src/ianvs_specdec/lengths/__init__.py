@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ianvs_specdec.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Length
+    from ianvs_specdec.decoding.scheduling import Length
 
 LENGTHS = {
     "fixed": "ianvs_specdec.lengths.fixed:Fixed",

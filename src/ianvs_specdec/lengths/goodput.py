@@ -29,7 +29,7 @@ from ianvs_specdec.lengths.steps import Apart, Best, Mix, Place, Steps
 from ianvs_specdec.lengths.times import Times
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
+    from ianvs_specdec.decoding.scheduling import Finished, Load, Share, Stats
 
 PLAN, PLANNING, SPENT, LONGER = 8, 0.0005, 0.0025, 1.5
 """Steps for which a plan holds at least if hardly anybody comes or leaves. Making one is reckoned with so many seconds

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ianvs_specdec.lengths.savings import Allowance
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Finished
+    from ianvs_specdec.decoding.scheduling import Finished
 
 LEARNING, FROM_EACH, LEARNED = 3e-5, 6e-6, 0.005
 """Learning from a step, and choosing anew by what was learned, takes about so many seconds and so many for each

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ianvs_specdec.decoding.load import Stats
+from ianvs_specdec.decoding.scheduling import Stats
 from ianvs_specdec.errors import UserError
 
 if TYPE_CHECKING:
     from ianvs_specdec.decoding.costs import CostTable
-    from ianvs_specdec.decoding.load import Finished, Load
+    from ianvs_specdec.decoding.scheduling import Finished, Load
 
 ONLY_REPLAY = (
     "oracle knows which drafts will be accepted, and only `specdec simulate` can tell it; choose another length"
@@ -60,7 +60,7 @@ class Oracle:
         """How many tokens to draft in all, of requests of which ``coming`` would be accepted, in order of size."""
         costs, running = self._costs, len(coming)
         context = load.context_tokens
-        behind = sum([stats.behind for stats in load.running])
+        behind = sum([stats.unread_tokens for stats in load.running])
         reading = load.prompt_rows, load.prompt_rows
         best, choice, total = running / costs.step_seconds(running, context, running, *reading), 0, 0
         for level in range(1, coming[-1] + 1):

@@ -11,7 +11,7 @@ from ianvs_specdec.lengths.plans import DraftPlan, Options
 from ianvs_specdec.lengths.steps import Place, Steps
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Load, Stats
+    from ianvs_specdec.decoding.scheduling import Load, Stats
     from ianvs_specdec.lengths.evidence import Floats
     from ianvs_specdec.lengths.savings import Savings
     from ianvs_specdec.lengths.times import Times
@@ -80,5 +80,7 @@ class Prices:
         """What one more request with the smallest budget costs, if nothing of it is accepted."""
         rows = len(load.running) + np.array([0.0, options.nodes[0] + options.scouts])
         verify = self._verify.at(rows, load.context_tokens, len(load.running), roughly=True)
-        draft = self._draft.at(0.0, 1.0, options.depths[0], options.nodes[0], stats.behind) - self._draft.without(0)
+        draft = self._draft.at(
+            0.0, 1.0, options.depths[0], options.nodes[0], stats.unread_tokens
+        ) - self._draft.without(0)
         return float(verify[1] - verify[0] + draft * self._verify.speed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Load
+    from ianvs_specdec.decoding.scheduling import Load
 
 RECENT = 50
 """Steps over which it is averaged how many requests read, and how much."""

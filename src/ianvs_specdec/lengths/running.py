@@ -11,7 +11,7 @@ import numpy as np
 from ianvs_specdec.lengths.evidence import Floats, Subject
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Stats
+    from ianvs_specdec.decoding.scheduling import Stats
 
 REST = 40
 """Steps between two moments at which a request may begin to speculate. At the boundary, noise would have it change with
@@ -95,7 +95,7 @@ class Outputs:
     def missed(self, stats: Stats, emitted: float) -> float:
         """Tokens that a step with a draft has of what the request's drafter has missed, where each step emits so many.
         What was missed is read once, for all steps to come; what a step emits is read with every draft."""
-        missed = stats.behind - emitted
+        missed = stats.unread_tokens - emitted
         return missed / max(self.left(stats) / emitted, 1.0) if missed > 0 else 0.0
 
     def left(self, stats: Stats) -> float:

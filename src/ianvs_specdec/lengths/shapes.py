@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from ianvs_specdec.decoding.load import Share
+from ianvs_specdec.decoding.scheduling import Share
 
 BUDGETS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Numbers of draft tokens among which a length chooses."""

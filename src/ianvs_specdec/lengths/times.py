@@ -11,7 +11,7 @@ from ianvs_specdec.lengths.savings import Allowance
 from ianvs_specdec.lengths.sizes import class_of
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Finished, Share
+    from ianvs_specdec.decoding.scheduling import Finished, Share
 
 HEARING, HEARD, FIRST = 9e-5, 0.005, 100
 """Learning from what a step took takes about so many seconds between steps of some milliseconds, which leave it no
@@ -91,5 +91,5 @@ class Times:
             return
         deepest = max([share.depth for share in asked], default=0)
         nodes = sum([share.step.drafted for share in asked])
-        behind = sum([share.behind for share in asked])
+        behind = sum([share.unread_tokens for share in asked])
         self.draft.add(requests, len(asked), deepest, nodes, behind, drafting / self.verify.speed)

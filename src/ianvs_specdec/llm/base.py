@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.identity import FileDigests, machine
-from ianvs_specdec.types import Completion, Hints, Message, Occupancy, Sampling
-
-if TYPE_CHECKING:
-    from ianvs_specdec.llm.probed import Probed
+from ianvs_specdec.types import Completion, Encoding, Hints, Message, Occupancy, Sampling
 
 OnChunk = Callable[[str, int], None]
 """Called with each piece of text as it becomes final and the number of tokens in it (0 where not known before the end).
@@ -78,30 +75,41 @@ class LLM(ABC):
         this one cannot be answered: ContextWindowError for a prompt that does not fit.
         """
 
-    def probe(
-        self, messages: list[Message], sampling: Sampling, layers: Sequence[int], hints: Hints = NO_HINTS
-    ) -> Probed:
-        """Read a chat, and hold its answer back until somebody has looked at the hidden states of ``layers`` (as in
-        ``decoding.contracts.Target.open``) of the prompt, pooled as ``types.POOLING`` says. Raises UserError where the
-        back end has none."""
-        self.check_probe()
+    def encode(self, messages: list[Message], sampling: Sampling, layers: Sequence[int]) -> Encoding:
+        """The hidden states of ``layers`` (as in ``decoding.contracts.Target.open``) of the prompt that ``generate``
+        would answer. Raises UserError where the back end has none, and AnswerError as ``generate`` does."""
+        self.check_encode()
         raise NotImplementedError
 
     @classmethod
-    def check_probe(cls) -> None:
-        """Raise UserError, with the ``key`` at fault, where the back end has no hidden states to ``probe``."""
+    def check_encode(cls) -> None:
+        """Raise UserError, with the ``key`` at fault, where the back end has no hidden states."""
         raise UserError(
             f"the back end {cls.backend} does not tell a model's hidden states: name one of our own engine, "
             "autoregressive or a drafting method",
             key="backend",
         )
 
+    def begin(self, messages: list[Message], sampling: Sampling, tokens: int, hints: Hints = NO_HINTS) -> Completion:
+        """The first ``tokens`` tokens of what ``generate`` answers, or all of it where it is shorter."""
+        self.check_resume()
+        raise NotImplementedError
+
+    def resume(
+        self, messages: list[Message], sampling: Sampling, begun: Sequence[int], hints: Hints = NO_HINTS
+    ) -> Completion:
+        """What ``generate`` answers, where its first tokens are ``begun``, which ``begin`` gave. ``prompt_tokens`` and
+        trace are those of this request, for which ``begun`` belongs to the prompt. Greedy and coupled answers alone
+        are the same as from one request."""
+        self.check_resume()
+        raise NotImplementedError
+
     @classmethod
-    def check_early(cls) -> None:
-        """Raise UserError, with the ``key`` at fault, where the back end does not ask ``Hints.early``."""
+    def check_resume(cls) -> None:
+        """Raise UserError, with the ``key`` at fault, where the back end does not ``resume`` answers."""
         raise UserError(
-            f"the back end {cls.backend} does not end an answer after its first tokens: name one of our own engine, "
-            "autoregressive or a drafting method",
+            f"the back end {cls.backend} does not continue an answer after its first tokens: name one of our own "
+            "engine, autoregressive or a drafting method",
             key="backend",
         )
 
@@ -133,7 +141,7 @@ class LLM(ABC):
         """What the engine has to do at this moment; None where that is not known. From any thread."""
         return None
 
-    def meanwhile(self, call: Callable[[], None]) -> bool:
+    def on_compute_start(self, call: Callable[[], None]) -> bool:
         """Have ``call`` called whenever the chunks that were put out had better be sent on: as the model begins to
         compute the next ones, and when it has nothing to do. On the thread that decodes; for one at a time. False where
         the back end does not tell. Called when the model is loaded."""

@@ -30,7 +30,7 @@ class Batcher:
         self._asked: dict[Request, Callable[[], None]] = {}
         self._over: list[Request] = []
         """Whose end is not told yet."""
-        self.meanwhile: Callable[[], None] = lambda: None
+        self.on_compute_start: Callable[[], None] = lambda: None
         """Called on the engine's thread as a step begins to compute, and before the thread sleeps: see
         ``Engine.step``."""
         self._wake = threading.Condition()
@@ -54,7 +54,7 @@ class Batcher:
 
     def submit(self, request: Request, over: Callable[[], None]) -> None:
         """Serve ``request`` with the others; ``over`` is called on the engine's thread once it has ended, at a
-        time for ``meanwhile``."""
+        time for ``on_compute_start``."""
         with self._wake:
             if self._ended is not None:
                 raise copy(self._ended)
@@ -107,7 +107,7 @@ class Batcher:
         return self._ended is None
 
     def _hand_out(self) -> None:
-        self.meanwhile()
+        self.on_compute_start()
         over, self._over = self._over, []
         self._tell(over)
 

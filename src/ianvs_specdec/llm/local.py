@@ -8,6 +8,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -212,11 +213,15 @@ class LocalLLM(LoadedLLM):
     def _answer(
         self, messages: list[Message], sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
+        started = time.perf_counter()
+        prompt_ids, truncated = self._prompt(messages, sampling, truncate=truncate)
+        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+
+    def _prompt(self, messages: list[Message], sampling: Sampling, *, truncate: bool) -> tuple[list[int], int]:
+        """As ``Chat.prompt``, and this thread computes with the model's threads."""
         assert self._chat is not None
         self._set_threads()
-        started = time.perf_counter()
-        prompt_ids, truncated = self._chat.prompt(messages, sampling, truncate=truncate)
-        return self._continue(prompt_ids, truncated, sampling, on_chunk, hints, started)
+        return self._chat.prompt(messages, sampling, truncate=truncate)
 
     def _continue(
         self,
@@ -226,7 +231,9 @@ class LocalLLM(LoadedLLM):
         on_chunk: OnChunk | None,
         hints: Hints,
         started: float,
+        begun: Sequence[int] = (),
     ) -> Completion:
+        """The answer to a prompt, whose first tokens are ``begun``."""
         chat = self._chat
         assert chat is not None
         from ianvs_specdec.decoding.stopping import StopStrings
@@ -235,7 +242,13 @@ class LocalLLM(LoadedLLM):
         stop = StopStrings(chat.text, sampling.stop) if sampling.stop else None
         emit = TextStream(chat.text, sampling.stop, on_chunk) if on_chunk is not None else None
         offset = time.perf_counter() - started
-        ids, finish_reason, trace = self._decode(prompt_ids, sampling, stop, emit, prediction, hints)
+        prompt_ids = [*prompt_ids, *begun]
+        ids, finish_reason, trace = list(begun), "length", Trace()
+        if not (begun and len(prompt_ids) == chat.window):
+            left = replace(sampling, max_tokens=sampling.max_tokens - len(begun))
+            decoded = self._decode(prompt_ids, left, stop and stop.after(begun), emit, prediction, hints)
+            rest, finish_reason, trace = decoded
+            ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         if sampling.logprobs:
             trace.characters = [len(piece) for piece in chat.pieces(ids)]

@@ -7,9 +7,10 @@ only.
 from __future__ import annotations
 
 import functools
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,15 +22,14 @@ from ianvs_specdec.llm.base import NO_HINTS
 from ianvs_specdec.llm.emulated import AUTO, Emulated
 from ianvs_specdec.llm.local import AUTOREGRESSIVE, Emit, LocalLLM, engine_identity
 from ianvs_specdec.llm.quantization import own
-from ianvs_specdec.types import ENGINES, Completion, Hints, Message, Occupancy, Sampling, Trace
+from ianvs_specdec.types import ENGINES, Completion, Encoding, Hints, Message, Occupancy, Sampling, Trace
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding import Drafter, Length, Target
-    from ianvs_specdec.decoding.confidence import Triple
+    from ianvs_specdec.decoding import Decoded, Drafter, Length, Target
     from ianvs_specdec.decoding.costs import CostTable
     from ianvs_specdec.decoding.loop import Engine
+    from ianvs_specdec.decoding.request import Request
     from ianvs_specdec.llm.batcher import Batcher
-    from ianvs_specdec.llm.probed import Probed
 
 
 @dataclass(frozen=True)
@@ -144,18 +144,44 @@ class EngineLLM(LocalLLM):
         self._serve(Engine(self._target, length, memory, at_once, self._emulation))
         return Shared(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
 
-    def probe(
-        self, messages: list[Message], sampling: Sampling, layers: Sequence[int], hints: Hints = NO_HINTS
-    ) -> Probed:
-        from ianvs_specdec.llm.probed import Probed
+    def encode(self, messages: list[Message], sampling: Sampling, layers: Sequence[int]) -> Encoding:
+        import numpy as np
 
-        self.check_probe()
+        from ianvs_specdec.decoding.encoding import PromptEncoder
+        from ianvs_specdec.decoding.request import Request
+
+        self.check_encode()
         self.load()
-        return Probed(lambda given: self.generate(messages, sampling, None, given), layers, hints, self._batcher.wake)
+        started = time.perf_counter()
+        prompt_ids, _ = self._prompt(messages, sampling, truncate=bool(self.truncate_prompts))
+        encoder = PromptEncoder(layers)
+        self._run(lambda: Request(self._target, encoder, prompt_ids, Sampling(max_tokens=1), eos_ids=()))
+        most = float(np.finfo(np.float16).max)
+        states = encoder.states.clamp(-most, most).numpy().astype(np.float16)
+        return Encoding(states, len(prompt_ids), time.perf_counter() - started)
 
     @classmethod
-    def check_probe(cls) -> None:
+    def check_encode(cls) -> None:
         """Our engine's own targets all tell hidden states."""
+
+    def begin(self, messages: list[Message], sampling: Sampling, tokens: int, hints: Hints = NO_HINTS) -> Completion:
+        self.load()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._prompt(messages, sampling, truncate=bool(self.truncate_prompts))
+        first = replace(sampling, max_tokens=min(tokens, sampling.max_tokens))
+        return self._continue(prompt_ids, truncated, first, None, hints, started)
+
+    def resume(
+        self, messages: list[Message], sampling: Sampling, begun: Sequence[int], hints: Hints = NO_HINTS
+    ) -> Completion:
+        self.load()
+        started = time.perf_counter()
+        prompt_ids, truncated = self._prompt(messages, sampling, truncate=bool(self.truncate_prompts))
+        return self._continue(prompt_ids, truncated, sampling, None, hints, started, list(begun))
+
+    @classmethod
+    def check_resume(cls) -> None:
+        """Our engine continues any output."""
 
     def _decode(
         self,
@@ -168,8 +194,8 @@ class EngineLLM(LocalLLM):
     ) -> tuple[list[int], str, Trace]:
         from ianvs_specdec.decoding.request import Request
 
-        try:
-            request = Request(
+        decoded = self._run(
+            lambda: Request(
                 self._target,
                 self._drafter.fork(),
                 prompt_ids,
@@ -181,32 +207,15 @@ class EngineLLM(LocalLLM):
                 prediction=prediction,
                 task=hints.task,
                 given_up=hints.given_up,
-                probe=hints.probe,
-                early=self._early(hints),
             )
-            decoded = self._batcher.run(request)
-        except ContextWindowError as error:
-            raise ContextWindowError(f"model {self.model}: {error}") from error
+        )
         return decoded.token_ids, decoded.finish_reason, decoded.trace
 
-    def _early(self, hints: Hints) -> tuple[int, Callable[[list[int], list[Triple]], bool]] | None:
-        """What a request asks of its first tokens: of these as an answer, as the journal would have it."""
-        early, chat = hints.early, self._chat
-        if early is None:
-            return None
-        assert chat is not None
-
-        def ends(ids: list[int], triples: list[Triple]) -> bool:
-            pieces = chat.pieces(ids)
-            trace = Trace(confidence=triples, characters=[len(piece) for piece in pieces])
-            first = Completion("".join(pieces), list(ids), 0, len(ids), "length", trace)
-            return early.ends(first)
-
-        return early.tokens, ends
-
-    @classmethod
-    def check_early(cls) -> None:
-        """Our engine ends an answer where it is told to."""
+    def _run(self, request: Callable[[], Request]) -> Decoded:
+        try:
+            return self._batcher.run(request())
+        except ContextWindowError as error:
+            raise ContextWindowError(f"model {self.model}: {error}") from error
 
     def target(self) -> str | None:
         return str(self._target.kind) if self._target is not None else None
@@ -222,8 +231,8 @@ class EngineLLM(LocalLLM):
         batcher = self._batcher
         return batcher.occupancy if batcher is not None else None
 
-    def meanwhile(self, call: Callable[[], None]) -> bool:
-        self._batcher.meanwhile = call
+    def on_compute_start(self, call: Callable[[], None]) -> bool:
+        self._batcher.on_compute_start = call
         return True
 
     def _weights_memory(self) -> int:

@@ -57,7 +57,7 @@ class _Requests:
         self._base.append(self._span("baseline", base, base, base.get("latency"), base.get("completion_tokens")))
 
     def add_prefill(self, turn: int, prefill: Response) -> None:
-        """A prompt that was read in vain. Without speculation that takes as long."""
+        """A prompt that was read for a router. Without speculation that takes as long."""
         self._turns.append(turn)
         for kind, spans in (("own", self._own), ("baseline", self._base)):
             spans.append(self._span(kind, prefill, prefill, prefill["seconds"], 1))
@@ -100,10 +100,11 @@ class Table:
     Where the answers are some of those that were under way together, the share that was taken then counts.
 
     In a cascade the user waits for the edge's answer, or its failure, before the cloud is asked; that time is in
-    ``ttft`` and ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. Further
-    samples of the edge's answer count in the same way, and where the edge's answer stays, to its own first turn: it is
-    compared with them before it is given. Timings count if every answer was made in the running run or, with replayed
-    answers among them, if the answers of each side were made on one hardware; else they are NaN.
+    ``ttft`` and ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. So it is with
+    a prompt that the edge read for a router, whichever side answers. Further samples of the edge's answer count in the
+    same way, and where the edge's answer stays, to its own first turn: it is compared with them before it is given.
+    Timings count if every answer was made in the running run or, with replayed answers among them, if the answers of
+    each side were made on one hardware; else they are NaN.
     """
 
     TIMINGS: ClassVar[tuple[str, ...]] = ("ttft", "latency", "busy", "base_latency", "base_busy")
@@ -126,7 +127,7 @@ class Table:
             waited = sum((turn["trace"]["chunks"][-1][0] for turn in before), 0.0)
             # Of a request that was given up: the seconds from its beginning to the last failure.
             waited += sum(answer["failures"][-1][0] for answer in answers if answer.get("failures"))
-            for prefill in _prefills(answers) if result.get("turns") else ():
+            if (prefill := (edge or {}).get("prefill")) and result.get("turns"):
                 waited += prefill["seconds"]
                 requests.add_prefill(len(turns), prefill)
                 hardware.setdefault("edge", set()).add(prefill.get("hardware"))
@@ -256,10 +257,6 @@ def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
     the edge's answer, with which it is compared.
     """
     return [] if edge is None else [*([] if cloud is None else [edge]), *edge.get("samples", ())]
-
-
-def _prefills(answers: Sequence[Response]) -> list[Response]:
-    return [answer["prefill"] for answer in answers if answer.get("prefill")]
 
 
 def _busy(spans: Mapping[str, Column]) -> Column:

@@ -66,7 +66,7 @@ def record_all(
 
     Raises UserError as ``record`` does, and where the model's configuration does not tell how many layers it has.
     """
-    llm.check_probe()
+    llm.check_encode()
     files = model_folder(llm.model)
     sizes = model_sizes(read_config(files, key="model"))
     if sizes is None:
@@ -110,11 +110,7 @@ def record(
         if not path.exists():
             states = []
             for messages in asked[start : start + SHARD]:
-                probed = llm.probe(messages, sampling, layers)
-                try:
-                    states.append(probed.halves)
-                finally:
-                    probed.drop()
+                states.append(llm.encode(messages, sampling, layers).states)
                 on_query()
             with replacing(path) as temporary, temporary.open("wb") as file:
                 np.save(file, np.stack(states))

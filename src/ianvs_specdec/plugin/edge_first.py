@@ -3,38 +3,51 @@
 The router asks here; the answer waits in the row. The edge model, asked next, gives it as it is; the cloud model, asked
 in its place, attaches it to its own. So the edge's work counts, and counts once.
 
-A router that looks at hidden states has the edge read the prompt alone. The edge model, asked next, goes on from there;
-the cloud model, asked in its place, drops the answer, and attaches what the edge has done.
+A router that looks at hidden states has the edge read the prompt. What that took waits in the row as well, and is
+counted with the edge's answer, or alone where the edge gives none.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ianvs_specdec.benchmarks.rows import row_of
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.plugin.held import HeldAnswer
+from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.response import Response
-from ianvs_specdec.types import Early
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 KEY = "edge_answer"
 """In the row, then in the cloud's response."""
-HELD = "edge_held"
-"""In the row: the answer of an edge that has read the prompt."""
+READ = "edge_read"
+"""In the row: the response of an edge that has only read the prompt."""
 
 
 Check = Callable[[str, str], None]
 """Called with a model's name and the digest of its files."""
 
 
-class Edge(Protocol):
-    def answer(self, data: Any, *, held: HeldAnswer | None, early: Early | None) -> Response: ...
+class Read(NamedTuple):
+    """A prompt that the edge has read: pooled hidden states, float16 [layers * 2 * hidden], and the ``response`` of an
+    edge that does no more."""
 
-    def probe(
-        self, data: Any, layers: Sequence[int], check: Check, early: Early | None = None
-    ) -> HeldAnswer | None: ...
+    states: NDArray[np.float16]
+    response: Response
+
+    @property
+    def seconds(self) -> float:
+        return float(self.response["prefill"]["seconds"])
+
+
+class Edge(Protocol):
+    def answer(self, data: Any, *, early: EarlyExit | None) -> Response: ...
+
+    def encode(self, data: Any, layers: Sequence[int], check: Check) -> Read | None: ...
 
     def backend(self) -> str: ...
 
@@ -55,49 +68,34 @@ def current() -> Edge | None:
     return None if _current is None else _current()
 
 
-def ask(row: Any, early: Early | None = None) -> Response:
-    """The edge's answer to a row of the dataset processor, from the prompt on if that is read. Where it ends ``early``,
-    the cloud is to be asked. Raises UserError where there is no edge model, or no such row.
+def ask(row: Any, early: EarlyExit | None = None) -> Response:
+    """The edge's answer to a row of the dataset processor. Where it stops ``early``, the cloud is to be asked. Raises
+    UserError where there is no edge model, or no such row.
     """
-    response = _asked(row, "the edge's answer").answer(row, held=held(row), early=early)
+    response = _asked(row, "the edge's answer").answer(row, early=early)
     row[KEY] = response
     return response
 
 
-def probe(row: Any, layers: Sequence[int], check: Check, early: Early | None = None) -> HeldAnswer | None:
-    """The edge's answer to a row of the dataset processor, held back once its prompt is read; None if the edge has
-    none. See ``EdgeModel.probe``. Raises UserError as that does, where there is no edge model, and for anything that is
-    no such row, an answer among them.
+def encode(row: Any, layers: Sequence[int], check: Check) -> Read | None:
+    """What the edge makes of the prompt of a row of the dataset processor; None if it cannot read it. See
+    ``EdgeModel.encode``. Raises UserError as that does, where there is no edge model, and for anything that is no such
+    row, an answer among them.
     """
     if row_of(row) is not row:
         raise UserError(
             "a router that looks at the edge's hidden states decides before the edge answers: set "
             "hard_example_mining_mode to mining-then-inference"
         )
-    found = _asked(row, "the edge's hidden states").probe(row, layers, check, early)
+    found = _asked(row, "the edge's hidden states").encode(row, layers, check)
     if found is not None:
-        row[HELD] = found
+        row[READ] = found.response
     return found
 
 
-def held(row: Any) -> HeldAnswer | None:
-    """The answer that is held back for the row; it is taken out of the row."""
-    return row.pop(HELD, None) if isinstance(row, dict) else None
-
-
-def dropped(row: Any, answer: HeldAnswer) -> Response:
-    """What the edge has done where its held answer is not wanted. It was done for the router, so that it counts among
-    its seconds."""
-    answer.drop()
-    count(row, answer.kept.prefill.seconds)
-    return answer.unused
-
-
-def count(row: Any, seconds: float) -> None:
-    """Something was done for the router: so long."""
-    record = row.get("routing")
-    if isinstance(record, dict) and record.get("seconds") is not None:
-        record["seconds"] += seconds
+def read(row: Any) -> Response | None:
+    """What the edge did that has only read the prompt; it is taken out of the row."""
+    return row.pop(READ, None) if isinstance(row, dict) else None
 
 
 def _asked(row: Any, what: str) -> Edge:

@@ -37,21 +37,23 @@ class Manners:
     def __init__(self, model: str, llm: LLM, digests: FileDigests) -> None:
         self._model, self._llm, self._digests = model, llm, digests
         self._template, self.template_time = chat_template(llm), ""
-        self._known: dict[tuple[Sampling, int], Manner] = {}
+        self._known: dict[tuple[Sampling, int, int], Manner] = {}
         self._mutex = threading.Lock()
 
-    def of(self, sampling: Sampling, repeat: int) -> Manner:
-        """The one with this sampling; each ``repeat`` has answers of its own."""
+    def of(self, sampling: Sampling, repeat: int, resumed: int = 0) -> Manner:
+        """The one with this sampling; each ``repeat`` has answers of its own, and so has ``resumed``: a second request
+        continues the first so many tokens, which takes another time."""
+        asked = sampling, repeat, resumed
         with self._mutex:
-            if (sampling, repeat) not in self._known:
-                self._known[sampling, repeat] = self._make(sampling, repeat)
-            return self._known[sampling, repeat]
+            if asked not in self._known:
+                self._known[asked] = self._make(*asked)
+            return self._known[asked]
 
-    def _make(self, sampling: Sampling, repeat: int) -> Manner:
+    def _make(self, sampling: Sampling, repeat: int, resumed: int) -> Manner:
         sampling = timed(sampling, self._template, job_folder())
         self.template_time = sampling.template_time
         identity, baseline = self._llm.identity(self._digests), self._llm.baseline_identity(self._digests)
-        own = self._configuration(identity, sampling, repeat)
+        own = self._configuration({**identity, **({"resumed": resumed} if resumed else {})}, sampling, repeat)
         baselines = []
         if baseline:
             demands = dict.fromkeys((sampling, dataclasses.replace(sampling, logprobs=False)))

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
-from ianvs_specdec.answers.journal import Journal, KeptPrefill, Prefill
+import numpy as np
+
+from ianvs_specdec.answers.journal import Journal, Prefill
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.errors import AnswerError, UserError
 from ianvs_specdec.identity import digest
-from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.plugin import edge_first
-from ianvs_specdec.plugin.held import STATE, HeldAnswer, Waiting
+from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.ignored import tell_ignored
+from ianvs_specdec.plugin.manner import Manner
 from ianvs_specdec.plugin.overhead import settled
 from ianvs_specdec.plugin.overlap import REQUESTS
-from ianvs_specdec.plugin.response import Response, prefill_response
+from ianvs_specdec.plugin.response import Response, prefill_response, with_prefill
 from ianvs_specdec.plugin.routed import RoutedModel
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
 from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, circumstances
 from ianvs_specdec.run import current_repeat
-from ianvs_specdec.types import POOLING, Early, Query, messages_of
+from ianvs_specdec.types import POOLING, Message, messages_of
+
+STATE = "<f2"
+"""Of hidden states in the journal: float16, whatever the machine's byte order."""
 
 
 class EdgeModel(RoutedModel):
@@ -33,7 +36,6 @@ class EdgeModel(RoutedModel):
 
     def __init__(self, **hyperparameters: Any) -> None:
         super().__init__(**hyperparameters)
-        self._held: weakref.WeakSet[HeldAnswer] = weakref.WeakSet()
         edge_first.announce(self)
         # Sedna wants an existing path before it calls load(), and copies what it finds there into the temporary folder.
         # Given a file, it copies nothing; and a framework that it does not know is the only one whose errors of load()
@@ -47,88 +49,69 @@ class EdgeModel(RoutedModel):
         self._open()
 
     def predict(self, data: Any, **kwargs: Any) -> Response:
-        if (given := edge_first.taken(data)) is not None:
-            if given.get("stopped"):
-                # Whoever has overruled the router wants the whole answer; what there was of it was the router's.
-                edge_first.count(data, given["perf"]["latency"])
-                return self.answer(data)
+        given = edge_first.taken(data)
+        if given is not None and not given.get("stopped"):
             given["routing"] = settled(data.get("routing"), given, Journal.of_job())
-            return given
-        return self.answer(data, held=edge_first.held(data))
+        elif given is not None and given.early is not None:
+            # The router was overruled.
+            given.early.overrule()
+            given = self.answer(data, early=given.early)
+        else:
+            given = self.answer(data)
+        edge_first.read(data)
+        return given
 
-    def probe(
-        self, data: Any, layers: Sequence[int], check: Callable[[str, str], None], early: Early | None = None
-    ) -> HeldAnswer | None:
-        """Read the first turn of a query, as ``answer`` would, and hold the answer back there; the hidden states of
-        ``layers``, pooled, are in the journal then. None if the edge has no answer to it.
+    def encode(self, data: Any, layers: Sequence[int], check: Callable[[str, str], None]) -> edge_first.Read | None:
+        """The hidden states of ``layers``, pooled, of the prompt of a query's first turn, from the journal or from the
+        model; None if it cannot read the prompt.
 
         Raises UserError where the back end has no hidden states. ``check`` is called with the model's name and the
-        digest of its files before it is asked, and raises UserError unless it is the right one. ``early`` is for the
-        answer.
+        digest of its files before it is asked, and raises UserError unless it is the right one.
         """
         query = query_of_row(data)
         self._open()
         assert self._llm is not None
         assert self._journal is not None
-        self._llm.check_probe()
+        self._llm.check_encode()
         repeat = current_repeat()
         manner = self._manner(self._sampling(query, repeat), repeat)
         check(self.settings.model, str(manner.own.value["model"]))
-        messages, hints = messages_of(query, []), query.hints(0)
-        key = digest([manner.own.key(messages, hints.prediction), "probe", list(layers), POOLING])
+        messages, prediction = messages_of(query, []), query.hints(0).prediction
+        key = digest([manner.own.key(messages, prediction), "probe", list(layers), POOLING])
         with self._journal.asking(key):
             kept = self._journal.prefill(key) if self.settings.use_cache else None
-            if kept is not None:
-                return HeldAnswer(kept, self._unused(query, kept, key))
-            llm, journal = self._ready(manner, messages)
-            begun = REQUESTS.begin()
-            given = replace(hints, early=early)
-            waiting = Waiting(llm.probe(messages, manner.sampling, layers, given), begun)
-            try:
-                self._keep(key, waiting, llm, journal)
-            except BaseException as error:
-                waiting.drop()
-                if not isinstance(error, AnswerError):
-                    raise
-                journal.put_failure(manner.own.key(messages, hints.prediction), error, side=self.side)
-                self._forgive(query, error)
-                return None
-            kept = journal.prefill(key)
-            assert kept is not None
-        held = HeldAnswer(kept, self._unused(query, kept, key), waiting)
-        with self._mutex:
-            self._held.add(held)
-        return held
-
-    def _keep(self, key: str, waiting: Waiting, llm: LLM, journal: Journal) -> None:
-        """Wait until the prompt is read, and put what came of it into the journal. Raises AnswerError where it cannot
-        be read."""
-        probed = waiting.probed
-        states = probed.halves.astype(STATE).tobytes()
-        prefill = Prefill(states, probed.prompt_tokens, probed.seconds, MONOTONIC_EPOCH + waiting.begun.issued)
-        journal.put_prefill(key, prefill, hardware=circumstances(llm))
-
-    def _unused(self, query: Query, kept: KeptPrefill, key: str) -> Response:
-        """What the edge has done for a query that it only read."""
+            if kept is None:
+                try:
+                    self._encode(key, manner, messages, layers)
+                except AnswerError as error:
+                    self._journal.put_failure(manner.own.key(messages, prediction), error, side=self.side)
+                    self._forgive(query, error)
+                    return None
+                kept = self._journal.prefill(key)
+                assert kept is not None
         tokens = kept.prefill.prompt_tokens
-        return prefill_response(
-            query,
-            kept,
-            key,
-            side=self.side,
-            model=self.settings.model,
-            backend=self.backend(),
-            cost=self.settings.cost(tokens, 0),
-        )
+        about = {"side": self.side, "model": self.settings.model, "backend": self.backend()}
+        response = prefill_response(query, kept, key, **about, cost=self.settings.cost(tokens, 0))
+        return edge_first.Read(np.frombuffer(kept.prefill.states, STATE).astype(np.float16), response)
 
-    def cleanup(self) -> None:
-        with self._mutex:
-            left = list(self._held)
+    def _encode(self, key: str, manner: Manner, messages: list[Message], layers: Sequence[int]) -> None:
+        """Have the model read a prompt, and put what came of it into the journal. Raises AnswerError where it cannot be
+        read."""
+        assert self._journal is not None
+        llm = self._ready(manner, messages)
+        request = REQUESTS.begin()
         try:
-            for held in left:
-                held.drop()
+            found = llm.encode(messages, manner.sampling, layers)
         finally:
-            super().cleanup()
+            REQUESTS.end(request)
+        states = found.states.astype(STATE).tobytes()
+        prefill = Prefill(states, found.prompt_tokens, found.seconds, MONOTONIC_EPOCH + request.issued)
+        self._journal.put_prefill(key, prefill, hardware=circumstances(llm))
+
+    def _answer(self, data: Any, repeat: int, early: EarlyExit | None) -> Response:
+        read = data.get(edge_first.READ) if isinstance(data, dict) else None
+        response = super()._answer(data, repeat, early)
+        return response if read is None else with_prefill(response, read)
 
 
 class CloudModel(RoutedModel):
@@ -156,9 +139,8 @@ class CloudModel(RoutedModel):
         return edge.backend()
 
     def inference(self, data: Any, **kwargs: Any) -> Response:
-        given = edge_first.taken(data)
-        if (held := edge_first.held(data)) is not None:
-            given = edge_first.dropped(data, held)
+        read = edge_first.read(data)
+        given = edge_first.taken(data) or read
         response = self.answer(data)
         if given is not None:
             response[edge_first.KEY] = given

@@ -19,8 +19,9 @@ Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``comp
   not whole, ``error``; their tokens, times and cost are in ``usage``, ``perf`` (latency, throughput) and ``cost``;
 - ``stopped``: where the edge's answer ended early, since it would not do: after how many ``tokens``, and how many more
   the whole answer has (``saved``), None where that is not known;
-- ``prefill``: where the edge only read the prompt, for a router that looks at its hidden states: ``seconds``,
-  ``issued``, ``hardware``, ``replayed`` and ``key``, as a turn and its trace have them; there are no ``turns`` then;
+- ``prefill``: where the edge read the prompt beforehand, for a router that looks at its hidden states: ``seconds``,
+  ``issued``, ``hardware``, ``replayed`` and ``key``, as a turn and its trace have them; its tokens and cost are in
+  ``usage`` and ``cost``. There are no ``turns`` where the edge did nothing else;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
   ``slo``, and ``round``, where the rows are divided into rounds.
 
@@ -37,6 +38,7 @@ from ianvs_specdec.answers.journal import KeptPrefill
 from ianvs_specdec.benchmarks.letters import options_of
 from ianvs_specdec.benchmarks.scorers import prediction
 from ianvs_specdec.errors import AnswerError
+from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.types import Completion, Query, Trace
 
 
@@ -54,10 +56,12 @@ class Attempt:
 class Response(dict[str, Any]):
     """A dict that copies quickly. Ianvs deep-copies every row's result; traces are tuples, so copies can share them.
 
-    ``row`` is what was asked, as the dataset processor made it; copies share it.
+    ``row`` is what was asked, as the dataset processor made it; copies share it. ``early``: how it was decided that the
+    answer stops early, where it does.
     """
 
     row: Any = None
+    early: EarlyExit | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Response:
         copy = Response({key: _copy(value) for key, value in self.items()})
@@ -142,6 +146,14 @@ def prefill_response(query: Query, kept: KeptPrefill, key: str, **details: Any) 
         "replayed": kept.replayed,
         "key": key,
     }
+    return response
+
+
+def with_prefill(response: Response, read: Response) -> Response:
+    """The response of an edge that has ``read`` the prompt beforehand: that is its work, too."""
+    response["usage"] = {name: tokens + read["usage"][name] for name, tokens in response["usage"].items()}
+    response["cost"] = read["cost"] if response["cost"] is None else response["cost"] + read["cost"]
+    response["prefill"] = read["prefill"]
     return response
 
 

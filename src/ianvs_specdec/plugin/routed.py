@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from ianvs_specdec.answers.baseline import compare
-from ianvs_specdec.answers.beginning import first_tokens, saved_tokens
-from ianvs_specdec.answers.journal import Entry, Journal
+from ianvs_specdec.answers.beginning import saved_tokens
+from ianvs_specdec.answers.journal import Journal
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.benchmarks.validation import DataRow, RowsChecked, refused
 from ianvs_specdec.errors import AnswerError, UserError, visible
@@ -20,16 +18,16 @@ from ianvs_specdec.identity import FileDigests
 from ianvs_specdec.llm.base import LLM
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.cut_prompts import CutPrompts
-from ianvs_specdec.plugin.held import HeldAnswer
+from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.manner import Manner, Manners
 from ianvs_specdec.plugin.overhead import settled
-from ianvs_specdec.plugin.overlap import REQUESTS
+from ianvs_specdec.plugin.requests import Requests
 from ianvs_specdec.plugin.response import Attempt, Response, response_of, turn_of
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, Settings
-from ianvs_specdec.plugin.timings import Timings, circumstances, stamp
+from ianvs_specdec.plugin.timings import Timings
 from ianvs_specdec.plugin.worth import Worth
 from ianvs_specdec.run import current_repeat, job_folder
-from ianvs_specdec.types import Completion, Early, Hints, Message, Query, Sampling, messages_of
+from ianvs_specdec.types import Completion, Hints, Message, Query, Sampling, messages_of
 
 log = logging.getLogger(__name__)
 
@@ -71,11 +69,11 @@ class RoutedModel(RowsChecked):
         self._llm: LLM | None = None
         self._journal: Journal | None = None
         self._manners: Manners | None = None
+        self._requests: Requests | None = None
         self._failed = 0
         self._ended: UserError | None = None
         self._cut_prompts, self._timings, self._worth = CutPrompts(self.side), Timings(), Worth(self.side)
         self._mutex = threading.RLock()
-        self._turnstile = threading.Lock()
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
@@ -98,36 +96,33 @@ class RoutedModel(RowsChecked):
         """The name of the back end, resolved."""
         return self.settings.backend
 
-    def answer(
-        self, data: Any, *, repeat: int | None = None, held: HeldAnswer | None = None, early: Early | None = None
-    ) -> Response:
+    def answer(self, data: Any, *, repeat: int | None = None, early: EarlyExit | None = None) -> Response:
         """Answer all turns of a query, each with the earlier answers as context. ``data``: see ``benchmarks.rows``.
 
-        Each ``repeat`` has answers of its own, drawn with another seed; None is the repeat that Ianvs runs. ``held``:
-        the answer to the first turn, as far as it is made. Where the answer to the first turn ends ``early``, nothing
-        else is asked, and the response says so under ``stopped``.
+        Each ``repeat`` has answers of its own, drawn with another seed; None is the repeat that Ianvs runs. Where the
+        answer to the first turn stops ``early``, nothing else is asked, and the response says so under ``stopped``;
+        where it does not, a second request continues it. Raises UserError for ``early`` where answers are sampled.
         """
         response = None
         observers.began(self.side, data)
         try:
-            response = self._answer(data, current_repeat() if repeat is None else repeat, held, early)
+            response = self._answer(data, current_repeat() if repeat is None else repeat, early)
         finally:
-            if held is not None:
-                held.drop()
             observers.ended(self.side, data, response)
         return response
 
-    def _answer(self, data: Any, repeat: int, held: HeldAnswer | None, early: Early | None) -> Response:
+    def _answer(self, data: Any, repeat: int, early: EarlyExit | None) -> Response:
         query = query_of_row(data)
         self._open()
         sampling = self._sampling(query, repeat)
-        attempt = self._converse(query, self._manner(sampling, repeat), held, early)
-        stopped = early is not None and early.ended
+        attempt = self._converse(query, self._manner(sampling, repeat), early)
+        stopped = early is not None and early.stopped
         drawn = self._drawn(sampling) if attempt.error is None and not stopped else ()
         samples = [self._converse(query, self._manner(one, repeat)) for one in drawn]
         response = self._response(query, attempt, samples, sampling, data if isinstance(data, dict) else {})
         if early is not None and stopped:
             response["stopped"] = self._stopped(query, self._manner(sampling, repeat), early)
+            response.early = early
         if attempt.error is not None:
             response["error"], response["failures"] = str(attempt.error), attempt.error.failures
             if not attempt.turns:
@@ -142,18 +137,15 @@ class RoutedModel(RowsChecked):
             sampling = dataclasses.replace(sampling, temperature=float(query.temperature))
         return sampling
 
-    def _converse(
-        self, query: Query, manner: Manner, held: HeldAnswer | None = None, early: Early | None = None
-    ) -> Attempt:
+    def _converse(self, query: Query, manner: Manner, early: EarlyExit | None = None) -> Attempt:
         """All turns of a query, as far as they are answered."""
         attempt = Attempt()
         for index in range(len(query.turns)):
-            if early is not None and early.ended:
+            if early is not None and early.stopped:
                 break
             messages = messages_of(query, [earlier.text for earlier in attempt.completions])
-            hints = dataclasses.replace(query.hints(index), early=None if index else early)
             try:
-                completion, turn = self._turn(messages, manner, hints, None if index else held)
+                completion, turn = self._turn(messages, manner, query.hints(index), None if index else early)
             except AnswerError as reason:
                 self._forgive(query, reason)
                 attempt.error = reason
@@ -192,6 +184,16 @@ class RoutedModel(RowsChecked):
             llm = self.settings.checked(name)
             self._journal = Journal.of_job()
             self._manners = Manners(self.settings.model, llm, FileDigests(job_folder() / DIGESTS))
+            self._requests = Requests(
+                self.side,
+                llm,
+                self._journal,
+                self._manners,
+                self._cut_prompts,
+                self._ready,
+                use_cache=self.settings.use_cache,
+                coupled=self._coupled,
+            )
             self._llm = llm
 
     def _manner(self, sampling: Sampling, repeat: int) -> Manner:
@@ -199,16 +201,18 @@ class RoutedModel(RowsChecked):
         return self._manners.of(sampling, repeat)
 
     def _turn(
-        self, messages: list[Message], manner: Manner, hints: Hints, held: HeldAnswer | None
+        self, messages: list[Message], manner: Manner, hints: Hints, early: EarlyExit | None
     ) -> tuple[Completion, dict[str, Any]]:
         assert self._journal is not None
         assert self._llm is not None
+        assert self._requests is not None
         journal = self._journal
-        key = manner.own.key(messages, hints.prediction)
-        with journal.asking(key):
-            found = self._known(key, manner, messages, hints) if self.settings.use_cache else None
-            entry = found or self._ask(manner, messages, hints, held)
-        whole = hints.early is None or not hints.early.ended
+        with journal.asking(manner.own.key(messages, hints.prediction)):
+            if early is None:
+                entry, key, known = self._requests.whole(manner, messages, hints)
+            else:
+                entry, key, known = self._requests.as_far(manner, messages, hints, early)
+        whole = early is None or not early.stopped
         self._cut_prompts.tell(entry.completion)
         with self._mutex:
             self._timings.add(entry)
@@ -219,42 +223,26 @@ class RoutedModel(RowsChecked):
             entry.completion,
             key=key,
             replayed=entry.replayed,
-            cached=found is not None and not entry.replayed,
+            cached=known and not entry.replayed,
             hardware=entry.hardware,
             baseline=baseline,
         )
 
-    def _known(self, key: str, manner: Manner, messages: list[Message], hints: Hints) -> Entry | None:
-        """The answer, or as much of it as is wanted, where the journal has it."""
-        assert self._journal is not None
-        assert self._llm is not None
-        found = self._cut_prompts.serving(self._journal.get(key), self._llm)
-        if (early := hints.early) is None:
-            return found
-        if found is not None:
-            first = first_tokens(found.completion, early.tokens)
-            return found if first is None or not early.ends(first) else dataclasses.replace(found, completion=first)
-        kept = self._first(manner, early).own.key(messages, hints.prediction)
-        begun = self._cut_prompts.serving(self._journal.get(kept), self._llm)
-        stops = begun is not None and begun.completion.finish_reason == "length" and early.ends(begun.completion)
-        return begun if stops else None
+    @property
+    def _coupled(self) -> bool:
+        """Whether samples, too, have one right output."""
+        return self.settings.options.get("acceptance") == "coupled"
 
-    def _first(self, manner: Manner, early: Early) -> Manner:
-        """How an answer is asked for that ends early: that is what its first tokens are kept as."""
-        assert self._manners is not None
-        fewer = min(early.tokens, manner.sampling.max_tokens)
-        return self._manners.of(dataclasses.replace(manner.sampling, max_tokens=fewer), manner.repeat)
-
-    def _stopped(self, query: Query, manner: Manner, early: Early) -> dict[str, Any]:
-        """After how many ``tokens`` an answer has ended early, and how many that has ``saved``: known where the journal
-        has the whole answer, of this back end or without speculation."""
+    def _stopped(self, query: Query, manner: Manner, early: EarlyExit) -> dict[str, Any]:
+        """After how many ``tokens`` an answer has stopped, and how many that has ``saved``: known where the journal has
+        the whole answer, of this back end or without speculation."""
         assert self._journal is not None
         messages, prediction = messages_of(query, []), query.hints(0).prediction
         keys = [one.key(messages, prediction) for one in (manner.own, *manner.baselines)]
         return {"tokens": early.tokens, "saved": saved_tokens(self._journal, keys, early.tokens)}
 
-    def _ready(self, manner: Manner, messages: list[Message]) -> tuple[LLM, Journal]:
-        """The model, loaded, and a journal that can keep what it says."""
+    def _ready(self, manner: Manner, messages: list[Message]) -> LLM:
+        """The model, loaded, once the journal can keep what it says."""
         assert self._llm is not None
         assert self._journal is not None
         llm, journal = self._llm, self._journal
@@ -271,30 +259,7 @@ class RoutedModel(RowsChecked):
                 # Nobody who waits for the model tries again, whatever may fail of its answers.
                 self._ended = UserError(str(refused), key=refused.key)
                 raise self._ended from refused
-        return llm, journal
-
-    def _ask(self, manner: Manner, messages: list[Message], hints: Hints, held: HeldAnswer | None) -> Entry:
-        llm, journal = self._ready(manner, messages)
-        waiting = None if held is None else held.take()
-        # What the journal and loading take is no request's time: a long journal is read before the first one.
-        begun = REQUESTS.begin() if waiting is None else waiting.begun
-        try:
-            with nullcontext() if llm.concurrent else self._turnstile:
-                waited = time.perf_counter() - begun.issued if waiting is None else 0.0
-                if waiting is None:
-                    completion = llm.generate(messages, manner.sampling, hints=hints)
-                else:
-                    completion = waiting.probed.go_on()
-        except AnswerError as error:
-            journal.put_failure(manner.own.key(messages, hints.prediction), error, side=self.side)
-            raise
-        finally:
-            under_way = REQUESTS.end(begun)
-        stamp(completion.trace, llm, issued=begun.issued, waited=waited, under_way=under_way)
-        own = self._first(manner, hints.early).own if hints.early is not None and hints.early.ended else manner.own
-        told: dict[str, Any] = {"side": self.side, "hardware": circumstances(llm), "prediction": hints.prediction}
-        hardware = journal.put(own, messages, completion, **told)
-        return Entry(completion, hardware, replayed=False)
+        return llm
 
     def _forgive(self, query: Query, reason: AnswerError) -> None:
         """Raise UserError if more queries have failed than may."""
@@ -321,9 +286,7 @@ class RoutedModel(RowsChecked):
             backend=self.backend(),
         )
         usage = response["usage"]
-        # Coupled sampling, too, has one right output.
-        coupled = self.settings.options.get("acceptance") == "coupled"
-        response["greedy"] = sampling.greedy or coupled
+        response["greedy"] = sampling.greedy or self._coupled
         response["lossy"] = self._llm is not None and self._llm.lossy(sampling)
         cached = sum(c.cached_tokens for answered in (attempt, *samples) for c in answered.completions)
         response["cost"] = self.settings.cost(usage["prompt_tokens"], usage["completion_tokens"], cached)

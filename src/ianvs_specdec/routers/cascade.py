@@ -15,6 +15,7 @@ from ianvs_specdec.errors import UserError
 from ianvs_specdec.learned.adapted import is_probe
 from ianvs_specdec.llm import backend, resolve
 from ianvs_specdec.plugin import edge_first
+from ianvs_specdec.plugin.early_exit import EarlyExit
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers import build_router, check_router, check_router_beside
 from ianvs_specdec.routers import router as router_named
@@ -23,7 +24,7 @@ from ianvs_specdec.routers.composed import ConstrainedRouter
 from ianvs_specdec.routers.doubts import PRIOR, doubt_of, folders_of, of_beginning
 from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter
 from ianvs_specdec.routers.signals import SIGNALS, check_edge
-from ianvs_specdec.types import Completion, Early, Query
+from ianvs_specdec.types import Completion, Query
 
 
 class CascadeRouter(Router):
@@ -38,8 +39,9 @@ class CascadeRouter(Router):
       the cascade. A probe looks at the edge before that answers, so that the router has to be asked first then;
     - ``routers``: trained routers, from the names of their signals to their folders. One of all may be a probe;
     - ``threshold``: from which score on a query goes to the cloud;
-    - ``decide_after``: the edge's answer ends after so many tokens where a calibration made for that number
-      (``--after``) says of them, and of the routers' scores, that the answer will not do. The score is what it says.
+    - ``decide_after``: the edge is asked for so many tokens first. Where a calibration made for that number
+      (``--after``) says of them, and of the routers' scores, that the answer will not do, that is all, and the score is
+      what it says; else a second request continues them.
 
     Signals are computed in the order of what they cost: routers that read the text, the probe, the edge's answer. A
     query that the edge could not answer goes to the cloud, whatever the signal.
@@ -105,9 +107,12 @@ class CascadeRouter(Router):
             reason = "looks at the edge's first tokens: set logprobs: true in the settings of the edge model"
             raise UserError(f"CascadeRouter's decide_after {reason}", key="decide_after")
         try:
-            backend(resolve(settings.get("backend") or "autoregressive")).check_early()
+            backend(resolve(settings.get("backend") or "autoregressive")).check_resume()
         except UserError as error:
-            raise UserError(f"decide_after ends the edge's answer, but {error}", key="decide_after") from error
+            raise UserError(f"decide_after continues the edge's answer, but {error}", key="decide_after") from error
+        if settings.get("temperature") and settings.get("acceptance") != "coupled":
+            reason = "sampled answers (temperature) cannot be: set temperature: 0, or acceptance: coupled"
+            raise UserError(f"decide_after continues the edge's answer, and {reason}", key="decide_after")
 
     def score(self, query: Query) -> float:
         raise UserError("CascadeRouter needs the edge's answer: give it the row or the response, not the query alone")
@@ -119,7 +124,7 @@ class CascadeRouter(Router):
         answered = isinstance(data, Mapping) and "turns" in data and "completion" in data
         if answered and self.first is not None:
             raise UserError(
-                "decide_after ends the edge's answer, which is whole already: set hard_example_mining_mode to "
+                "decide_after stops the edge's answer, which is whole already: set hard_example_mining_mode to "
                 "mining-then-inference"
             )
         known: dict[str, float] = {}
@@ -131,7 +136,7 @@ class CascadeRouter(Router):
                 with self._asking[name]:
                     known[name] = prior.score_row(data)
                 continue
-            probed = prior.decide(data, early)
+            probed = prior.decide(data)
             if probed.reason == UNANSWERED:
                 return replace(probed, waited=waited + probed.waited)
             waited += probed.waited
@@ -143,24 +148,24 @@ class CascadeRouter(Router):
         waited += time.perf_counter() - started
         if self.first is None:
             return replace(self._judge(response, known), waited=waited)
-        if early is not None and early.ended:
+        if early is not None and early.stopped:
             decision = Decision(self.first.doubt.score(begun), True, details={"doubts": begun})
         else:
             decision = self._judge(response, known)
         return replace(decision, waited=waited, details={**decision.details, "decide_after": self.first.tokens})
 
-    def _early(self, data: Any, known: Mapping[str, float], begun: dict[str, float]) -> Early | None:
+    def _early(self, data: Any, known: Mapping[str, float], begun: dict[str, float]) -> EarlyExit | None:
         """What becomes of the edge's answer after its first tokens. ``known``: the scores of the routers by then;
         ``begun`` gets the signals."""
         if (first := self.first) is None:
             return None
         query = query_of_row(data)
 
-        def ends(answer: Completion) -> bool:
+        def stops(answer: Completion) -> bool:
             begun.update(of_beginning(first.doubt.signals, query, answer, known))
             return first.doubt.score(begun) >= first.doubt.threshold
 
-        return Early(first.tokens, ends)
+        return EarlyExit(first.tokens, stops)
 
     def _judge(self, response: Mapping[str, Any], known: Mapping[str, float]) -> Decision:
         """``known``: the scores of the routers inside."""

@@ -15,11 +15,11 @@ from ianvs_specdec.learned.adapted import is_probe, probe_of, score_read
 from ianvs_specdec.learned.folder import TrainedRouter, read_settings
 from ianvs_specdec.learned.probe import ProbeClassifier
 from ianvs_specdec.llm import backend, resolve
+from ianvs_specdec.outcomes.states import Halves
 from ianvs_specdec.plugin import edge_first
-from ianvs_specdec.plugin.held import HeldAnswer
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.routers.base import Decision, Modules, Router
-from ianvs_specdec.types import Early, Query
+from ianvs_specdec.types import Query
 
 UNANSWERED = "the edge gave no whole answer"
 
@@ -28,8 +28,7 @@ class LearnedRouter(Router):
     """``path``: the router's folder; ``threshold``: from which score on a query goes to the cloud, by default the one
     that was picked in training.
 
-    One of kind ``probe`` has the edge read the question first. Where the query stays, the edge goes on from there, so
-    that the question is read once; where it does not, that time is the router's (``edge_first``).
+    One of kind ``probe`` has the edge read the question first. That time is the router's.
     """
 
     concurrent: ClassVar[bool] = True
@@ -55,7 +54,7 @@ class LearnedRouter(Router):
         if not is_probe(folder) or not (isinstance(kind, type) and issubclass(kind, EdgeModel)):
             return
         try:
-            backend(resolve(settings.get("backend") or "autoregressive")).check_probe()
+            backend(resolve(settings.get("backend") or "autoregressive")).check_encode()
         except UserError as error:
             raise UserError(f"the probe in {folder} reads the edge's hidden states, but {error}", key="path") from error
         if (files := Path(str(settings.get("model")))).is_dir():
@@ -67,33 +66,24 @@ class LearnedRouter(Router):
         with self._mutex:
             return float(self.trained.score([query])[0])
 
-    def decide(self, data: Any, early: Early | None = None) -> Decision:
-        """``early``: for the edge's answer, where it is held back for a probe."""
+    def decide(self, data: Any) -> Decision:
         if (probe := probe_of(self.trained)) is None:
             return super().decide(data)
         query = query_of_row(data)
-        score, waited = score_held(data, probe, early, lambda held: score_read(self.trained, query, held.states[None]))
+        score, waited = score_encoded(data, probe, lambda states: score_read(self.trained, query, states))
         if score is None:
             return Decision(1.0, True, UNANSWERED, waited=waited)
         return Decision(score, score >= self.threshold, waited=waited)
 
 
-def score_held(
-    data: Any, probe: ProbeClassifier, early: Early | None, score: Callable[[HeldAnswer], float]
-) -> tuple[float | None, float]:
-    """``score`` of what the edge has read, for a ``probe``; None where the edge gave no answer. And the seconds that
-    the edge took. What is read stays held, unless ``score`` raises an error.
+def score_encoded(data: Any, probe: ProbeClassifier, score: Callable[[Halves], float]) -> tuple[float | None, float]:
+    """``score`` of the edge's hidden states, for a ``probe``; None where the edge cannot read the query. And the
+    seconds that are not the router's, as if the edge had just read it: those of loading a model, say.
     """
     started = time.perf_counter()
-    held = edge_first.probe(data, probe.layers, probe.check_edge, early)
+    read = edge_first.encode(data, probe.layers, probe.check_edge)
     waited = time.perf_counter() - started
-    if held is None:
-        return None, waited
-    try:
-        return score(held), waited
-    except BaseException:
-        held.drop()
-        raise
+    return (None, waited) if read is None else (score(read.states[None]), waited - read.seconds)
 
 
 def _folder(path: Any) -> Path:

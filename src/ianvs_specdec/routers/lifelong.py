@@ -27,10 +27,10 @@ from ianvs_specdec.outcomes.recorded import load_outcomes
 from ianvs_specdec.outcomes.states import Halves
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.routers.base import Decision, Modules, Router, number, whole
-from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter, score_held
+from ianvs_specdec.routers.learned import UNANSWERED, LearnedRouter, score_encoded
 from ianvs_specdec.routers.random_router import uniform
 from ianvs_specdec.run import current_repeat, current_run, job_folder, on_worker
-from ianvs_specdec.types import Early, Query
+from ianvs_specdec.types import Query
 
 FOLDER, LOG, LEARNED = "lifelong", "feedback.jsonl", "router"
 REPLAYED = 128
@@ -144,14 +144,11 @@ class LifelongRouter(Router):
     def _corrected(self, item: AskedQuery) -> float:
         return self._lessons.learner.solution.score(item.score, item.grams, item.group, item.state)
 
-    def decide(self, data: Any, early: Early | None = None) -> Decision:
-        """``early``: for the edge's answer, where it is held back for a probe."""
+    def decide(self, data: Any) -> Decision:
         query = query_of_row(data)
         if (probe := probe_of(self.base)) is None:
             return self.decided(query, self.score(query))
-        score, waited = score_held(
-            data, probe, early, lambda held: self._corrected(self._read(query, probe, held.states[None]))
-        )
+        score, waited = score_encoded(data, probe, lambda states: self._corrected(self._read(query, probe, states)))
         if score is None:
             return Decision(1.0, True, UNANSWERED, waited=waited)
         return replace(self.decided(query, score), waited=waited)

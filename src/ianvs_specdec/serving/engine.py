@@ -107,7 +107,7 @@ class Engine:
         self._waiting: deque[Job] = deque()
         self._working: set[Job] = set()
         self._mail = _Mail()
-        self._gathers = llm.meanwhile(self._announce)
+        self._gathers = llm.on_compute_start(self._announce)
         """Whether the back end says when chunks had better be sent on."""
         self._seconds = 0.0
         self.draining = False

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from ianvs_specdec.decoding.contracts import Drafter, Piece
 from ianvs_specdec.decoding.costs import CostTable
-from ianvs_specdec.decoding.load import Share
 from ianvs_specdec.decoding.request import Request
+from ianvs_specdec.decoding.scheduling import Share
 from ianvs_specdec.decoding.tree import TokenTree
 from ianvs_specdec.lengths.oracle import Replayed
 from ianvs_specdec.types import Step
@@ -101,7 +101,7 @@ class SimulatedRequest(Request):
 
     stats: Replayed
     piece: Any
-    opened = began = ended = over = held = waits = False
+    opened = began = ended = over = False
     drafter = Drafter()
     """Drafts are always there at once."""
     drafted = 0
@@ -146,23 +146,26 @@ class SimulatedRequest(Request):
         self.opened = True
         self.unread: Any = range(self.asked.prompt)
         if self._catches_up:
-            self.stats.behind = self.asked.prompt
+            self.stats.unread_tokens = self.asked.prompt
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def look(self) -> None:
+    def refresh_lag(self) -> None:
         """What is to be read before a draft is counted as it comes."""
 
     def ask(self, budget: int, confidence: float) -> None:
-        stats = self.stats
-        self._budget, self._behind = budget, stats.behind
-        nodes = min(budget, self._most, stats.remaining - 1) if budget > 0 and self.finds else 0
+        self._budget, self._behind = budget, self.stats.unread_tokens
+
+    def skip_draft(self) -> None:
+        self.piece, self.drafted = _ROOT, 0
+
+    def draft(self, budget: int) -> None:
+        nodes = min(budget, self._most, self.stats.remaining - 1) if self.finds else 0
         self.piece, self.drafted = _chain(nodes) if nodes else _ROOT, nodes
 
     def accept(self, output: Any) -> None:
-        """A piece of its prompt is read."""
-        if self.piece.last:
+        if not self.began and self.piece.last:
             self.began = True
             self._put_out(1)
 
@@ -170,7 +173,7 @@ class SimulatedRequest(Request):
         drafted, step = self.drafted, _PLAIN
         if self._budget > 0:
             # It was read for the draft.
-            self.stats.behind = 0
+            self.stats.unread_tokens = 0
         if drafted:
             right, left = self.coming(drafted), self.asked.output - self.done
             step = _step(drafted, right, right + 1) if right < left else _step(drafted, left, left)
@@ -179,6 +182,12 @@ class SimulatedRequest(Request):
         self._put_out(step.emitted)
         self.steps += 1
         return Share(self.stats, self._budget, self._behind, drafted, step, self.ended)
+
+    def commit(self) -> None:
+        """Nothing is kept."""
+
+    def observe(self) -> None:
+        """Nothing is learned from a draft."""
 
     def coming(self, most: int) -> int:
         """How many tokens of a draft of at most ``most`` would be accepted in the next step."""
@@ -203,7 +212,7 @@ class SimulatedRequest(Request):
         stats.context_tokens += tokens
         stats.remaining -= tokens
         if self._catches_up:
-            stats.behind += tokens
+            stats.unread_tokens += tokens
         asked = self.asked
         if done == asked.output:
             self.ended = self.over = True

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any, cast
 
 import simpy
 
 from ianvs_specdec.decoding.costs import CostTable
 from ianvs_specdec.decoding.emulation import Emulation
-from ianvs_specdec.decoding.load import Length, Share
 from ianvs_specdec.decoding.loop import Engine
+from ianvs_specdec.decoding.scheduling import Length
 from ianvs_specdec.simulation.requests import (
     EmittedTokens,
     SimulatedRequest,
@@ -18,22 +18,6 @@ from ianvs_specdec.simulation.requests import (
     UserRequest,
     VirtualClock,
 )
-
-
-class SimulatedEngine(Engine):
-    """The real engine, whose requests draft nothing and cannot fail: what it does with each of them in turn, guarded
-    and timed, is done at once."""
-
-    def _propose(self, decoding: list[Any], budgets: Sequence[int]) -> list[Any]:
-        confidence = self._length.confidence
-        for request, budget in zip(decoding, budgets, strict=True):
-            request.ask(budget, confidence)
-        return [request for request, budget in zip(decoding, budgets, strict=True) if budget > 0]
-
-    def _settle(self, requests: list[Any], decoding: list[Any], outputs: Sequence[Any]) -> list[Share]:
-        for request in requests[: len(requests) - len(decoding)]:
-            request.accept(None)
-        return [request.emit() for request in decoding]
 
 
 class Server:
@@ -56,7 +40,7 @@ class Server:
         self._env, self._told, self._most = env, told, at_once + queue
         self._clock = VirtualClock()
         self._target = SimulatedTarget(costs)
-        self._engine = SimulatedEngine(
+        self._engine = Engine(
             cast(Any, self._target), length, at_once=at_once, meter=Emulation(costs, clock=self._clock)
         )
         self._arrived: list[SimulatedRequest] = []

@@ -14,8 +14,8 @@ import torch
 from ianvs_specdec import arrivals
 from ianvs_specdec.arrivals import Arrival
 from ianvs_specdec.decoding.costs import CostTable
-from ianvs_specdec.decoding.load import Length, Load
 from ianvs_specdec.decoding.loop import MOST_AT_ONCE
+from ianvs_specdec.decoding.scheduling import Length, Load
 from ianvs_specdec.simulation.outcome import Span, outcome
 from ianvs_specdec.simulation.requests import SimulatedAnswer, SimulatedRequest, UserRequest
 from ianvs_specdec.simulation.server import Server

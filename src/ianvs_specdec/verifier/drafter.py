@@ -68,7 +68,7 @@ class FarDrafter(Drafter):
         """Have the edge or ``own`` draft from the next step on. Returns whether there is something to do now."""
         with self._lock:
             self._drafts.clear()
-            if self._tree is not None or not self.far:
+            if self._tree is not None or not self.remote:
                 self._wanted = mode
                 return False
             self._set(mode)
@@ -90,7 +90,7 @@ class FarDrafter(Drafter):
             now = time.perf_counter()
             node = None if tree is None else node_of(tree, tokens[:-1])
             granted = self._granted if tree is None else self._granted or 0
-            switched = self._wanted is not None and self._wanted == SPLIT and not self.far
+            switched = self._wanted is not None and self._wanted == SPLIT and not self.remote
             told = Emitted(tokens, node, granted, now - self._since, switched)
             self._since, self._granted = now, None
             if self._wanted is not None:
@@ -100,25 +100,25 @@ class FarDrafter(Drafter):
             return told
 
     def _set(self, mode: Mode) -> None:
-        self.far = mode != STREAM
-        self.ready = not self.far
+        self.remote = mode != STREAM
+        self.ready = not self.remote
 
     def _advance(self) -> None:
         """The next draft that fits what was confirmed has its turn."""
-        while self.far and self._tree is None and self._drafts and self._began:
+        while self.remote and self._tree is None and self._drafts and self._began:
             draft, tree, came = self._drafts.popleft()
             if draft.position == self._confirmed and draft.guess in (0, self._last + 1):
                 tree.tokens[0] = self._last
                 self._tree, self._since = tree, max(came, self._since)
-        self.ready = not self.far or self._tree is not None
+        self.ready = not self.remote or self._tree is not None
 
     @property
-    def together(self) -> object:
-        return None if self.far else self._own.together
+    def batch_key(self) -> object:
+        return None if self.remote else self._own.batch_key
 
     @property
-    def behind(self) -> int:
-        return 0 if self.far else self._own.behind
+    def unread_tokens(self) -> int:
+        return 0 if self.remote else self._own.unread_tokens
 
     def prepare(self, target: Target) -> Sequence[int]:
         return self._own.prepare(target)
@@ -128,7 +128,7 @@ class FarDrafter(Drafter):
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         self._granted = budget
-        if not self.far:
+        if not self.remote:
             return self._own.propose(context, budget)
         assert self._tree is not None
         tree = self._tree

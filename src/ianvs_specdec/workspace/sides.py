@@ -40,7 +40,7 @@ def answered(response: Mapping[str, Any] | None) -> Answered | None:
     lossy on purpose."""
     if response is None or response.get("error") or response.get("lossy"):
         return None
-    if response.get("prefill") or response.get("stopped"):
+    if response.get("stopped") or (response.get("prefill") and not response.get("turns")):
         return None
     return Answered(tuple(turn["completion"] for turn in response.get("turns", ())), response.get("cost"))
 

@@ -50,11 +50,11 @@ class DraftModel(Drafter):
         return ()
 
     @property
-    def behind(self) -> int:
-        return 0 if self._sequence is None else self._sequence.behind(self._context.tokens)
+    def unread_tokens(self) -> int:
+        return 0 if self._sequence is None else self._sequence.unread_tokens(self._context.tokens)
 
     @property
-    def together(self) -> Target:
+    def batch_key(self) -> Target:
         return self._model
 
     def memory(self, positions: int) -> int:

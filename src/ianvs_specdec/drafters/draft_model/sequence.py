@@ -50,7 +50,7 @@ class DraftSequence:
             return 0
         return sys.maxsize if self.model.window is None else self.model.window - len(context) + 1
 
-    def behind(self, context: Sequence[int]) -> int:
+    def unread_tokens(self, context: Sequence[int]) -> int:
         """How many tokens before the last of ``context`` the model was not fed."""
         missing = len(context) - 1 - self._kept
         if self._fed is None or missing == 0:

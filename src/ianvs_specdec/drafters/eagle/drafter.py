@@ -91,11 +91,11 @@ class Eagle(Drafter):
         return another
 
     @property
-    def behind(self) -> int:
+    def unread_tokens(self) -> int:
         return len(self._pending)
 
     @property
-    def together(self) -> Head:
+    def batch_key(self) -> Head:
         return self._head
 
     def memory(self, positions: int) -> int:

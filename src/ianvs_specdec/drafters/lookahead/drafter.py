@@ -59,7 +59,7 @@ class Lookahead(Drafter):
         self._tree: TokenTree | None = None
 
     @property
-    def behind(self) -> int:
+    def unread_tokens(self) -> int:
         return len(self._context.tokens) - self._read
 
     def propose(self, context: Context, budget: int) -> TokenTree:

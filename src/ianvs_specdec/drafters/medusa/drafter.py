@@ -51,7 +51,7 @@ class Medusa(Drafter):
         return (-1,)
 
     @property
-    def together(self) -> Heads:
+    def batch_key(self) -> Heads:
         return self._heads
 
     def weights(self) -> Sequence[Any]:

@@ -59,7 +59,7 @@ class Suffix(Drafter):
             self._head.begin(target, context, prefill)
 
     @property
-    def behind(self) -> int:
+    def unread_tokens(self) -> int:
         # The head may have more to read, but where a match is long enough it is not asked.
         return len(self._context.tokens) - self._automaton.size
 

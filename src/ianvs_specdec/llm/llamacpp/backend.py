@@ -70,9 +70,9 @@ class LlamaCppLLM(EngineLLM):
         return ("threads", "n_ctx", "gguf_type", "gpu_layers", "prompt_lookup", "acceptance", "truncate_prompts")
 
     @classmethod
-    def check_probe(cls) -> None:
+    def check_encode(cls) -> None:
         # Our loop decodes, but llama.cpp does not show its hidden states.
-        super(EngineLLM, cls).check_probe()
+        super(EngineLLM, cls).check_encode()
 
     @property
     def _is_file(self) -> bool:

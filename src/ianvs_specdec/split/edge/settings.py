@@ -60,7 +60,7 @@ class EdgeSettings:
                     "method is missing: without one the edge does not draft, and mode must be stream", key="method"
                 )
             return
-        far = [name for name, known in drafters.METHODS.items() if known.far]
+        far = [name for name, known in drafters.METHODS.items() if known.remote]
         if self.method not in far or self.options.get("head"):
             reason = f"method {self.method} needs what the target computes, which stays with the verifier"
             raise UserError(f"{reason}; with a verifier elsewhere draft with one of {', '.join(far)}", key="method")
@@ -126,6 +126,6 @@ def _finish(drafter: Drafter, model: Model) -> Finish:
     assert isinstance(drafter, DraftModel)
 
     def finish(tokens: Sequence[int], sampling: Sampling) -> Decoded:
-        return decode(drafter.together, Autoregressive(), Fixed(0), tokens, sampling, eos_ids=model.ends)
+        return decode(drafter.batch_key, Autoregressive(), Fixed(0), tokens, sampling, eos_ids=model.ends)
 
     return finish

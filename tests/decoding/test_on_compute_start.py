@@ -60,7 +60,7 @@ def test_ends_are_told_as_the_target_begins_to_compute_and_the_last_one_as_there
     target = Computes(target_of(model))
     ended = threading.Event()
     batcher = Batcher(engine_of(target, "fixed:0"), 1)
-    batcher.meanwhile = lambda: happened.append("meanwhile")
+    batcher.on_compute_start = lambda: happened.append("others")
     with batcher._wake:
         for name, tokens in (("short", 3), ("long", 9)):
             request = request_of(target, PROMPTS[0], Sampling(max_tokens=tokens))
@@ -68,5 +68,5 @@ def test_ends_are_told_as_the_target_begins_to_compute_and_the_last_one_as_there
     assert ended.wait(60)
     batcher.close()
     short, last = happened.index("short"), happened.index("long")
-    assert happened[short - 2 : short + 2] == ["compute", "meanwhile", "short", "compute"]
-    assert happened[last - 2 : last] == ["compute", "meanwhile"]
+    assert happened[short - 2 : short + 2] == ["compute", "others", "short", "compute"]
+    assert happened[last - 2 : last] == ["compute", "others"]

@@ -13,7 +13,7 @@ from tests.support.tiny import tiny_model
 class Elsewhere(Drafter):
     """Has a draft when it is told that there is one."""
 
-    far = True
+    remote = True
 
     def __init__(self):
         self.ready = False
@@ -29,9 +29,10 @@ class Asked(Meter):
     def __init__(self):
         self.asked = []
 
-    def drafted(self, asked):
-        self.asked.append(len(asked))
-        super().drafted(asked)
+    def add(self, phase, seconds, batch):
+        if phase == "draft":
+            self.asked.append(len(batch.asked))
+        super().add(phase, seconds, batch)
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ class Stats:
     """One request under way; the engine keeps it current, and a new request comes with a new instance.
 
     ``context_tokens`` are its prompt and output so far, ``task`` names its kind, and at most ``remaining`` more tokens
-    will be emitted. ``behind`` tokens have to be read by its drafter before it can draft. ``kept`` is what the length
+    will be emitted. ``unread_tokens`` have to be read by its drafter before it can draft. ``kept`` is what the length
     itself wants to keep of the request.
     """
 
     context_tokens: int
     task: str = ""
     remaining: int = sys.maxsize
-    behind: int = 0
+    unread_tokens: int = 0
     kept: Any = None
 
 
@@ -46,13 +46,13 @@ class Load:
 
 @dataclass(slots=True)
 class Share:
-    """One request's part in a finished step: the budget it was given, how many tokens its drafter was ``behind``, how
+    """One request's part in a finished step: the budget it was given, the ``unread_tokens`` of its drafter, how
     deep its tree was (scouts aside), and what came of it. ``over``: its output ended there, so that what was accepted
     says little about its draft."""
 
     stats: Stats
     budget: int
-    behind: int
+    unread_tokens: int
     depth: int
     step: Step
     over: bool = False

@@ -1,0 +1,134 @@
+"""One request after the other: answers that the journal has, and those that a back end is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from threading import Lock
+from typing import Any, NamedTuple
+
+from ianvs_specdec.answers.beginning import first_tokens, joined
+from ianvs_specdec.answers.journal import Entry, Journal
+from ianvs_specdec.errors import AnswerError, UserError
+from ianvs_specdec.llm.base import LLM
+from ianvs_specdec.plugin.cut_prompts import CutPrompts
+from ianvs_specdec.plugin.early_exit import EarlyExit
+from ianvs_specdec.plugin.manner import Manner, Manners
+from ianvs_specdec.plugin.overlap import REQUESTS
+from ianvs_specdec.plugin.timings import circumstances, stamp
+from ianvs_specdec.types import Completion, Hints, Message
+
+
+class Found(NamedTuple):
+    """An answer, its key in the journal, and whether it was there already."""
+
+    entry: Entry
+    key: str
+    known: bool
+
+
+class Requests:
+    """Those of one side. ``ready`` returns the model, loaded, once the journal can keep what it says; ``coupled``: its
+    samples are reproducible. Thread-safe."""
+
+    def __init__(
+        self,
+        side: str,
+        llm: LLM,
+        journal: Journal,
+        manners: Manners,
+        cut_prompts: CutPrompts,
+        ready: Callable[[Manner, list[Message]], LLM],
+        *,
+        use_cache: bool,
+        coupled: bool,
+    ) -> None:
+        self._side, self._llm, self._journal, self._manners = side, llm, journal, manners
+        self._cut_prompts, self._ready = cut_prompts, ready
+        self._use_cache, self._coupled = use_cache, coupled
+        self._turnstile = Lock()
+
+    def _known(self, manner: Manner, messages: list[Message], hints: Hints) -> Found | None:
+        """The answer, where the journal has it and it may be taken from there."""
+        key = manner.own.key(messages, hints.prediction)
+        entry = self._cut_prompts.serving(self._journal.get(key), self._llm) if self._use_cache else None
+        return None if entry is None else Found(entry, key, known=True)
+
+    def whole(self, manner: Manner, messages: list[Message], hints: Hints) -> Found:
+        return self._known(manner, messages, hints) or self._ask(
+            manner, messages, hints, lambda llm: llm.generate(messages, manner.sampling, hints=hints)
+        )
+
+    def as_far(self, manner: Manner, messages: list[Message], hints: Hints, early: EarlyExit) -> Found:
+        """The first tokens of the answer where it stops there, else the whole answer."""
+        sampling, tokens = manner.sampling, early.tokens
+        if not (sampling.greedy or self._coupled):
+            raise UserError(
+                f"an answer that is sampled (temperature: {sampling.temperature:g}) cannot be continued: set "
+                "temperature: 0, or acceptance: coupled",
+                key="decide_after",
+            )
+        if (found := self._known(manner, messages, hints)) is not None:
+            first = first_tokens(found.entry.completion, tokens)
+            if first is None:
+                return found
+            begun = dataclasses.replace(found.entry, completion=first)
+            return found._replace(entry=begun) if early.stops(begun) else found
+        if tokens >= sampling.max_tokens:
+            return self.whole(manner, messages, hints)
+        found = self._begun(manner, messages, hints, early)
+        begun = found.entry
+        if begun.completion.finish_reason == "stop" or early.stops(begun):
+            return found
+        resumed = self._manners.of(sampling, manner.repeat, tokens)
+        return self._known(resumed, messages, hints) or self._ask(
+            resumed,
+            messages,
+            hints,
+            lambda llm: llm.resume(messages, sampling, begun.completion.token_ids, hints),
+            begun=begun.completion,
+        )
+
+    def _begun(self, manner: Manner, messages: list[Message], hints: Hints, early: EarlyExit) -> Found:
+        """The first tokens of the answer, or all of it where it is no longer."""
+        sampling, tokens = manner.sampling, early.tokens
+        shorter = self._manners.of(dataclasses.replace(sampling, max_tokens=tokens), manner.repeat)
+        if early.begun is not None:
+            return Found(early.begun, shorter.own.key(messages, hints.prediction), known=True)
+        return self._known(shorter, messages, hints) or self._ask(
+            shorter, messages, hints, lambda llm: llm.begin(messages, sampling, tokens, hints), whole=manner
+        )
+
+    def _ask(
+        self,
+        manner: Manner,
+        messages: list[Message],
+        hints: Hints,
+        call: Callable[[LLM], Completion],
+        *,
+        begun: Completion | None = None,
+        whole: Manner | None = None,
+    ) -> Found:
+        """Have the back end answer, and keep that as an answer in this ``manner``, or in that of ``whole`` where it is
+        whole. ``begun``: what it continues."""
+        llm, journal = self._ready(manner, messages), self._journal
+        # What the journal and loading take is no request's time: a long journal is read before the first one.
+        request = REQUESTS.begin()
+        try:
+            with nullcontext() if llm.concurrent else self._turnstile:
+                waited = time.perf_counter() - request.issued
+                completion = call(llm)
+        except AnswerError as error:
+            journal.put_failure(manner.own.key(messages, hints.prediction), error, side=self._side)
+            raise
+        finally:
+            under_way = REQUESTS.end(request)
+        stamp(completion.trace, llm, issued=request.issued, waited=waited, under_way=under_way)
+        completion = completion if begun is None else joined(begun, completion)
+        own = whole.own if whole is not None and completion.finish_reason == "stop" else manner.own
+        told: dict[str, Any] = {"side": self._side, "hardware": circumstances(llm), "prediction": hints.prediction}
+        hardware = journal.put(own, messages, completion, **told)
+        kept = Entry(completion, hardware, replayed=False)
+        return Found(kept, own.key(messages, hints.prediction), known=False)
