@@ -34,8 +34,11 @@ class Sampling:
 
     ``temperature`` 0 is greedy decoding; what is colder than ``COLDEST`` is refused. ``top_p``, ``top_k`` (0 = off)
     and ``repetition_penalty`` have the meaning and the order of application they have in transformers. ``stop`` strings
-    end the output and are not part of it.
+    end the output and are not part of it. Tokens that end it are none of its first ``min_tokens``, and with
+    ``ignore_eos`` they are tokens like all others.
     """
+
+    ADDED: ClassVar[tuple[str, ...]] = ("logprobs", "min_tokens", "ignore_eos")
 
     max_tokens: int = 512
     temperature: float = 0.0
@@ -45,6 +48,8 @@ class Sampling:
     seed: int = 0
     stop: tuple[str, ...] = ()
     logprobs: bool = False
+    min_tokens: int = 0
+    ignore_eos: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
@@ -61,6 +66,7 @@ class Sampling:
                 f"from {LEAST_PENALTY} to {LARGEST_PENALTY}",
             ),
             ("seed", self.seed in SEEDS, "a number of 64 bits"),
+            ("min_tokens", 0 <= self.min_tokens <= self.max_tokens, f"from 0 to max_tokens ({self.max_tokens})"),
         ):
             if not ok:
                 raise ValueError(f"{name} must be {rule}, got {reprlib.repr(getattr(self, name))}")
@@ -74,11 +80,11 @@ class Sampling:
         return tuple(f.name for f in fields(cls))
 
     def to_json(self) -> dict[str, Any]:
-        """What determines an answer. Without ``logprobs`` as if there were no such field: answers of journals that do
-        not know it still serve.
+        """What determines an answer. Where one of ``ADDED`` asks for nothing, as if there were no such field: answers of
+        journals that do not know it still serve.
         """
         plain = {**asdict(self), "stop": list(self.stop)}
-        return plain if self.logprobs else {name: value for name, value in plain.items() if name != "logprobs"}
+        return {name: value for name, value in plain.items() if value or name not in self.ADDED}
 
 
 class Early:

@@ -85,7 +85,8 @@ class Request:
         self._on_tokens, self._trace_trees = on_tokens, trace_trees
         self._confidence = Confidence() if sampling.logprobs else None
         first = None if early is None else (early[0], lambda ids: early[1](ids, self._triples()))
-        self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), eos_ids, stop, first)
+        self._ends = [] if sampling.ignore_eos else [token for token in eos_ids if 0 <= token < target.vocabulary]
+        self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), self._ends, stop, first)
         generator = torch.Generator(target.device).manual_seed(sampling.seed)
         self.context = Context(
             list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, prediction=prediction, task=task
@@ -242,7 +243,7 @@ class Request:
         else:
             if self._probe is not None:
                 output = self._drafters(output)
-            self._decided = self.piece, output, self._accept(self.piece, output.logits)
+            self._decided = self.piece, output, self._judge(self.piece, output.logits)
 
     def emit(self) -> Share:
         """Put out what was accepted; returns what came of the step for this request."""
@@ -298,10 +299,19 @@ class Request:
         self._accept = acceptance.create(sampling, context.tokens, context.generator, self._rule, context.noise, gaps)
         if not self._rooted:
             root = TokenTree.chain(context.tokens[-1])
-            self._emit(root, self._accept(root, output.logits), output.logits)
+            self._emit(root, self._judge(root, output.logits), output.logits)
         if self._output.finish_reason is None:
             self.drafter.begin(self._target, context, output)
         self.began = True
+
+    def _judge(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        """Decide what of ``tree`` is right, as if none of the first ``min_tokens`` tokens could end the output."""
+        early = self.context.sampling.min_tokens - len(self._output.ids)
+        if early > 0 and self._ends:
+            rows = [[node] for node, depth in enumerate(tree.depths) if depth < early]
+            logits = logits.clone()
+            logits[rows, self._ends] = -torch.inf
+        return self._accept(tree, logits)
 
     def _emit(self, tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:
         """Put out what was accepted, as far as it belongs to the output; returns how many tokens that are."""

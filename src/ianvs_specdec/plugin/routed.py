@@ -232,7 +232,9 @@ class RoutedModel(RowsChecked):
         """How an answer is asked for that ends early: that is what its first tokens are kept as."""
         assert self._manners is not None
         fewer = min(early.tokens, manner.sampling.max_tokens)
-        return self._manners.of(dataclasses.replace(manner.sampling, max_tokens=fewer), manner.repeat)
+        least = min(fewer, manner.sampling.min_tokens)
+        sampling = dataclasses.replace(manner.sampling, max_tokens=fewer, min_tokens=least)
+        return self._manners.of(sampling, manner.repeat)
 
     def _stopped(self, query: Query, manner: Manner, early: Early) -> dict[str, Any]:
         """After how many ``tokens`` an answer has ended early, and how many that has ``saved``: known where the journal
