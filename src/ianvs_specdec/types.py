@@ -38,8 +38,6 @@ class Sampling:
     ``ignore_eos`` they are tokens like all others.
     """
 
-    ADDED: ClassVar[tuple[str, ...]] = ("logprobs", "min_tokens", "ignore_eos")
-
     max_tokens: int = 512
     temperature: float = 0.0
     top_p: float = 1.0
@@ -80,11 +78,11 @@ class Sampling:
         return tuple(f.name for f in fields(cls))
 
     def to_json(self) -> dict[str, Any]:
-        """What determines an answer. Where one of ``ADDED`` asks for nothing, as if there were no such field: answers of
-        journals that do not know it still serve.
+        """What determines an answer. What was added later and asks for nothing is left out: answers of journals that do
+        not know it still serve.
         """
-        plain = {**asdict(self), "stop": list(self.stop)}
-        return {name: value for name, value in plain.items() if value or name not in self.ADDED}
+        plain, added = {**asdict(self), "stop": list(self.stop)}, ("logprobs", "min_tokens", "ignore_eos")
+        return {name: value for name, value in plain.items() if value or name not in added}
 
 
 class Early:
@@ -215,10 +213,11 @@ class Trace:
     probabilities. The distribution is the model's own: the softmax of the logits, before repetition penalty,
     temperature, top-k and top-p. ``characters`` is how many characters of the text each of these tokens adds.
 
-    ``split`` is told where an edge drafted for a verifier elsewhere.
+    ``split`` is told where an edge drafted for a verifier elsewhere. ``drafts`` is how many tokens were drafted and
+    accepted, where a server tells that in place of the steps.
     """
 
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "busy", "memory", "target")
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "busy", "memory", "target", "drafts")
 
     chunks: list[tuple[float, int]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -231,6 +230,7 @@ class Trace:
     busy: float | None = None
     memory: int | None = None
     target: str | None = None
+    drafts: tuple[int, int] | None = None
     confidence: list[tuple[float, float, float]] | None = None
     characters: list[int] | None = None
     split: SplitTrace | None = None

@@ -73,7 +73,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (message(content=[{"type": "image_url", "image_url": {"url": "x"}}]), "messages[0].content[0]"),
     (message(tool_calls=[{"id": "1"}]), "messages[0].tool_calls"),
     (message(audio={"id": "1"}), "messages[0].audio"),
-    (message(type="image"), "messages[0].type"),
     (message(prefix=True), "messages[0].prefix"),
     ({"min_p": 0.1}, "min_p"),
     ({"skip_special_tokens": False}, "skip_special_tokens"),

@@ -13,8 +13,7 @@ First = tuple[int, Callable[[list[int]], bool]]
 
 MOST_HELD = 16
 """Tokens that wait for a character to be finished, or for one with a text: after these it is looked what never will."""
-CHARACTER = 4
-"""Bytes, at most."""
+CHARACTER = 4  # bytes, at most
 
 
 class TextPieces:
@@ -36,7 +35,7 @@ class TextPieces:
         self._ids += ids
         # An unfinished character shows as U+FFFD, and with some tokenizers all bytes before it do.
         text, tokens = self._decode(self._ids), len(self._ids)
-        if _whole(text) and len(text) > self._given:
+        if len(text) > self._given and not text.endswith("\ufffd"):
             return self._settle(tokens, text)
         if tokens - self._settled <= MOST_HELD:
             return ""
@@ -49,7 +48,7 @@ class TextPieces:
         ends = range(tokens - 1, tokens - CHARACTER, -1)
         texts = {end: self._decode(self._ids[:end]) for end in ends}
         # Where no character ends among the last bytes, those before them are none.
-        end = next((end for end in ends if _whole(texts[end])), ends[-1])
+        end = next((end for end in ends if not texts[end].endswith("\ufffd")), ends[-1])
         return self._settle(end, texts[end])
 
     def _settle(self, end: int, text: str) -> str:
@@ -59,10 +58,6 @@ class TextPieces:
         self._settled = end - self._settled
         self._given = len(self._decode(self._ids[: self._settled]))
         return piece
-
-
-def _whole(text: str) -> bool:
-    return not text.endswith("\ufffd")
 
 
 class StopStrings:

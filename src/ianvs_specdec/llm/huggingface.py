@@ -52,8 +52,8 @@ class HuggingfaceLLM(LocalLLM):
             settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
             torch.manual_seed(sampling.seed)
         ends = [] if sampling.ignore_eos else sorted(self._eos_ids)
-        if ends and sampling.min_tokens:
-            settings["min_new_tokens"] = min(sampling.min_tokens, settings["max_new_tokens"])
+        if least := min(sampling.min_tokens, settings["max_new_tokens"]) if ends else 0:
+            settings["min_new_tokens"] = least
         confidence = Confidence() if sampling.logprobs else None
         watcher = _Watcher(len(prompt_ids), stop, emit, confidence)
         inputs = torch.tensor([prompt_ids], device=self._model.device)

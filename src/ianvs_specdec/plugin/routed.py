@@ -231,10 +231,9 @@ class RoutedModel(RowsChecked):
     def _first(self, manner: Manner, early: Early) -> Manner:
         """How an answer is asked for that ends early: that is what its first tokens are kept as."""
         assert self._manners is not None
-        fewer = min(early.tokens, manner.sampling.max_tokens)
-        least = min(fewer, manner.sampling.min_tokens)
-        sampling = dataclasses.replace(manner.sampling, max_tokens=fewer, min_tokens=least)
-        return self._manners.of(sampling, manner.repeat)
+        asked, fewer = manner.sampling, min(early.tokens, manner.sampling.max_tokens)
+        first = dataclasses.replace(asked, max_tokens=fewer, min_tokens=min(fewer, asked.min_tokens))
+        return self._manners.of(first, manner.repeat)
 
     def _stopped(self, query: Query, manner: Manner, early: Early) -> dict[str, Any]:
         """After how many ``tokens`` an answer has ended early, and how many that has ``saved``: known where the journal

@@ -29,32 +29,21 @@ PASSED_OVER = (
     "spaces_between_special_tokens",
 )
 IN_MESSAGES = (
-    *("name", "id", "reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "annotations", "status"),
-    *("provider_specific_fields", "cache_control", "created_at", "timestamp"),
+    *("role", "content", "type", "name", "id", "status", "reasoning_content", "reasoning", "reasoning_details"),
+    *("thinking_blocks", "annotations", "provider_specific_fields", "cache_control", "created_at", "timestamp"),
 )
-"""What no prompt has a place for."""
 NOT_SUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "logit_bias": ({},),
-    "truncate_prompt_tokens": (-1,),
-    **dict.fromkeys(("top_logprobs", "frequency_penalty", "presence_penalty", "min_p", "top_a", "mirostat"), (0,)),
-    **dict.fromkeys(("xtc_probability", "dry_multiplier", "dynatemp_range", "n_probs"), (0,)),
-    **dict.fromkeys(("length_penalty", "typical_p", "tfs_z", "best_of", "num_return_sequences"), (1,)),
-    **dict.fromkeys(("stop_token_ids", "bad_words", "allowed_token_ids", "documents", "logits_processors"), ([],)),
+    **dict.fromkeys(("top_logprobs", "frequency_penalty", "presence_penalty", "min_p", "n_probs"), (0,)),
+    **dict.fromkeys(("n", "best_of", "num_return_sequences", "length_penalty", "typical_p", "tfs_z"), (1,)),
+    **dict.fromkeys(("tools", "functions", "stop_token_ids", "bad_words", "allowed_token_ids", "documents"), ([],)),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
     **dict.fromkeys(("skip_special_tokens", "add_generation_prompt", "include_reasoning"), (True,)),
-    **dict.fromkeys(("use_beam_search", "early_stopping", "echo", "continue_final_message"), (False,)),
-    **dict.fromkeys(("add_special_tokens", "include_stop_str_in_output", "watermarking"), (False,)),
-    **dict.fromkeys(("return_token_ids", "return_tokens_as_token_ids", "return_prompt_text"), (False,)),
+    **dict.fromkeys(("use_beam_search", "echo", "continue_final_message", "add_special_tokens"), (False,)),
+    **dict.fromkeys(("include_stop_str_in_output", "return_token_ids", "return_tokens_as_token_ids"), (False,)),
+    "logit_bias": ({},),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
-    "audio": (),
-    "reasoning_effort": (),
-    "verbosity": (),
-    "web_search_options": (),
+    **dict.fromkeys(("audio", "reasoning_effort", "verbosity", "web_search_options", "truncate_prompt_tokens"), ()),
 }
 """Parameters that cannot be had, with the values that ask for nothing."""
 READ = (
@@ -179,8 +168,7 @@ def _messages(given: Any) -> list[Message]:
         if not isinstance(role, str) or role not in ROLES:
             raise _wrong(f"{where}.role", f"{where}.role must be one of {', '.join(ROLES)}")
         # Clients hand a message back as they got it, with its empty fields.
-        known = ("role", "content", *IN_MESSAGES, "type" if message.get("type") in ("text", "message") else "")
-        if others := [name for name, value in message.items() if value and name not in known]:
+        if others := [name for name, value in message.items() if value and name not in IN_MESSAGES]:
             param = f"{where}.{others[0]}"[:64]
             raise _wrong(param, f"{param} is not supported here", "unsupported_parameter")
         messages.append({"role": ROLES[role], "content": _text(message.get("content"), f"{where}.content")})

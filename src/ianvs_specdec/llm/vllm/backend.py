@@ -183,9 +183,8 @@ class VllmLLM(LoadedLLM):
         assert chat.window is not None
         answer = PendingAnswer(NAME, chat, sampling, on_chunk, steps_of, speculative=bool(self.speculative))
         prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
-        most = min(sampling.max_tokens, chat.window - len(prompt))
         request = {
-            "max_tokens": most,
+            "max_tokens": (most := min(sampling.max_tokens, chat.window - len(prompt))),
             "min_tokens": min(sampling.min_tokens, most),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
