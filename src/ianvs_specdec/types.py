@@ -52,17 +52,14 @@ class Sampling:
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
         warm, penal = self.temperature, self.repetition_penalty
+        penalty = f"from {LEAST_PENALTY} to {LARGEST_PENALTY}"
         warmth = f"0 (greedy) or more, from {COLDEST} to {HOTTEST}"
         for name, ok, rule in (
             ("max_tokens", 1 <= self.max_tokens <= LARGEST_COUNT, f"at least 1 and at most {LARGEST_COUNT}"),
             ("temperature", warm == 0 or COLDEST <= warm <= HOTTEST, warmth),
             ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
             ("top_k", 0 <= self.top_k <= LARGEST_COUNT, f"0 (off) or at most {LARGEST_COUNT}"),
-            (
-                "repetition_penalty",
-                LEAST_PENALTY <= penal <= LARGEST_PENALTY,
-                f"from {LEAST_PENALTY} to {LARGEST_PENALTY}",
-            ),
+            ("repetition_penalty", LEAST_PENALTY <= penal <= LARGEST_PENALTY, penalty),
             ("seed", self.seed in SEEDS, "a number of 64 bits"),
             ("min_tokens", 0 <= self.min_tokens <= self.max_tokens, f"from 0 to max_tokens ({self.max_tokens})"),
         ):
@@ -78,9 +75,7 @@ class Sampling:
         return tuple(f.name for f in fields(cls))
 
     def to_json(self) -> dict[str, Any]:
-        """What determines an answer. What was added later and asks for nothing is left out: answers of journals that do
-        not know it still serve.
-        """
+        """What determines an answer. What older journals do not know is left out where it asks for nothing."""
         plain, added = {**asdict(self), "stop": list(self.stop)}, ("logprobs", "min_tokens", "ignore_eos")
         return {name: value for name, value in plain.items() if value or name not in added}
 
@@ -213,8 +208,7 @@ class Trace:
     probabilities. The distribution is the model's own: the softmax of the logits, before repetition penalty,
     temperature, top-k and top-p. ``characters`` is how many characters of the text each of these tokens adds.
 
-    ``split`` is told where an edge drafted for a verifier elsewhere. ``drafts`` is how many tokens were drafted and
-    accepted, where a server tells that in place of the steps.
+    ``split`` is told where an edge drafted for a verifier, ``drafts`` (drafted, accepted) where that is all that is.
     """
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("bytes_up", "bytes_down", "issued", "busy", "memory", "target", "drafts")

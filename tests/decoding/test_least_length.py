@@ -57,8 +57,8 @@ def test_no_sampled_end_is_among_the_first(rule):
 def test_ignored_ends_end_nothing():
     model = tiny_model()
     target, whole = HuggingFaceTarget(model), free(model)
-    sampling = Sampling(max_tokens=TOKENS, ignore_eos=True)
     for seed in range(4):
+        sampling = Sampling(max_tokens=TOKENS, min_tokens=seed * 5, ignore_eos=True)
         result = decode(target, Guesser(whole, seed), lengths.create("fixed:9"), PROMPT, sampling, eos_ids=whole[:5])
         assert (result.token_ids, result.finish_reason) == (whole, "length")
 

@@ -305,12 +305,9 @@ class Request:
         self.began = True
 
     def _judge(self, tree: TokenTree, logits: Tensor) -> Verdict:
-        """Decide what of ``tree`` is right, as if none of the first ``min_tokens`` tokens could end the output."""
         early = self.context.sampling.min_tokens - len(self._output.ids)
         if early > 0 and self._ends:
-            rows = [[node] for node, depth in enumerate(tree.depths) if depth < early]
-            logits = logits.clone()
-            logits[rows, self._ends] = -torch.inf
+            logits = acceptance.without(self._ends, tree, logits, early)
         return self._accept(tree, logits)
 
     def _emit(self, tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:
