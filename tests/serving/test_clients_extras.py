@@ -11,7 +11,7 @@ import pytest
 from .conftest import CYCLE, Server, build_endless, serving
 
 HELLO = [{"role": "user", "content": "hello"}]
-NOTHING = {
+NOTHING: dict[str, Any] = {
     "user": "me",
     "metadata": {"a": "b"},
     "store": False,
@@ -55,7 +55,7 @@ NOTHING = {
     "include_reasoning": True,
     "stop": [],
 }
-BESIDE_CONTENT = {
+BESIDE_CONTENT: dict[str, Any] = {
     "type": "text",
     "name": "Ann",
     "id": "msg_1",
