@@ -224,10 +224,10 @@ class Trace:
     busy: float | None = None
     memory: int | None = None
     target: str | None = None
-    drafts: tuple[int, int] | None = None
     confidence: list[tuple[float, float, float]] | None = None
     characters: list[int] | None = None
     split: SplitTrace | None = None
+    drafts: list[int] | None = None
 
     @property
     def tokens(self) -> int:

@@ -42,7 +42,7 @@ RAW = ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000, "[" * 5000 + "]" * 5
 def whole_answer() -> Completion:
     trace = Trace(
         [(0.1, 1), (0.2, 3)], [Step(3, 2, 3, 4)], [(1, 0.0005)], 7, 8, [(1, 2)], [(0.5, "HTTP 500")], 1.5, 0.25, 99,
-        "fused", [(-0.5, 1.0, 0.1)], [4],
+        "fused", [(-0.5, 1.0, 0.1)], [4], None, [9, 4],
     )  # fmt: skip
     return Completion("answer", [5, 6, 7, 8], 9, 4, "stop", trace, truncated=2, cached_tokens=3)
 

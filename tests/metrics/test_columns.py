@@ -113,7 +113,7 @@ def test_autoregressive_decoding_has_one_token_a_step() -> None:
 
 def test_acceptance_is_known_of_sums_and_what_steps_tell_is_not() -> None:
     told = completion([(1.0, 1), (3.0, 4)])
-    told.trace = Trace.from_json(dataclasses.replace(told.trace, drafts=(12, 3)).to_json())
+    told.trace = Trace.from_json(dataclasses.replace(told.trace, drafts=[12, 3]).to_json())
     rows = [edge_row(told), edge_row(completion([(1.0, 1), (3.0, 4)], [Step(8, 3, 4, 9)]))]
     assert value("Acceptance Rate", rows) == pytest.approx(6 / 20)
     assert math.isnan(value("Mean Accepted Tokens", rows[:1]))

@@ -146,6 +146,7 @@ _TRACE: Mapping[str, Check] = {
     "target": lambda value: value is None or is_text(value),
     "characters": lambda value: value is None or (isinstance(value, list) and _are_counts(value)),
     "split": lambda value: value is None or _is_split(value),
+    "drafts": lambda value: value is None or _are_tuples([value], (_are_counts, _are_counts)),
     **dict.fromkeys(("bytes_up", "bytes_down", "memory"), is_count_or_none),
     **dict.fromkeys(("issued", "busy"), is_number_or_none),
 }

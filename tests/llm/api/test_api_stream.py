@@ -220,10 +220,10 @@ def test_a_histogram_of_equal_drafts_is_steps_and_of_unequal_ones_is_nothing() -
 
 
 def test_the_drafts_that_llama_server_counts_are_told() -> None:
-    def told(**timings: Any) -> tuple[int, int] | None:
+    def told(**timings: Any) -> list[int] | None:
         return read(*WHOLE[:3], event(usage=usage(4), timings={"predicted_n": 4, **timings}), DONE).trace.drafts
 
-    assert told(draft_n=8, draft_n_accepted=2) == (8, 2)
+    assert told(draft_n=8, draft_n_accepted=2) == [8, 2]
     assert told() is told(draft_n=8) is None
     for wrong in ({"draft_n": 8, "draft_n_accepted": 9}, {"draft_n": 10**9, "draft_n_accepted": 2}):
         with pytest.raises(ImplausibleNumber):

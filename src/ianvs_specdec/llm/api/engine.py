@@ -64,13 +64,13 @@ def confidence_into(trace: Trace, specdec: Mapping[str, Any], tokens: int) -> No
     trace.characters = [whole(number, "the characters of a token", MOST_CHARACTERS) for number in characters]
 
 
-def drafts_of(timings: Mapping[str, Any], tokens: int) -> tuple[int, int] | None:
+def drafts_of(timings: Mapping[str, Any], tokens: int) -> list[int] | None:
     """What llama-server drafted and accepted for an answer, None where it does not tell. Raises ImplausibleNumber."""
     if timings.get("draft_n") is None or timings.get("draft_n_accepted") is None:
         return None
     drafted = whole(timings["draft_n"], "draft_n", tokens * MOST_DRAFTED)
     # Of the last draft, some may stand behind the end of the answer.
-    return drafted, whole(timings["draft_n_accepted"], "draft_n_accepted", min(drafted, tokens + MOST_DRAFTED))
+    return [drafted, whole(timings["draft_n_accepted"], "draft_n_accepted", min(drafted, tokens + MOST_DRAFTED))]
 
 
 def steps_of_acceptance(metrics: Mapping[str, Any], tokens: int) -> list[Step]:
