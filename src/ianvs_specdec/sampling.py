@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ RESERVED = {
     *("continue_final_message", "return_assistant_tokens_mask"),
 }
 """What ``chat_template_kwargs`` may not hold."""
+_NEWER = ("logprobs", "min_tokens", "ignore_eos", "chat_template_kwargs", "template_time")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Sampling:
 
     ``temperature`` 0 is greedy decoding; what is colder than ``COLDEST`` is refused. ``top_p``, ``top_k`` (0 = off)
     and ``repetition_penalty`` have the meaning and the order of application they have in transformers. ``stop`` strings
-    end the output and are not part of it. ``chat_template_kwargs`` are variables of the model's chat template,
+    end the output and are not part of it. Tokens that end it are none of its first ``min_tokens``, and with
+    ``ignore_eos`` they are tokens like all others. ``chat_template_kwargs`` are variables of the model's chat template,
     ``template_time`` (ISO 8601) is what its clock shows; "" leaves that to who renders it.
     """
 
@@ -40,6 +42,8 @@ class Sampling:
     seed: int = 0
     stop: tuple[str, ...] = ()
     logprobs: bool = False
+    min_tokens: int = 0
+    ignore_eos: bool = False
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict, hash=False)
     template_time: str = ""
 
@@ -62,6 +66,7 @@ class Sampling:
                 f"from {LEAST_PENALTY} to {LARGEST_PENALTY}",
             ),
             ("seed", self.seed in SEEDS, "a number of 64 bits"),
+            ("min_tokens", 0 <= self.min_tokens <= self.max_tokens, f"from 0 to max_tokens ({self.max_tokens})"),
             (
                 "chat_template_kwargs",
                 plain and not RESERVED & given.keys(),
@@ -84,8 +89,17 @@ class Sampling:
         """What determines an answer. Where ``logprobs`` or a later field is not used, as if there were none: answers of
         journals that do not know it still serve.
         """
-        plain, newer = {**asdict(self), "stop": list(self.stop)}, ("logprobs", "chat_template_kwargs", "template_time")
-        return {name: value for name, value in plain.items() if value or name not in newer}
+        plain = {**asdict(self), "stop": list(self.stop)}
+        return {name: value for name, value in plain.items() if value or name not in _NEWER}
+
+    def first(self, tokens: int) -> Sampling:
+        """The same for an answer of at most so many tokens."""
+        most = min(tokens, self.max_tokens)
+        return replace(self, max_tokens=most, min_tokens=min(most, self.min_tokens))
+
+    def after(self, tokens: int) -> Sampling:
+        """The same for what follows the first ``tokens`` tokens of an answer."""
+        return replace(self, max_tokens=self.max_tokens - tokens, min_tokens=max(0, self.min_tokens - tokens))
 
 
 def _holds(check: Callable[[], Any]) -> bool:

@@ -148,7 +148,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
     probabilities. The distribution is the model's own: the softmax of the logits, before repetition penalty,
     temperature, top-k and top-p. ``characters`` is how many characters of the text each of these tokens adds.
 
-    ``split`` is told where an edge drafted for a verifier elsewhere.
+    ``split`` is told where an edge drafted for a verifier, ``drafts`` (drafted, accepted) where that is all that is.
     """
 
     chunks: list[tuple[Real, Count]] = []
@@ -165,6 +165,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
     confidence: list[tuple[Real, Real, Real]] | None = None
     characters: list[Count] | None = None
     split: SplitTrace | None = None
+    drafts: tuple[Count, Count] | None = None
 
     @property
     def tokens(self) -> int:

@@ -64,3 +64,19 @@ def test_bytes_that_make_no_character_are_told_as_they_are_at_the_end(tokenizer:
     ids = [chance.randrange(len(tokenizer)) for _ in range(300)]
     pieces, text, _ = streamed(tokenizer, ids, (), chance)
     assert "".join(piece for piece, _ in pieces) == text
+
+
+@pytest.mark.parametrize("kind", ["never a character", "no text"])
+def test_what_never_gets_a_text_costs_no_more(tokenizer: Any, kind: str) -> None:
+    """A byte that only begins characters, again and again, and the end token where it does not end the answer."""
+    euro = tokenizer("€", add_special_tokens=False)["input_ids"]
+    token = euro[0] if kind == "never a character" else tokenizer.eos_token_id
+    ids = [*euro[:2], *[token] * 500, *euro, *tokenizer(" a", add_special_tokens=False)["input_ids"]]
+    for stop in ((), ("not there",)):
+        pieces, text, longest = streamed(tokenizer, ids, stop, random.Random(0))
+        assert "".join(piece for piece, _ in pieces) == text
+        assert longest < 50
+        if kind == "never a character":
+            assert len(pieces) > 20, "it is told as it comes"
+    finds = StopStrings(lambda some: str(tokenizer.decode(some, skip_special_tokens=True)), ("€ a",))
+    assert next(end for end in range(len(ids) + 1) if finds(ids[:end]) is not None) == len(ids)

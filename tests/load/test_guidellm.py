@@ -74,6 +74,27 @@ def test_two_policies(settings: Path, data: Path, tmp_path: Path) -> None:
     }
 
 
+def test_guidellm_alone_gets_answers_of_the_length_that_it_asks_for(tmp_path: Path) -> None:
+    """It asks for ``ignore_eos`` then. The model would end each answer after a few tokens."""
+    from tests.serving.conftest import serving
+    from tests.serving.test_clients_extras import build_ending
+
+    model = build_ending(tmp_path / "ending")
+    with serving(tmp_path, "--model", str(model), "--backend", "PromptLookup") as server:
+        command = [sys.executable, "-m", "guidellm", "run", "--disable-console"]
+        command += ["--backend", f"kind=openai_http,target=http://{server.address},model=ending"]
+        command += ["--profile", "kind=concurrent,streams=2", "--constraint", "kind=max_requests,count=6"]
+        command += ["--tokenizer", f"kind=huggingface_auto,model={model}"]
+        command += ["--data", "kind=synthetic_text,prompt_tokens=12,output_tokens=48"]
+        command += ["--output", f"kind=json,path={tmp_path / 'report.json'}"]
+        subprocess.run(command, env=environment_of(server.url, ""), cwd=tmp_path, check=True)
+        assert server.metrics()["completion_tokens_total"] == 48 * server.metrics()["requests_total.completed"]
+    requests = json.loads((tmp_path / "report.json").read_text())["benchmarks"][0]["requests"]
+    assert not requests["errored"]
+    assert {request["output_metrics"]["text_tokens"] for request in requests["successful"]} == {48}
+    assert len(requests["successful"]) >= 5
+
+
 def test_refusals_are_told_as_such(settings: Path, data: Path, tmp_path: Path) -> None:
     plan = plan_of(settings, data, policies="fixed:0", concurrency=1, queue=0, rates="60", max_tokens=256, duration=2)
     (row,) = sweep.run(plan, tmp_path / "out")

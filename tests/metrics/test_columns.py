@@ -111,6 +111,17 @@ def test_autoregressive_decoding_has_one_token_a_step() -> None:
     assert math.isnan(value("Acceptance Rate", rows))
 
 
+def test_acceptance_is_known_of_sums_and_what_steps_tell_is_not() -> None:
+    told = completion([(1.0, 1), (3.0, 4)])
+    told.trace = msgspec.structs.replace(told.trace, drafts=(12, 3))
+    rows = [edge_row(told), edge_row(completion([(1.0, 1), (3.0, 4)], [Step(8, 3, 4, 9)]))]
+    assert value("Acceptance Rate", rows) == pytest.approx(6 / 20)
+    assert math.isnan(value("Mean Accepted Tokens", rows[:1]))
+    assert math.isnan(value("Work Amplification", rows[:1]))
+    told.trace.steps = [Step(8, 3, 2, 9)]
+    assert math.isnan(value("Acceptance Rate", [edge_row(told)])), "not all steps are known"
+
+
 def test_speedup_is_a_ratio_of_sums_over_the_same_queries() -> None:
     rows = [
         edge_row(completion([(1.0, 2), (2.0, 2)]), baseline=baseline(6.0, 4)),

@@ -66,7 +66,6 @@ def probe(tmp_path: Path, tiny_model: Path) -> str:
     return str(tmp_path / "probe")
 
 
-
 def forget(job: Path) -> None:
     """A journal that knows nothing."""
     Journal._open.clear()

@@ -196,6 +196,14 @@ def create(
     return Rejection(processor, generator)
 
 
+def without(tokens: list[int], tree: TokenTree, logits: Tensor, levels: int) -> Tensor:
+    """The ``logits`` of ``tree``, with none of these tokens among the next ``levels`` ones of the output."""
+    nodes = [[node] for node, depth in enumerate(tree.depths) if depth < levels]
+    logits = logits.clone()
+    logits[nodes, tokens] = -torch.inf
+    return logits
+
+
 def _best(logits: Tensor) -> list[int]:
     """The first of the best tokens of each row."""
     if logits.device.type == "cpu" and logits.dtype == torch.float32:

@@ -77,7 +77,8 @@ class Request:
         self._target, self._rule = target, rule
         self._on_tokens, self._trace_trees = on_tokens, trace_trees
         self._confidence = Confidence() if sampling.logprobs else None
-        self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), eos_ids, stop)
+        self._ends = [] if sampling.ignore_eos else [token for token in eos_ids if 0 <= token < target.vocabulary]
+        self._output = output = OutputIds(_token_limit(target, prompt_ids, sampling), self._ends, stop)
         generator = torch.Generator(target.device).manual_seed(sampling.seed)
         self.context = Context(
             list(prompt_ids), len(prompt_ids), output.remaining, sampling, generator, prediction=prediction, task=task
@@ -213,7 +214,7 @@ class Request:
         if isinstance(self.piece, Prompt):
             self._take(self.piece, output)
         else:
-            self._decided = self.piece, output, self._accept(self.piece, output.logits)
+            self._decided = self.piece, output, self._judge(self.piece, output.logits)
 
     def emit(self) -> Share:
         """Put out what was accepted; returns what came of the step for this request."""
@@ -254,9 +255,15 @@ class Request:
         self._accept = acceptance.create(sampling, context.tokens, context.generator, self._rule, context.noise, gaps)
         if not self._rooted:
             root = TokenTree.chain(context.tokens[-1])
-            self._emit(root, self._accept(root, output.logits), output.logits)
+            self._emit(root, self._judge(root, output.logits), output.logits)
         self.drafter.begin(self._target, context, output)
         self.began = True
+
+    def _judge(self, tree: TokenTree, logits: Tensor) -> Verdict:
+        early = self.context.sampling.min_tokens - len(self._output.ids)
+        if early > 0 and self._ends:
+            logits = acceptance.without(self._ends, tree, logits, early)
+        return self._accept(tree, logits)
 
     def _emit(self, tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:
         """Put out what was accepted, as far as it belongs to the output; returns how many tokens that are."""

@@ -8,31 +8,53 @@ Stop = Callable[[list[int]], "int | None"]
 """Given all output ids so far, the number of them to keep because the output is complete, or None to go on."""
 
 
-class TextPieces:
-    """The text that each token of one output adds, token by token.
+MOST_HELD = 16
+"""Tokens that wait for a character to be finished, or for one with a text: after these it is looked what never will."""
+CHARACTER = 4  # bytes, at most
 
-    The text of a token depends on its neighbours (spaces, bytes of one character), so a window of settled tokens is
-    decoded with it. A token that leaves a character unfinished adds nothing; the one that finishes it adds it.
+
+class TextPieces:
+    """The text that the tokens of one output add, as they come; with what is left at the end, that of all at once.
+
+    The text of a token depends on its neighbours (spaces, bytes of one character), so the last settled ones are decoded
+    with it, and no more: what a token costs does not grow with the output. A token that leaves a character unfinished
+    adds nothing of it; the one that finishes it adds it.
     """
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
-        self._window = 0
-        self._shown = 0
+        self._ids: list[int] = []
+        self._settled = self._given = 0
+        """How many of the ids are settled, and how many characters of their text were given out."""
 
-    def next(self, ids: list[int], end: int) -> str:
-        """The text that token ``end - 1`` of ``ids`` adds. Called for 1, 2, 3, ..."""
-        before = self._decode(ids[self._window : self._shown])
-        now = self._decode(ids[self._window : end])
-        # An unfinished character shows as U+FFFD and waits for its other bytes.
-        if now.endswith("\ufffd") or len(now) < len(before):
+    def next(self, ids: Sequence[int]) -> str:
+        """The text that ``ids`` add, which follow those of the calls before."""
+        self._ids += ids
+        # An unfinished character shows as U+FFFD, and with some tokenizers all bytes before it do.
+        text, tokens = self._decode(self._ids), len(self._ids)
+        if len(text) > self._given and not text.endswith("\ufffd"):
+            return self._settle(tokens, text)
+        if tokens - self._settled <= MOST_HELD:
             return ""
-        # What adds nothing, a special token, must not be all that the next one has before it: tokenizers drop the space
-        # at the beginning of a text.
-        if len(now) > len(before):
-            self._window = self._shown
-        self._shown = end
-        return now[len(before) :]
+        first = tokens - max(CHARACTER - 1, len(ids))
+        if self._decode(self._ids[:first]) == text:
+            # Special tokens. They must not be all that the next one has before it: tokenizers drop the space at the
+            # beginning of a text.
+            del self._ids[first:]
+            return ""
+        ends = range(tokens - 1, tokens - CHARACTER, -1)
+        texts = {end: self._decode(self._ids[:end]) for end in ends}
+        # Where no character ends among the last bytes, those before them are none.
+        end = next((end for end in ends if not texts[end].endswith("\ufffd")), ends[-1])
+        return self._settle(end, texts[end])
+
+    def _settle(self, end: int, text: str) -> str:
+        """Have the ids up to ``end``, whose text is ``text``, in place of those that were settled: what they add."""
+        piece = text[self._given :]
+        del self._ids[: self._settled]
+        self._settled = end - self._settled
+        self._given = len(self._decode(self._ids[: self._settled]))
+        return piece
 
 
 class StopStrings:
@@ -54,7 +76,7 @@ class StopStrings:
         """``ids`` is the whole output so far; each call continues where the one before ended."""
         while self._strings and self._checked < len(ids):
             self._checked += 1
-            text = self._tail + self._pieces.next(ids, self._checked)
+            text = self._tail + self._pieces.next(ids[self._checked - 1 : self._checked])
             if any(s in text for s in self._strings):
                 return self._checked
             self._tail = text[-self._reach :] if self._reach else ""

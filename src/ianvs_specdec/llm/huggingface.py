@@ -52,7 +52,9 @@ class HuggingfaceLLM(LocalLLM):
         if not sampling.greedy:
             settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
             torch.manual_seed(sampling.seed)
-        ends = sorted(self._eos_ids)
+        ends = [] if sampling.ignore_eos else sorted(self._eos_ids)
+        if least := min(sampling.min_tokens, settings["max_new_tokens"]) if ends else 0:
+            settings["min_new_tokens"] = least
         confidence = Confidence() if sampling.logprobs else None
         watcher = _Watcher(len(prompt_ids), stop, emit, confidence)
         inputs = torch.tensor([prompt_ids], device=self._model.device)
@@ -69,7 +71,7 @@ class HuggingfaceLLM(LocalLLM):
             )
         if confidence is not None:
             watcher.trace.confidence = confidence.triples(len(watcher.ids))
-        ended = watcher.complete or watcher.ids[-1] in self._eos_ids
+        ended = watcher.complete or watcher.ids[-1] in ends
         return watcher.ids, "stop" if ended else "length", watcher.trace
 
     def target(self) -> str:

@@ -8,7 +8,6 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -245,9 +244,8 @@ class LocalLLM(LoadedLLM):
         prompt_ids = [*prompt_ids, *begun]
         ids, finish_reason, trace = list(begun), "length", Trace()
         if not (begun and len(prompt_ids) == chat.window):
-            left = replace(sampling, max_tokens=sampling.max_tokens - len(begun))
-            decoded = self._decode(prompt_ids, left, stop and stop.after(begun), emit, prediction, hints)
-            rest, finish_reason, trace = decoded
+            left, ends = sampling.after(len(begun)), stop and stop.after(begun)
+            rest, finish_reason, trace = self._decode(prompt_ids, left, ends, emit, prediction, hints)
             ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         if sampling.logprobs:

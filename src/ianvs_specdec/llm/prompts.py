@@ -148,7 +148,7 @@ class Chat:
         from ianvs_specdec.decoding.stopping import TextPieces
 
         pieces = TextPieces(self.text)
-        return [pieces.next(ids, end) for end in range(1, len(ids) + 1)]
+        return [pieces.next([number]) for number in ids]
 
     def _piece(self, number: int) -> str:
         if number not in self._alone:
@@ -180,41 +180,26 @@ def end_ids(generation_config: Any, tokenizer: Any) -> frozenset[int]:
 
 
 class TextStream:
-    """Turns chunks of token ids into chunks of text. What may still change or be cut off waits for a later chunk.
-
-    The text of a token depends on its neighbours, so the last settled chunk is decoded with the new one, and no more:
-    the cost of a chunk does not grow with the output.
-    """
+    """Turns chunks of token ids into chunks of text. What may still change or be cut off waits for a later chunk."""
 
     def __init__(self, decode: Callable[[list[int]], str], stop: tuple[str, ...], on_chunk: OnChunk) -> None:
-        self._decode, self._stop, self._on_chunk = decode, [string for string in stop if string], on_chunk
+        from ianvs_specdec.decoding.stopping import TextPieces
+
+        self._pieces = TextPieces(decode)
+        self._stop, self._on_chunk = [string for string in stop if string], on_chunk
         self._hold = max(map(len, self._stop), default=1) - 1
-        self._ids: list[int] = []
-        self._window = self._shown = 0
-        """Ids before ``shown`` are settled; those from ``window`` on are decoded."""
-        self._context = 0
-        """Characters of the ids from ``window`` to ``shown``."""
-        self._settled, self._tail = 0, ""
-        """How many characters are settled, and as many of the last ones as may begin a stop string."""
-        self._sent = 0
-        self._pending = 0
+        self._tail = ""
+        """What was not sent: it may begin a stop string."""
+        self._sent = self._pending = 0
 
     def __call__(self, ids: list[int]) -> None:
-        self._ids += ids
         self._pending += len(ids)
-        new = self._decode(self._ids[self._window :])[self._context :]
-        # An unfinished character decodes to U+FFFD; the end of the text may yet turn out to begin a stop string.
-        recent = self._tail + new.rstrip("\ufffd")
-        before = self._settled - len(self._tail)
-        stops = [place for string in self._stop if (place := recent.find(string)) >= 0]
-        end = before + min(stops, default=len(recent) - self._hold)
-        if end > self._sent:
-            self._send(recent[self._sent - before : end - before])
-        if new and not new.endswith("\ufffd"):
-            self._settled += len(new)
-            self._tail = recent[max(0, len(recent) - self._hold) :]
-            self._window, self._shown = self._shown, len(self._ids)
-            self._context = len(self._decode(self._ids[self._window :]))
+        self._tail += self._pieces.next(ids)
+        stops = [place for string in self._stop if (place := self._tail.find(string)) >= 0]
+        end = min(stops, default=len(self._tail) - self._hold)
+        if end > 0:
+            self._send(self._tail[:end])
+            self._tail = self._tail[end:]
 
     def finish(self, text: str) -> None:
         """The whole text is known: send what waited."""

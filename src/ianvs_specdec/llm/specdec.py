@@ -10,7 +10,7 @@ import functools
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -168,8 +168,7 @@ class EngineLLM(LocalLLM):
         self.load()
         started = time.perf_counter()
         prompt_ids, truncated = self._prompt(messages, sampling, truncate=bool(self.truncate_prompts))
-        first = replace(sampling, max_tokens=min(tokens, sampling.max_tokens))
-        return self._continue(prompt_ids, truncated, first, None, hints, started)
+        return self._continue(prompt_ids, truncated, sampling.first(tokens), None, hints, started)
 
     def resume(
         self, messages: list[Message], sampling: Sampling, begun: Sequence[int], hints: Hints = NO_HINTS

@@ -32,6 +32,12 @@ def triple(own: float, best: Sequence[float]) -> Triple:
     return own, entropy, first - second
 
 
+def all_certain(triples: Sequence[Triple]) -> bool:
+    """Whether each token is told to be certain, and no other one, or one that then cannot be: so servers that speculate
+    report drafts that were accepted."""
+    return all(own == 0 and (entropy == 0 or margin < 0.999) for own, entropy, margin in triples)
+
+
 class ToldLogprobs:
     """Collects ``logprobs.content`` of a streamed chat completion, as OpenAI's protocol has it."""
 

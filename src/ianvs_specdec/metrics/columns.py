@@ -58,11 +58,13 @@ def itl_sums(table: Table) -> tuple[Column, Column]:
 
 def steps_of(name: str, per: str) -> Callable[[Table], tuple[Column, Column]]:
     """Two columns of verification steps. Both are NaN for a query of whose steps the back end told nothing, or not all:
-    after the first token, every token of an output comes from a step.
+    after the first token, every token of an output comes from a step. What was drafted may be known without them.
     """
 
     def sums(table: Table) -> tuple[Column, Column]:
         told = table.turn("emitted") + 1 >= table.turn("tokens")
+        if per == "drafted":
+            told |= (table.turn("steps") == 0) & (table.turn("drafted") > 0)
         known = ~np.isnan(table.by_query(np.where(told, 0.0, NAN)))
         first, second = (np.where(known, table.query(column), NAN) for column in (name, per))
         return first, second

@@ -269,6 +269,8 @@ def _turn(query: int, turn: Response, result: Response, waited: float) -> Row:
     trace, baseline = turn["trace"], turn.get("baseline") or {}
     chunks, steps = trace["chunks"], trace["steps"]
     drafted, accepted, emitted, verified = (sum(step[part] for step in steps) for part in range(4))
+    if not steps and trace.get("drafts"):
+        drafted, accepted = trace["drafts"]
     identical = baseline.get("identical") if result.get("greedy") else None
     if result.get("lossy"):
         identical = False

@@ -6,7 +6,7 @@ They are kept in shards, so that a run that was stopped goes on where it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +74,7 @@ def record_all(
     layers = tuple(range(sizes.layers + 1))
     name, own = Path(llm.model).name, FileDigests(None).folder(files)
     check(name, own)
-    told = timed(replace(sampling, max_tokens=1), chat_template(llm), folder)
+    told = timed(sampling.first(1), chat_template(llm), folder)
     rows = record(llm, queries, layers, folder, own, on_query, told)
     known, first = np.unique(digests(queries), return_index=True)
     return RecordedStates(name, own, layers, known, rows[first])

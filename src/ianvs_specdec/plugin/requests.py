@@ -94,7 +94,7 @@ class Requests:
     def _begun(self, manner: Manner, messages: list[Message], hints: Hints, early: EarlyExit) -> Found:
         """The first tokens of the answer, or all of it where it is no longer."""
         sampling, tokens = manner.sampling, early.tokens
-        shorter = self._manners.of(dataclasses.replace(sampling, max_tokens=tokens), manner.repeat)
+        shorter = self._manners.of(sampling.first(tokens), manner.repeat)
         if early.begun is not None:
             return Found(early.begun, shorter.own.key(messages, hints.prediction), known=True)
         return self._known(shorter, messages, hints) or self._ask(

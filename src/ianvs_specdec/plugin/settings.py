@@ -22,7 +22,7 @@ SAME_AS_EDGE = "same-as-edge"
 _NUMBERS = ("temperature", "top_p", "repetition_penalty", "samples_temperature", *PRICES)
 _SAMPLES = ("samples", "samples_temperature")
 MOST_SAMPLES = 100
-_WHOLE = ("max_tokens", "top_k", "seed", "max_failures", "samples")
+_WHOLE = ("max_tokens", "min_tokens", "top_k", "seed", "max_failures", "samples")
 
 
 def option_names() -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def _check_types(given: Mapping[str, Any]) -> None:
     check(_NUMBERS, (int, float), "a number")
     check(_WHOLE, (int,), "a whole number")
     check(("model", "backend"), (str,), "a text")
-    check(("use_cache", "logprobs"), (bool,), "true or false")
+    check(("use_cache", "logprobs", "ignore_eos"), (bool,), "true or false")
     stop = given.get("stop", ())
     if "\\\\n" in repr(stop):
         tell_once(f'stop: {stop!r} holds a backslash and a letter; in YAML a line break is "\\n", in double quotes')

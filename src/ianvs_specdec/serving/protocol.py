@@ -2,7 +2,8 @@
 
 What a request leaves out is as the server's settings have it. What would change the answer and cannot be done is
 refused by name; only what changes nothing (``user``, ``metadata``) is passed over. Beyond the protocol: ``top_k``,
-``repetition_penalty``, ``chat_template_kwargs``, and ``specdec: true`` for what the engine counted (see ``details``).
+``repetition_penalty``, ``min_tokens``, ``ignore_eos``, ``chat_template_kwargs``, and ``specdec: true`` for what the
+engine counted (see ``details``).
 """
 
 from __future__ import annotations
@@ -23,30 +24,31 @@ from ianvs_specdec.types import Completion, Hints, Message, Sampling
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 PASSED_OVER = (
-    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
-    "parallel_tool_calls",
+    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+    *("parallel_tool_calls", "request_id", "priority", "session_id", "cache_salt", "cache_prompt", "truncation_side"),
+    "spaces_between_special_tokens",
+)
+IN_MESSAGES = (
+    *("role", "content", "type", "name", "id", "status", "reasoning_content", "reasoning", "reasoning_details"),
+    *("thinking_blocks", "annotations", "provider_specific_fields", "cache_control", "created_at", "timestamp"),
 )
 NOT_SUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "top_logprobs": (0,),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
+    **dict.fromkeys(("top_logprobs", "frequency_penalty", "presence_penalty", "min_p", "n_probs"), (0,)),
+    **dict.fromkeys(("n", "best_of", "num_return_sequences", "length_penalty", "typical_p", "tfs_z"), (1,)),
+    **dict.fromkeys(("tools", "functions", "stop_token_ids", "bad_words", "allowed_token_ids", "documents"), ([],)),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    **dict.fromkeys(("skip_special_tokens", "add_generation_prompt", "include_reasoning"), (True,)),
+    **dict.fromkeys(("use_beam_search", "echo", "continue_final_message", "add_special_tokens"), (False,)),
+    **dict.fromkeys(("include_stop_str_in_output", "return_token_ids", "return_tokens_as_token_ids"), (False,)),
     "logit_bias": ({},),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
-    "audio": (),
-    "reasoning_effort": (),
-    "verbosity": (),
-    "web_search_options": (),
+    **dict.fromkeys(("audio", "reasoning_effort", "verbosity", "web_search_options", "truncate_prompt_tokens"), ()),
 }
 """Parameters that cannot be had, with the values that ask for nothing."""
 READ = (
     *("model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "top_p"),
-    *("top_k", "repetition_penalty", "seed", "stop", "logprobs", "prediction", "specdec"),
+    *("top_k", "repetition_penalty", "min_tokens", "ignore_eos", "seed", "stop", "logprobs", "prediction", "specdec"),
     "chat_template_kwargs",
 )
 STOPS, STOP_LENGTH = 16, 256
@@ -167,7 +169,7 @@ def _messages(given: Any) -> list[Message]:
         if not isinstance(role, str) or role not in ROLES:
             raise _wrong(f"{where}.role", f"{where}.role must be one of {', '.join(ROLES)}")
         # Clients hand a message back as they got it, with its empty fields.
-        if others := [name for name, value in message.items() if value and name not in ("role", "content")]:
+        if others := [name for name, value in message.items() if value and name not in IN_MESSAGES]:
             param = f"{where}.{others[0]}"[:64]
             raise _wrong(param, f"{param} is not supported here", "unsupported_parameter")
         messages.append({"role": ROLES[role], "content": _text(message.get("content"), f"{where}.content")})
@@ -210,6 +212,8 @@ def _sampling(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
         # Other servers write -1 for no limit.
         "top_k": 0 if top_k == -1 else top_k,
         "repetition_penalty": _take(given, "repetition_penalty", number, "a number"),
+        "min_tokens": _take(given, "min_tokens", int, whole),
+        "ignore_eos": _take(given, "ignore_eos", bool, "true or false"),
         "seed": seed,
         "stop": _stop(given),
         "logprobs": _take(given, "logprobs", bool, "true or false"),

@@ -94,14 +94,32 @@ def without_alternatives(text: str) -> Token:
     return {**token(text, 0.9), "top_logprobs": []}
 
 
+def accepted(text: str, *others: float) -> Token:
+    """As servers report a draft's token that they accepted."""
+    return {**token(text, 1.0), "top_logprobs": [{"token": "?", "logprob": logprob} for logprob in others]}
+
+
 @pytest.mark.parametrize(
     ("reply", "lack"),
-    [(answer("The river"), "the log-probabilities"), (streamed(without_alternatives("a")), "top_logprobs")],
+    [
+        (answer("The river"), "the log-probabilities"),
+        (streamed(without_alternatives("a")), "top_logprobs"),
+        (streamed(accepted("The"), accepted(" river")), "the log-probabilities of its tokens, which are all 0"),
+        (streamed(accepted("The", 0.0), accepted(" river", 0.0, -9999.0)), "which are all 0"),
+        (streamed(accepted("The", 0.0, -2.0), accepted(" river", -0.5, -2.0)), "which are all 0"),
+    ],
 )
 def test_a_server_that_does_not_tell_them_is_one_message(reply: bytes, lack: str) -> None:
     with pytest.raises(UserError, match=rf"cannot be used: it does not tell .*{lack}.*logprobs: true") as error:
         ask(lambda *_: reply)
     assert "\n" not in str(error.value)
+
+
+def test_an_answer_that_is_certain_is_believed() -> None:
+    told = ask(lambda *_: streamed(accepted("B", 0.0, -21.5, -23.0)))[0].trace.confidence
+    assert told == [(0.0, pytest.approx(0, abs=1e-6), pytest.approx(1))]
+    told = ask(lambda *_: streamed(accepted("The", 0.0), token(" river", 0.5)))[0].trace.confidence
+    assert [own for own, _, _ in told or ()] == [0.0, math.log(0.5)]
 
 
 def test_what_a_server_says_when_it_refuses_is_told() -> None:

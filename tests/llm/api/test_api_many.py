@@ -245,6 +245,24 @@ def test_the_request_can_be_extended_and_cut(serve: Serve) -> None:
     assert llm(server).identity(digests) == {"backend": "api", "server": server.url, "model": "m"}
 
 
+@pytest.mark.parametrize("end", ["", "/", "/chat/completions", "/chat/completions/"])
+@pytest.mark.parametrize("query", ["", "?version=1"])
+def test_the_url_may_be_that_of_the_endpoint(serve: Serve, end: str, query: str) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    model = llm(server, api_base_url=f"{server.url}{end}{query}")
+    assert ask(model).text == "hello"
+    assert server.heads[0].startswith(f"POST /v1/chat/completions{query} ")
+    assert model.identity(FileDigests(Path("unused")))["server"] == server.url
+
+
+def test_lengths_are_passed_on(serve: Serve) -> None:
+    server = serve(lambda prompt, number: answer(prompt))
+    llm(server).generate([{"role": "user", "content": "x"}], Sampling(max_tokens=9, min_tokens=5, ignore_eos=True))
+    ask(llm(server))
+    assert (server.bodies[0]["min_tokens"], server.bodies[0]["ignore_eos"]) == (5, True)
+    assert not {"min_tokens", "ignore_eos"} & server.bodies[1].keys()
+
+
 def test_mappings_and_lists_come_through_the_settings(serve: Serve) -> None:
     server = serve(lambda prompt, number: answer(prompt))
     model = Settings.parse(

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.llm.api.engine import steps_of_acceptance
 from ianvs_specdec.llm.api.failures import AttemptError, RetryOutlook
-from ianvs_specdec.llm.api.stream import StreamedAnswer, steps_of_acceptance
+from ianvs_specdec.llm.api.stream import StreamedAnswer
 from ianvs_specdec.llm.told import ImplausibleNumber
 from ianvs_specdec.types import Completion, Step
 
@@ -100,7 +101,6 @@ def test_finish_reasons(told: str, kept: str) -> None:
     [
         *("{", "[1]", "3", "null", '"text"', '{"choices": [{"delta": {"content": 3}}]}', '{"choices": [7]}'),
         *('{"choices": 7}', '{"choices": [{"delta": "x"}]}', '{"usage": 3, "choices": [{}]}', "[" * 100_000),
-        '{"metrics": [1]}',
     ],
 )
 def test_malformed_chunks_are_a_broken_stream(payload: str) -> None:
@@ -130,6 +130,25 @@ def test_reasoning_is_output_and_not_the_answer() -> None:
     answer = read(delta(reasoning_content="abcdef"), delta("xyz"), delta(reason="stop"), event(usage=usage(9)))
     assert (answer.text, answer.completion_tokens) == ("xyz", 9)
     assert answer.trace.chunks == [(0.0, 6), (1.0, 3)]
+
+
+def parts(*found: tuple[str, Any]) -> list[dict[str, Any]]:
+    return [{"type": kind, kind: said} for kind, said in found]
+
+
+def test_a_list_of_parts_is_text_and_reasoning() -> None:
+    nested = parts(("thinking", parts(("text", "abc"))))
+    flat = [*parts(("reasoning", None), ("thinking", "def"), ("reference", None)), {"type": "reasoning", "text": ""}]
+    both = parts(("thinking", "gh"), ("text", "x"), ("text", "y"))
+    answer = read(
+        *(event(choices=[{"index": 0, "delta": {"content": content}}]) for content in (nested, flat, both, "z", [])),
+        *(delta(reason="stop"), event(usage=usage(11))),
+    )
+    assert (answer.text, answer.completion_tokens) == ("xyz", 11)
+    assert answer.trace.chunks == [(0.0, 3), (1.0, 3), (2.0, 4), (3.0, 1)]
+    for wrong in ([3], ["text"], [{"type": "text", "text": 3}], {"type": "text", "text": "x"}):
+        with pytest.raises(AttemptError, match="no chunk of a chat completion"):
+            read(event(choices=[{"index": 0, "delta": {"content": wrong}}]))
 
 
 def test_reasoning_that_is_not_shown_comes_with_the_first_chunk() -> None:
@@ -200,6 +219,17 @@ def test_a_histogram_of_equal_drafts_is_steps_and_of_unequal_ones_is_nothing() -
     assert steps_of_acceptance(acceptance([3, 2, 3], [1, 2, 0], 3, detailed=False), 7) == []
 
 
+def test_the_drafts_that_llama_server_counts_are_told() -> None:
+    def told(**timings: Any) -> tuple[int, int] | None:
+        return read(*WHOLE[:3], event(usage=usage(4), timings={"predicted_n": 4, **timings}), DONE).trace.drafts
+
+    assert told(draft_n=8, draft_n_accepted=2) == (8, 2)
+    assert told() is told(draft_n=8) is None
+    for wrong in ({"draft_n": 8, "draft_n_accepted": 9}, {"draft_n": 10**9, "draft_n_accepted": 2}):
+        with pytest.raises(ImplausibleNumber):
+            told(**wrong)
+
+
 @pytest.mark.parametrize(
     ("pieces", "text"),
     [
@@ -233,6 +263,11 @@ def test_the_text_of_a_second_answer_is_not_part_of_the_first() -> None:
     "fields",
     [
         {"metrics": {"seconds": 1.5}},
+        {"metrics": [1]},
+        {"metrics": {"speculative_decoding": 0.5}},
+        {"metrics": {"speculative_decoding": {"acceptance_rate": 0.5}}},
+        {"metrics": {"speculative_decoding": {"per_step_accepted": 0.5}}},
+        {"timings": [1], "metrics": "x"},
         {"usage": {"prompt_tokens": 5}},
         {"usage": {"prompt_tokens": 5, "completion_tokens": None, "total_tokens": 5}},
         {"usage": {"prompt_tokens": 5.0, "completion_tokens": 0.0, "total_tokens": 5.0}},
@@ -240,7 +275,9 @@ def test_the_text_of_a_second_answer_is_not_part_of_the_first() -> None:
 )
 def test_what_other_servers_add_to_a_chunk_breaks_nothing(fields: dict[str, Any]) -> None:
     first = event(choices=[{"index": 0, "delta": {"content": "Grüße, "}, "finish_reason": None}], **fields)
-    assert read(first, *WHOLE[1:]).text == "Grüße, Wörld 🙂"
+    last = event(**{"usage": usage(4), **fields} if "usage" not in fields else {"usage": usage(4)})
+    answer = read(first, *WHOLE[1:3], last, DONE)
+    assert (answer.text, answer.trace.steps) == ("Grüße, Wörld 🙂", [])
     counted = read(*WHOLE[:3], event(usage={"prompt_tokens": 5.0, "completion_tokens": 4.0}), DONE)
     assert (counted.prompt_tokens, counted.completion_tokens) == (5, 4)
     assert type(counted.completion_tokens) is int

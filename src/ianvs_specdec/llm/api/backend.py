@@ -182,6 +182,8 @@ class APIBasedLLM(LLM):
             "stop": list(sampling.stop) or None,
             "repetition_penalty": sampling.repetition_penalty if sampling.repetition_penalty != 1 else None,
             "top_k": sampling.top_k or None,
+            "min_tokens": sampling.min_tokens or None,
+            "ignore_eos": sampling.ignore_eos or None,
             "logprobs": sampling.logprobs or None,
             "chat_template_kwargs": sampling.chat_template_kwargs or None,
             # Our own server tells all that is to be known of a token itself.

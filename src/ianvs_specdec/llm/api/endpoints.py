@@ -65,7 +65,7 @@ class Endpoint:
             valid = False
         if not valid or re.search(r"[\s\x00-\x1f\x7f]", url):
             raise UserError(f"{self.option} must be a URL that begins with http:// or https://", key=self.option)
-        return url
+        return re.sub(r"/chat/completions/*(?=$|[?#])", "", url)
 
     def server(self) -> str:
         """The URL as it may be told and recorded: without user name, password and query, and of a path that the

@@ -1,4 +1,4 @@
-"""What servers tell of their decoding beside the answer: ``specdec serve`` in full, vLLM its acceptance."""
+"""What servers tell of their decoding beside the answer: ``specdec serve`` in full, vLLM and llama-server less."""
 
 from __future__ import annotations
 
@@ -62,6 +62,15 @@ def confidence_into(trace: Trace, specdec: Mapping[str, Any], tokens: int) -> No
     ]
     characters = listed(specdec["characters"], "characters", tokens)
     trace.characters = [whole(number, "the characters of a token", MOST_CHARACTERS) for number in characters]
+
+
+def drafts_of(timings: Mapping[str, Any], tokens: int) -> tuple[int, int] | None:
+    """What llama-server drafted and accepted for an answer, None where it does not tell. Raises ImplausibleNumber."""
+    if timings.get("draft_n") is None or timings.get("draft_n_accepted") is None:
+        return None
+    drafted = whole(timings["draft_n"], "draft_n", tokens * MOST_DRAFTED)
+    # Of the last draft, some may stand behind the end of the answer.
+    return drafted, whole(timings["draft_n_accepted"], "draft_n_accepted", min(drafted, tokens + MOST_DRAFTED))
 
 
 def steps_of_acceptance(metrics: Mapping[str, Any], tokens: int) -> list[Step]:

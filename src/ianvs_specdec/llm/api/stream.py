@@ -6,20 +6,15 @@ import codecs
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ianvs_specdec.llm.api.engine import (
-    confidence_into,
-    near_ties_of,
-    steps_of,
-    steps_of_acceptance,
-    token_ids_of,
-)
+from ianvs_specdec.llm.api import engine
 from ianvs_specdec.llm.api.failures import LONGEST_BODY, AttemptError, RetryOutlook, message_of, of_event
 from ianvs_specdec.llm.base import OnChunk
 from ianvs_specdec.llm.told import MOST_TOKENS, ImplausibleNumber, no_number, whole
-from ianvs_specdec.llm.top_logprobs import ToldLogprobs
+from ianvs_specdec.llm.top_logprobs import ToldLogprobs, all_certain
 from ianvs_specdec.types import Completion, Trace
 
 LONGEST_EVENT = 1 << 24
@@ -92,6 +87,7 @@ class StreamedAnswer:
         self._finish_reason: str | None = None
         self._ended = 0.0
         self._metrics: Mapping[str, Any] = {}
+        self._timings: Mapping[str, Any] = {}
         self._specdec: Mapping[str, Any] = {}
         self.done = False
 
@@ -129,7 +125,8 @@ class StreamedAnswer:
             if usage and not isinstance(usage, dict):
                 raise TypeError("the token usage is not an object")
             self._usage = usage or self._usage
-            self._metrics = (chunk.get("metrics") or {}).get("speculative_decoding") or self._metrics
+            self._metrics = _part(_part(chunk, "metrics"), "speculative_decoding") or self._metrics
+            self._timings = _part(chunk, "timings") or self._timings
             self._specdec = chunk.get("specdec") or self._specdec
             if chunk.get(TRUNCATED) is not None:
                 self._truncated = whole(chunk[TRUNCATED], TRUNCATED, self._most.prompt)
@@ -156,8 +153,9 @@ class StreamedAnswer:
         return whole(value, "completion_tokens", self._most.completion + MORE_TOKENS + self._reasoning)
 
     def _take(self, delta: Mapping[str, Any], counted: int | None, seconds: float) -> None:
-        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
-        piece = delta.get("content") or delta.get("refusal") or ""
+        content, thoughts = _told(delta.get("content"))
+        reasoning = "".join(_told(delta.get("reasoning_content") or delta.get("reasoning"))) + thoughts
+        piece = content or delta.get("refusal") or ""
         if not isinstance(piece, str) or not isinstance(reasoning, str):
             raise TypeError("a piece of an answer is not a text")
         piece = self._halves.decode(piece.encode("utf-16-le", "surrogatepass"))
@@ -217,8 +215,7 @@ class StreamedAnswer:
 
     def _detail(self, group: str, name: str, most: int) -> int:
         """A count beside the usage, 0 where it is not told."""
-        details = (self._usage or {}).get(group)
-        told = details.get(name) if isinstance(details, Mapping) else None
+        told = _part(self._usage or {}, group).get(name)
         return 0 if told is None else whole(told, name, most)
 
     def _chunks(self, tokens: int) -> list[tuple[float, int]]:
@@ -240,29 +237,30 @@ class StreamedAnswer:
 
     def _tell_confidence(self, told: ToldLogprobs, text: str, tokens: int, trace: Trace) -> None:
         """What the server tells of its confidence goes into the trace. Raises AttemptError if it does not."""
-        if self._specdec.get("confidence"):
-            try:
-                confidence_into(trace, self._specdec, tokens)
-            except ImplausibleNumber:
-                raise
-            except (TypeError, ValueError, KeyError) as error:
-                raise AttemptError("broken stream", "what the server tells of its tokens cannot be read") from error
+        if trace.confidence is not None:
             return
-        if tokens and not (told.triples and told.alternatives):
-            what = "the log-probabilities of its tokens" if not told.triples else "the likeliest tokens (top_logprobs)"
-            reason = f"it does not tell {what}, which logprobs: true asks for: leave that out, or ask another server"
+        lack = "" if told.alternatives else "the likeliest tokens (top_logprobs)"
+        if all_certain(told.triples):
+            lack = "the log-probabilities of its tokens" + (", which are all 0" if told.triples else "")
+        if tokens and lack:
+            reason = f"it does not tell {lack}, which logprobs: true asks for: leave that out, or ask another server"
             raise AttemptError("no logprobs", reason, RetryOutlook.ENDPOINT)
         trace.confidence, trace.characters = told.triples, told.characters(text)
 
     def _engine(self, tokens: int, trace: Trace) -> list[int]:
         """What the server tells of its decoding: token ids. Steps and near ties go into the trace."""
         try:
-            trace.steps, trace.near_ties = steps_of(self._specdec, tokens), near_ties_of(self._specdec, tokens)
-            ids = token_ids_of(self._specdec, tokens)
+            trace.steps = engine.steps_of(self._specdec, tokens)
+            trace.near_ties = engine.near_ties_of(self._specdec, tokens)
+            if self._logprobs is not None and self._specdec.get("confidence"):
+                engine.confidence_into(trace, self._specdec, tokens)
+            ids = engine.token_ids_of(self._specdec, tokens)
             if self._truncated is None and self._specdec.get("truncated") is not None:
                 self._truncated = whole(self._specdec["truncated"], "truncated", self._most.prompt)
+            trace.drafts = engine.drafts_of(self._timings, tokens)
             if self._metrics and not trace.steps:
-                trace.steps = steps_of_acceptance(self._metrics, tokens)
+                with suppress(TypeError, KeyError):
+                    trace.steps = engine.steps_of_acceptance(self._metrics, tokens)
         except ImplausibleNumber:
             raise
         except (TypeError, ValueError, AttributeError, KeyError) as error:
@@ -270,3 +268,20 @@ class StreamedAnswer:
         if ids and len(ids) != tokens:
             raise AttemptError("broken stream", f"the server counts {tokens} tokens and lists {len(ids)}")
         return ids
+
+
+def _part(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What is told under ``name``, where it is of the form that is known."""
+    return part if isinstance(part := told.get(name), dict) else {}
+
+
+def _told(content: Any) -> tuple[Any, str]:
+    """What a model says, and what it thinks, in a text or in a list of parts."""
+    if not isinstance(content, list):
+        return content or "", ""
+    said: list[str] = []
+    thought: list[str] = []
+    for part in content:
+        into = thought if part.get("type") in ("thinking", "reasoning") else said
+        into.append("".join(_told(part.get("thinking") or part.get("text") or part.get("refusal"))))
+    return "".join(said), "".join(thought)

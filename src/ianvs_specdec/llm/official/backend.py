@@ -108,6 +108,7 @@ class PublishedLLM(LoadedLLM):
         for key, wrong, what in (
             ("temperature", not sampling.greedy, "is run greedy: use temperature 0"),
             ("repetition_penalty", sampling.repetition_penalty != 1, "has no repetition penalty: use 1"),
+            ("min_tokens", sampling.min_tokens or sampling.ignore_eos, "knows no min_tokens and no ignore_eos"),
             ("logprobs", sampling.logprobs, "does not tell how sure the model was: leave logprobs out"),
         ):
             if wrong:

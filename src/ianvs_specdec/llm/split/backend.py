@@ -106,6 +106,8 @@ class SplitSpecDecLLM(LoadedLLM):
                 raise not_installed(missing) or missing
         if sampling.logprobs:
             raise UserError("logprobs: a verifier tells none, because no probabilities travel", key="logprobs")
+        if key := "min_tokens" if sampling.min_tokens else "ignore_eos" if sampling.ignore_eos else "":
+            raise UserError(f"{key}: a verifier ends answers where the model does: leave it out", key=key)
         if not sampling.greedy and not self._acceptance:
             reason = "above temperature 0 back end SplitSpecDec samples in its own way"
             raise UserError(f"{reason}: add acceptance: coupled", key="temperature")

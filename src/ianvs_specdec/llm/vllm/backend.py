@@ -186,12 +186,13 @@ class VllmLLM(LoadedLLM):
         answer = PendingAnswer(NAME, chat, sampling, on_chunk, steps_of, speculative=bool(self.speculative))
         prompt, truncated = chat.prompt(messages, sampling, truncate=truncate)
         request = {
-            "max_tokens": min(sampling.max_tokens, chat.window - len(prompt)),
+            "max_tokens": (most := min(sampling.max_tokens, chat.window - len(prompt))),
+            "min_tokens": min(sampling.min_tokens, most),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,
             "repetition_penalty": sampling.repetition_penalty,
-            "stop_token_ids": self._eos_ids,
+            "stop_token_ids": [] if sampling.ignore_eos else self._eos_ids,
             **({} if sampling.greedy else {"seed": sampling.seed}),
             **({"logprobs": TOP} if sampling.logprobs else {}),
         }
