@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
+import msgspec
+
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.storage.replacing import replacing
 
@@ -26,12 +28,15 @@ READ = (
 WEIGHTS = ("model.safetensors", "model*.safetensors*", "*.safetensors", "pytorch_model*", "*.pt")
 """Its weights: the first of these that are there."""
 
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
-
 
 def digest(value: Any) -> str:
     """SHA-256 (64 hexadecimal digits) of a JSON value; the order of keys in objects does not matter."""
-    return hashlib.sha256(_canonical(value).encode("utf-8", "surrogatepass")).hexdigest()
+    try:
+        encoded = msgspec.json.encode(value, order="sorted")
+    except UnicodeEncodeError:
+        # Half of a surrogate pair is no UTF-8, but rows of data may hold one.
+        encoded = json.dumps(value, sort_keys=True).encode()
+    return hashlib.sha256(encoded).hexdigest()
 
 
 def write_atomically(path: Path, text: str) -> None:

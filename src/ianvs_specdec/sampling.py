@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -89,7 +89,7 @@ class Sampling:
         """What determines an answer. Where ``logprobs`` or a later field is not used, as if there were none: answers of
         journals that do not know it still serve.
         """
-        plain = {**asdict(self), "stop": list(self.stop)}
+        plain = {**vars(self), "stop": list(self.stop)}
         return {name: value for name, value in plain.items() if value or name not in _NEWER}
 
     def first(self, tokens: int) -> Sampling:

@@ -6,7 +6,7 @@ Nothing here imports anything heavy, so routers, benchmarks, metrics and the jou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -241,7 +241,7 @@ class Query:
     def to_json(self) -> dict[str, Any]:
         # Without these as if there were no such fields: what is derived from a query does not change.
         unset = {"prediction": (), "temperature": None}
-        return {name: value for name, value in asdict(self).items() if name not in unset or value != unset[name]}
+        return {name: value for name, value in vars(self).items() if name not in unset or value != unset[name]}
 
 
 def messages_of(query: Query, answers: Iterable[str]) -> list[Message]:

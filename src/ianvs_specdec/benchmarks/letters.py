@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 
@@ -77,6 +78,7 @@ _MASKS = (
 )
 
 
+@functools.lru_cache(maxsize=1 << 15)
 def extract_choice(text: str) -> str | None:
     """The option letter that an answer chooses; None if it does not commit itself to one.
 

@@ -9,7 +9,7 @@ from ianvs_specdec.benchmarks import code, sandbox
 from ianvs_specdec.benchmarks.files import check, is_number, is_whole
 from ianvs_specdec.benchmarks.judge import JudgeSettings
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
-from ianvs_specdec.benchmarks.rows import own_form, query_of
+from ianvs_specdec.benchmarks.rows import Row, own_form, query_of
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.benchmarks.validation import RowsChecked, faults
 from ianvs_specdec.errors import UserError, unknown
@@ -74,10 +74,13 @@ class DatasetProcessor(RowsChecked):
             question, answer = own_form(question, answer)
             query = query_of(question, answer, index)
             scorers.add(query.scorer)
-            row = {"query": question, "gold": self._gold(query, answer), "index": index}
+            row = Row(query=question, gold=self._gold(query, answer), index=index)
+            row.parsed = query
             if query.scorer == "code" and self.seconds:
                 row["sandbox"] = list(sandbox.held())
-            rows.append({**row, **({"slo": self.slo} if self.slo else {})})
+            if self.slo:
+                row["slo"] = self.slo
+            rows.append(row)
         for index, row in enumerate(rows if self.rounds else ()):
             row["round"] = index * self.rounds // len(rows) + 1
         self._tell(scorers)

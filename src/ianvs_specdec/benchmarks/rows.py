@@ -173,6 +173,12 @@ def parsed(question: Any, gold: Any, identifier: str, where: str) -> Query:
     )
 
 
+class Row(dict[str, Any]):
+    """A row as the dataset processor made it, with its ``parsed`` query: everyone who is handed the row asks for it."""
+
+    parsed: Query
+
+
 def row_of(data: Any) -> Any:
     """What a dataset processor made of a row. Where Ianvs decides after the edge has answered (inference-then-mining),
     routers are called with the edge's response in its place, which knows its row.
@@ -185,6 +191,8 @@ def query_of_row(data: Any) -> Query:
     dataset processor, what the data file has.
     """
     data = row_of(data)
+    if isinstance(data, Row):
+        return data.parsed
     if isinstance(data, Mapping) and "query" in data:
         return query_of(data["query"], data.get("gold"), data.get("index"))
     return query_of(*own_form(data))

@@ -169,8 +169,8 @@ class Table:
         """
         results = [part for row in y_pred for part in row[1:] if part is not None]
         known, table = cls._last
-        same = len(known) == len(results) and all(one() is other for one, other in zip(known, results, strict=True))
-        if table is None or not results or not same:
+        # Lists compare what they hold by identity first, and only then by value.
+        if table is None or not results or [one() for one in known] != results:
             table = cls(y_true, y_pred)
             try:
                 cls._last = [weakref.ref(part) for part in results], table

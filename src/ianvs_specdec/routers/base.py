@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import math
@@ -167,14 +168,18 @@ class Router(ABC):
         self._leave(record, data)
         return decision.hard
 
+    @functools.cached_property
+    def _arguments(self) -> str:
+        """The router's arguments as text."""
+        return json.dumps(self._given, sort_keys=True, default=lambda value: type(value).__name__)
+
     def _leave(self, record: Routing, data: Any) -> None:
         """Put the record where the model that answers finds it, and into an answer that there is already."""
         places = [place for place in (data, row_of(data)) if isinstance(place, dict)]
         if places and self.timed:
             query = query_of_row(data).to_json()
-            given = json.dumps(self._given, sort_keys=True, default=lambda value: type(value).__name__)
             record.key = digest(
-                [record["router"], given, query, str(record["score"]), bool(record["hard"]), current_repeat()]
+                [record["router"], self._arguments, query, str(record["score"]), bool(record["hard"]), current_repeat()]
             )
         for place in places:
             inside = isinstance(place, Response) and os.environ.get("RESULT_SAVED_URL")
