@@ -189,7 +189,7 @@ class Trace(msgspec.Struct, omit_defaults=True):
 
     def to_json(self) -> dict[str, Any]:
         """As JSON has it; ``chunks``, ``steps`` and ``near_ties`` are always there, others where they are known."""
-        return {"chunks": (), "steps": (), "near_ties": (), **msgspec.to_builtins(self)}
+        return {"chunks": [], "steps": [], "near_ties": [], **msgspec.to_builtins(self)}
 
 
 def rounded(logprob: float, entropy: float, margin: float) -> tuple[float, float, float]:

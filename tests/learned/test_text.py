@@ -251,7 +251,7 @@ def test_scoring_needs_no_scikit_learn(models, tmp_path):
 def test_training_without_scikit_learn_names_the_extra(monkeypatch):
     for module in ("sklearn.decomposition", "sklearn.linear_model", "sklearn.ensemble", "sklearn"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=r"pip install 'ianvs-specdec\[route\]'"):
+    with pytest.raises(UserError, match=r"pip install .*'scikit-learn>="):
         fitted("logistic", asked(60, 10))
 
 

@@ -133,7 +133,7 @@ def test_what_a_verifier_cannot_sample(sampling: Sampling, options: dict[str, An
 def test_without_grpc_one_message_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "grpc" else found(name, *more))
-    with pytest.raises(UserError, match=r"grpc is not installed: pip install 'ianvs-specdec\[split\]'"):
+    with pytest.raises(UserError, match=r"grpc is not installed: pip install 'grpcio>="):
         split(folder).check(GREEDY)
 
 
