@@ -1,13 +1,25 @@
-"""As many draft tokens as pay: the budgets with which all requests together get done soonest.
+"""As many draft tokens as pay: the budgets with which all requests together get the most tokens per second.
 
-Goodput as the objective is from SmartSpec (Liu et al. 2024, arXiv 2406.14066); here nothing is profiled beforehand, and
-each request may get its own share of the rows that a step verifies. What is maximized are the tokens per second of the
-steps that there will be after a while. Who gets more tokens from each step is done sooner: where easy and hard requests
-come, hard ones are most of those that run, the more so the longer the drafts of the easy ones. By the requests as they
-are now, these drafts would seem to bring too much at first, and too little later on.
+That objective is the goodput of SmartSpec (Liu et al. 2024, arXiv 2406.14066; TurboSpec in its later version): expected
+accepted tokens over the time of the step. There a profile is measured beforehand; here both factors are learned while
+it runs: time in ``step_costs``, acceptance in ``acceptance_model``.
 
-For a single request it comes to the machine's time for each of its tokens: its share of what a step takes anyhow and
-the time for its own rows, over the tokens that a step brings it.
+**Plans.** A plan gives each difficulty of a request its budget. Candidates are pairs of a price and a cap: a request
+drafts as many tokens as maximize accepted tokens less the price of each drafted one, up to the cap. At the price 0 all
+draft the same; the higher it is, the more of a step's rows go to requests that are easy. If requests of difficulty
+``d`` ask for a share ``q_d`` of all tokens and get ``1 + g_d`` of them from each step, then ``N`` places serve::
+
+    N / sum of q_d / (1 + g_d)   tokens per step
+
+and a share of places in proportion to ``q_d / (1 + g_d)`` is of difficulty ``d``: easy requests with long drafts leave
+soon, and hard ones take their places. The candidate with the most tokens per second is taken.
+
+**Trials.** What was never tried is uncertain. From time to time the candidate is tried that would be the fastest if the
+doubts about its time were in its favour (an upper confidence bound, as bandits have it). Requests that do not draft are
+asked for one token now and then, as they may have become easier. Both are paid from small shares of the time, so that
+where no draft pays, little is lost.
+
+**Own time.** Between two plans budgets hold, and only a sample of what happens is learned from.
 """
 
 from __future__ import annotations
@@ -17,68 +29,48 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ianvs_specdec.lengths.evidence import Evidence, Floats
-from ianvs_specdec.lengths.lessons import Lessons
-from ianvs_specdec.lengths.plans import JOINED, DraftPlan, KeptPlans, Options
-from ianvs_specdec.lengths.prices import CLEAR, Prices
-from ianvs_specdec.lengths.prompts import Readers
-from ianvs_specdec.lengths.running import REST, Outputs, Running, paces, patience
-from ianvs_specdec.lengths.savings import Allowance, Savings
-from ianvs_specdec.lengths.shapes import Shapes
-from ianvs_specdec.lengths.steps import Apart, Best, Mix, Place, Steps
-from ianvs_specdec.lengths.times import Times
+from ianvs_specdec.lengths.acceptance_model import MISS_RATES, AcceptanceModel, Floats
+from ianvs_specdec.lengths.step_costs import StepCosts, Work
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Finished, Load, Share, Stats
+    from ianvs_specdec.decoding.load import Finished, Load
 
-PLAN, PLANNING, SPENT, LONGER = 8, 0.0005, 0.0025, 1.5
-"""Steps for which a plan holds at least if hardly anybody comes or leaves. Making one is reckoned with so many seconds
-as long as nothing is measured, somewhat less than it takes, and should take no more than that share of the time: for a
-small model, whose steps are short, plans hold longer, each by this factor than the one before."""
-HURRY, AHEAD = 2.0, 8
-"""Where much changes, plans are made sooner: at most for so many times that share, and so many of them at once."""
-PLANS = 4
-"""Plans for which the sizes of drafts hold, unless larger ones are possible."""
-TRIAL, LOOK = 2, 20
-"""Steps of a trial: a single one would not be believed; since a step without drafts, until it has to be looked at where
-times have changed."""
-CHANCES = 3
-"""Trials that a change of times is worth at once."""
+PRICES = np.array([0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+"""Accepted tokens that a drafted one must bring."""
+WARM_UP = 6 * (0,) + 8 * (2,)
+"""Budgets of the first steps: what a step takes is to be known, and then whether drafts are of any use."""
+COLD = frozenset({1, 2, 7, 8, 9, 10})
+"""First steps and first drafts of a process take longer, and tell nothing."""
+PLAN_STEPS, PLAN_SECONDS = 8, 0.05
+"""A plan holds for so long, whichever is longer: making one takes about 0.3 ms, and is to take about half a percent."""
+TABLES = 4
+"""Plans for which the table of what each budget brings holds."""
+TRIAL_STEPS, TRIAL_SHARE, PROBE_SHARE = 2, 0.01, 0.01
+"""A single step would not be believed; the shares of the time that trials, and asking again, may cost."""
+DOUBT, WORTH = 1.5, 1.03
+"""Standard deviations by which a trial may hope to be faster, and how many times as fast it must hope to be."""
+APART = 1.05
+"""How many times as fast the best plan must be that tells requests apart: the best of many seems better than it is."""
+LEARNING_SHARE, STEP_LESSON, SHARE_LESSON = 0.005, 60e-6, 4e-6
+"""The share of the time for learning what steps take, and the same for what is accepted; the seconds that it takes to
+learn from a step, and from a share."""
 TOO_SHORT = 8
-"""Tokens: with fewer to come, what a drafter's answer teaches is of no use to this request."""
+"""Tokens: with fewer to come, what asking a request again teaches is of no use to it."""
 
 
 class Goodput:
-    """Each step's rows go where they save the machine time for each token, as long as they do.
-
-    A budget's gain is the number of tokens that it lets a request expect. Once in a while a plan is made for all: steps
-    from nobody drafting to everybody drafting at length are lined up, and the one with the most tokens per second is
-    taken. Beside what the others have of that step, the best budget of each request is known for all difficulties. So
-    at every step it takes the one for the difficulty that its latest draft leads to expect.
-    Where that promises little more than the best step in which all draft the same, all do.
-    """
-
     confidence = 0.0
 
     def __init__(self) -> None:
-        self._times = Times()
-        self._verify, self._draft = self._times.verify, self._times.draft
-        self._prices = Prices(self._times)
-        self._evidence, self._shapes = Evidence(), Shapes()
-        self._plan = self._lasting = DraftPlan()
-        self._until_plan = self._planned = 0
-        self._until_probe = self._holds = PLAN
-        self._options, self._until_options = Options.of(self._shapes), 0
-        self._misses = self._evidence.misses
-        self._by_difficulty = self._options.gains(self._misses)
-        self._kept, self._outputs = KeptPlans(), Outputs()
-        self._savings, self._readers, self._apart = Savings(), Readers(), Apart()
-        self._planning = Allowance(PLANNING, HURRY * SPENT, AHEAD)
-        self._since_trial, self._chances, self._changed = REST, 0, 0
-        self._lessons = Lessons()
-        self._probing = False
-        self._holding, self._held, self._held_for = 0, 0, list[Running]()
-        """For how many steps more the requests' budgets hold, and for how many they did since they were chosen."""
+        self._acceptance = AcceptanceModel()
+        self._costs: StepCosts | None = None
+        self._now = self._until_plan = self._until_table = self._planned = self._joined = 0
+        self._budgets, self._pace = [0] * len(MISS_RATES), np.ones(len(MISS_RATES))
+        """By difficulty: the budget of the plan, and the tokens that a step with it brings."""
+        self._trial = self._probing = False
+        self._for_trials = self._for_probes = self._for_lessons = 0.0
+        self._probe_price = self._token_seconds = 0.0
+        self._catches_up, self._prompt, self._output, self._piece = False, 0.0, 0.0, 0
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -87,252 +79,137 @@ class Goodput:
         return cls()
 
     def budgets(self, load: Load) -> Sequence[int]:
-        self._readers.add(load)
-        if self._holding and self._until_plan > 0 and [stats.kept for stats in load.running] == self._held_for:
-            self._evidence.step()
-            self._holding -= 1
-            self._held += 1
-            held = zip(self._held_for, load.running, strict=True)
-            return [request.budget if stats.remaining > 1 else 0 for request, stats in held]
-        self._catch_up()
-        running = [self._known(stats) for stats in load.running]
-        self._evidence.step()
-        if not self._verify.warm:
-            return [0] * len(running)
-        probing = None
-        changed = abs(len(running) - self._planned) > JOINED * self._planned
-        # Steps that contradict each other tell nothing: the trial lasts longer, twice as long at the most.
-        undecided = self._plan.trial and self._verify.disputed and self._until_plan > -TRIAL
-        if not undecided and (self._until_plan <= 0 or (changed and not self._resumed(len(running)))):
-            self._plan_anew(load, running)
-        self._until_probe -= 1
-        if self._until_probe <= 0:
-            self._until_probe = PLAN
-            probing = self._probe(running, load)
+        self._now += 1
+        if load.unread:
+            self._piece = max(self._piece, load.prompt_rows)
+        for stats in load.running:
+            if stats.kept is None:
+                stats.kept = self._acceptance.begin(stats.task, stats.context_tokens, self._now)
+                stats.kept.budget = self._budgets[stats.kept.difficulty]
+                self._joined += 1
+        if self._now <= len(WARM_UP):
+            return [min(WARM_UP[self._now - 1], stats.remaining - 1) for stats in load.running]
+        changes = max(self._joined, abs(len(load.running) - self._planned))
+        if self._until_plan <= 0 or (4 * changes > self._planned and not self._trial):
+            self._plan(load)
         self._until_plan -= 1
-        self._since_trial += 1
-        budgets = [self._chosen(request, stats) for request, stats in zip(running, load.running, strict=True)]
-        for request, budget in zip(running, budgets, strict=True):
-            if self._plan.trial:
-                request.experiment(budget)
-            else:
-                request.settle(budget)
-        self._probing = probing is not None
-        if probing is not None and not budgets[probing]:
-            budgets[probing] = int(self._options.budgets[0])
-        if not (self._plan.trial or self._probing):
-            self._hold(running)
-        return budgets
+        self._probing = not self._trial and 0 < self._probe_price <= self._for_probes
+        least = 0
+        if self._probing:
+            self._for_probes -= self._probe_price
+            least = 1
+        return [
+            min(max(stats.kept.budget, least if stats.remaining > TOO_SHORT else 0), stats.remaining - 1)
+            for stats in load.running
+        ]
 
-    def _hold(self, running: list[Running]) -> None:
-        """Until something is to be looked at or is learned of drafts, the budgets hold as they are: to choose the same
-        again at each step would cost a part of a small model's step."""
-        moments = [-request.since % REST for request in running if not request.budget]
-        self._holding, self._held_for = max(min(self._until_plan - 1, self._until_probe - 1, *moments), 0), running
+    def _plan(self, load: Load) -> None:
+        assert self._costs is not None
+        self._until_table -= 1
+        if self._until_table < 0:
+            self._until_table = TABLES
+            self._tabulate()
+        states = [stats.kept for stats in load.running]
+        difficulties = [state.difficulty for state in states]
+        number = len(states)
+        tokens, work = self._candidates(np.bincount(difficulties, self._pace[difficulties], len(MISS_RATES)), load)
+        seconds = self._costs.seconds(work)
+        rate = tokens / seconds
+        alike = len(self._acceptance.budgets)
+        best, same = int(rate.argmax()), int(rate[:alike].argmax())
+        if rate[best] < APART * rate[same]:
+            best = same
+        self._token_seconds = 1 / float(rate[best])
+        self._until_plan = int(max(PLAN_STEPS, PLAN_SECONDS / seconds[best]))
+        self._planned, self._joined, self._trial = number, 0, False
+        self._pace = 1 / self._steps[:, best]
+        doubt = self._costs.doubt(work, best)
+        hoped = tokens / np.maximum(seconds - DOUBT * doubt, 0.5 * seconds)
+        loss = TRIAL_STEPS * np.maximum(seconds - tokens * self._token_seconds, 0.0)
+        hoped[(loss > self._for_trials) | (hoped < WORTH * rate[best])] = 0.0
+        trial = int(hoped.argmax())
+        if hoped[trial] and trial != best:
+            self._for_trials -= float(loss[trial])
+            self._trial, self._until_plan = True, TRIAL_STEPS
+            best = trial
+        self._budgets = self._options[:, best].tolist()
+        for state, difficulty in zip(states, difficulties, strict=True):
+            state.budget = self._budgets[difficulty]
+        idle = sum(state.budget == 0 for state in states)
+        self._probe_price = self._price_of_probe(work, best, idle) if idle else 0.0
 
-    def _catch_up(self) -> None:
-        """The budgets hold no longer; count the steps for which they did."""
-        held, self._held, self._holding = self._held, 0, 0
-        if held:
-            self._until_plan -= held
-            self._until_probe -= held
-            self._since_trial += held
-            for request in self._held_for:
-                request.since += held
+    def _price_of_probe(self, work: Work, best: int, idle: int) -> float:
+        now = Work(*(np.broadcast_to(each, work.rows.shape)[best] for each in work))
+        more = now._replace(
+            rows=now.rows + idle,
+            drafting=now.drafting + idle,
+            nodes=now.nodes + idle,
+            depth=np.maximum(now.depth, 1.0),
+        )
+        return max(float(self._costs.seconds(more) - self._costs.seconds(now)), 1e-9)
+
+    def _tabulate(self) -> None:
+        """For each candidate and difficulty: the budget, and for each token the steps, nodes and drafts."""
+        model = self._acceptance
+        model.tabulate()
+        count, found = len(model.budgets), model.found
+        value = model.tokens[:, None] - PRICES[:, None] * model.nodes
+        longer = value >= np.maximum.accumulate(value, axis=2)
+        pick = np.maximum.accumulate(np.where(longer, np.arange(count), 0), axis=2)
+        pick[:, 0] = np.arange(count)
+        pick = pick.reshape(len(MISS_RATES), -1)
+        self._options, self._depth = model.budgets[pick], np.tile(model.depth, len(PRICES))
+        self._steps = 1 / (1 + found * np.take_along_axis(model.tokens, pick, axis=1))
+        self._nodes, self._drafts = self._steps * found * model.nodes[pick], self._steps * (pick > 0)
+
+    def _candidates(self, mix: Floats, load: Load) -> tuple[Floats, Work]:
+        """The tokens of each candidate's steps, and what these do, where so much of each difficulty is asked."""
+        number = len(load.running)
+        steps, nodes, drafts = mix @ self._steps, mix @ self._nodes, mix @ self._drafts
+        tokens, nodes, drafting = number * mix.sum() / steps, number * nodes / steps, number * drafts / steps
+        prompts = tokens * self._prompt / max(self._output, 1.0)
+        behind = self._catches_up * drafting * (tokens + prompts) / number
+        # Where prompts fill every step, who is done sooner only makes room for more of them.
+        part = np.minimum(1.0, self._piece / np.maximum(prompts, 1e-9)) if self._piece else 1.0
+        depth = self._depth * np.minimum(part * drafting * self._acceptance.found, 1)
+        work = Work(part * number, part * (number + nodes), load.context_tokens, 0, *(part * x for x in (drafting, nodes)), depth, part*behind)
+        return part * tokens, work
 
     def learn(self, finished: Finished) -> None:
-        self._planning.took(finished.choosing_seconds)
-        made, same = self._plan.trial or self._probing, self._plan.same
-        due = not self._verify.warm or (same and self._until_plan <= self._held)
-        for step in self._lessons.add(finished, made, due, same):
-            self._learn_from(*step)
-
-    def _learn_from(self, finished: Finished, made: bool, of_drafts: bool) -> None:
-        for earning in (self._savings, self._planning, self._times):
-            earning.earn(finished.seconds)
-        if not finished.rows:
-            self._times.read()
+        seconds = finished.seconds
+        self._for_trials = min(self._for_trials + TRIAL_SHARE * seconds, 8 * seconds)
+        self._for_probes = min(self._for_probes + PROBE_SHARE * seconds, 2 * self._probe_price + PROBE_SHARE * seconds)
+        self._for_lessons = min(self._for_lessons + LEARNING_SHARE * seconds, 4 * STEP_LESSON)
+        shares = finished.shares
+        if not shares:
             return
-        asked = [share for share in finished.shares if share.budget]
-        if asked and not self._plan.same:
-            self._catch_up()
-        if self._times.hears(finished, made):
-            self._learn_times(finished, asked)
-        for share in finished.shares:
-            stats = share.stats
-            if share.over:
-                self._outputs.add(stats.context_tokens - self._known(stats).start, early=stats.remaining > 0)
-            elif share.budget and of_drafts:
-                self._learn(share)
-        if asked and len(self._options.budgets) < self._shapes.budget_count:
-            self._until_plan = self._until_options = 0
-            self._kept.clear()
-
-    def _learn_times(self, finished: Finished, asked: Sequence[Share]) -> None:
-        self._times.learn(finished, asked, bool(asked) or self._until_plan == 0)
-        if self._verify.changed:
-            self._catch_up()
-            self._changed = self._evidence.now
-            self._until_plan, self._holds = min(self._until_plan, PLAN), PLAN
-            self._kept.clear()
-        if len(asked) == 1 and (probed := asked[0].stats.kept.probed):
-            # What a probe took is known now.
-            drafting = finished.draft_seconds - self._draft.without(len(finished.shares)) * self._verify.speed
-            self._savings.ask(min(max(drafting - probed, 0.0), probed))
-
-    def _learn(self, share: Share) -> None:
-        step, request = share.step, share.stats.kept
-        ended, width = self._shapes.add(share)
-        if request.probed:
-            worth = self._lasting.token * step.accepted
-            self._savings.ask(-min(worth, request.probed))
-            if worth > request.probed:
-                # What paid may pay for others.
-                self._until_plan = self._until_probe = 0
-                self._kept.clear()
-            request.probed = 0.0
-        failed = step.accepted < share.depth or ended
-        self._evidence.learn(request.subject, step.drafted > 0, step.accepted, failed, width)
-
-    def _known(self, stats: Stats) -> Running:
-        if stats.kept is None:
-            stats.kept = Running(self._evidence.request(stats.task), stats.context_tokens, self._evidence.now)
-        request: Running = stats.kept
-        return request
-
-    def _chosen(self, request: Running, stats: Stats) -> int:
-        """The request's budget by the plan."""
-        # Where one token is to come, the step itself brings it.
-        if stats.remaining < 2:
-            return 0
-        if self._plan.trial:
-            return request.trial
-        if self._plan.same:  # What is below comes to the same, at more of a short step's time.
-            return self._plan.choices[0][0]
-        plan, difficulty = self._plan, self._evidence.difficulty(request.subject)
-        budget, saved, tokens = plan.rest[difficulty] if request.resting else plan.choices[difficulty]
-        if not budget:
-            return 0
-        late = plan.late * self._outputs.missed(stats, tokens)
-        return budget if self._evidence.found(request.subject) * saved > plan.call + late else 0
-
-    def _plan_anew(self, load: Load, running: Sequence[Running]) -> None:
-        """If there is time for that; if not, the plan before goes on. After a trial it is always time: the plans that
-        follow pay for that."""
-        if not self._planning.pay(anyway=self._plan.trial):
-            self._plan, self._until_plan = self._lasting, PLAN
+        stride = max(round(len(shares) * SHARE_LESSON / (LEARNING_SHARE * seconds)), 1)
+        for share in shares if self._probing else shares[self._now % stride :: stride]:
+            self._hear(share)
+        warm = self._now > len(WARM_UP)
+        if warm and not self._trial and self._for_lessons < 0:
             return
-        self._planned = len(running)
-        self._plan = self._planned_for(load, running)
+        if not warm and self._now in COLD:
+            return
+        self._for_lessons -= STEP_LESSON
+        if self._costs is None:
+            self._costs = StepCosts(finished)
+        self._costs.learn(finished)
 
-    def _resumed(self, number: int) -> bool:
-        """Whether a plan for about so many requests still holds, which then goes on: where requests come and leave all
-        the time, their number comes back."""
-        now = self._evidence.now
-        if not self._plan.trial:
-            self._kept.add(self._planned, self._plan, now + self._until_plan)
-        kept = self._kept.near(number, now)
-        if kept is None:
-            return False
-        self._planned, self._lasting, until = kept
-        self._plan, self._until_plan = self._lasting, until - now
-        return True
-
-    def _planned_for(self, load: Load, running: Sequence[Running]) -> DraftPlan:
-        by_difficulty = self._gains()
-        mix = self._mix(load, running, by_difficulty, CLEAR)
-        same = self._fastest(load, mix.uniform(self._options)) if len(running) > 1 else None
-        if same and not same.drafts:
-            # Only requests that are told apart could begin.
-            same = None
-        best = same if same and self._apart.waits() else self._fastest(load, mix.ragged(self._options))
-        plain = best.seconds_of_plain
-        if self._savings.reach(len(running), plain):
-            self._holds = PLAN
-        changed, self._verify.changed = self._verify.changed, False
-        if changed and self._savings.look(TRIAL, plain):
-            # When times have changed, trials are worth more, and what a step without drafts takes is to be known.
-            self._chances = CHANCES
-            if self._verify.age(len(running)) >= LOOK:
-                return self._trial(running, [0] * len(running))
-        long_enough = self._planning.price / (SPENT * best.seconds)
-        self._until_plan = self._holds = int(max(PLAN, min(LONGER * self._holds, long_enough)))
-        self._lasting = self._prices.plan(self._options, by_difficulty, best.steps, best.place, load.context_tokens)
-        cases = [best]
-        # If to tell requests apart does not promise enough, all draft the same.
-        if same and (best is same or not self._apart.pays(best.rate / same.rate)):
-            self._lasting = self._lasting.uniform(same.steps.budgets(same.place, self._options)[0])
-            cases = [same] if best is same else [same, best]
-        wait = 0.0 if self._chances else patience(self._evidence.now - self._changed)
-        # A plan follows every trial: while one is owed, no other trial.
-        may = self._since_trial >= wait and self._planning.affords(0)
-        trials = (self._attempt(load, running, case.steps, case.place) for case in cases) if may else ()
-        return next((trial for trial in trials if trial), self._lasting)
-
-    def _fastest(self, load: Load, steps: Steps) -> Best:
-        """The one with the most tokens per second, by what is known of times."""
-        return Best.of(steps, np.add(*self._prices.of(load, steps)))
-
-    def _attempt(self, load: Load, running: Sequence[Running], steps: Steps, best: Place) -> DraftPlan | None:
-        """A trial of what may turn out to be faster than the best step, if there is such a thing and it may be paid."""
-        if not steps.asked[best]:
-            # Where answers are short, nearly all rest: so nobody would ever find out what drafts of many take.
-            mix = self._mix(load, running, self._by_difficulty, 1.0)
-            steps, best = mix.ragged(self._options), (0, 0)
-        hopeful = self._prices.hopeful(load, steps, best, self._savings, TRIAL)
-        if hopeful is None:
-            return None
-        # Whoever has begun and stopped of late sits it out: at the boundary, nobody is to change all the time.
-        budgets = steps.budgets(hopeful[0], self._options)
-        each = zip(running, load.running, budgets, strict=True)
-        budgets = [0 if request.stopped or stats.remaining < 2 else budget for request, stats, budget in each]
-        if not any(budgets):
-            return None
-        # What is not known for sure is worth a trial.
-        self._savings.attempt(TRIAL * hopeful[1])
-        self._chances = max(self._chances - 1, 0)
-        return self._trial(running, budgets)
-
-    def _mix(self, load: Load, running: Sequence[Running], by_difficulty: Floats, clear: float) -> Mix:
-        """What there is to know of these requests. Of drafts that should rest, so ``clear`` a gain counts. Whoever has
-        one token left to come counts as before: others of its kind take its place."""
-        subjects = [request.subject for request in running]
-        found = np.array([self._evidence.found(subject) for subject in subjects])
-        gains = by_difficulty[[self._evidence.difficulty(subject) for subject in subjects]] * found[:, None]
-        gains /= np.array([[clear if request.resting else 1.0] for request in running])
-        emitted = (1 + gains[:, 0]).tolist()
-        missed = [self._outputs.missed(stats, tokens) for stats, tokens in zip(load.running, emitted, strict=True)]
-        pace = paces(running, load.running, self._evidence.now - 1)
-        return Mix(gains, found, np.array(missed), pace, self._readers.known())
-
-    def _trial(self, running: Sequence[Running], budgets: Sequence[int]) -> DraftPlan:
-        """Have the requests draft so much in the steps to come. They tell more than other plans were made of."""
-        self._since_trial, self._until_plan = 0, TRIAL
-        self._kept.clear()
-        for request, budget in zip(running, budgets, strict=True):
-            request.trial = budget
-        return DraftPlan(trial=True)
-
-    def _gains(self) -> Floats:
-        """Those of ``Options.gains``, for what is known by now."""
-        self._evidence.settle()
-        self._until_options -= 1
-        if self._until_options < 0:
-            self._options, self._until_options = Options.of(self._shapes), PLANS
-        elif self._misses is self._evidence.misses:
-            return self._by_difficulty
-        self._misses = self._evidence.misses
-        self._by_difficulty = self._options.gains(self._misses, self._outputs.going_on)
-        return self._by_difficulty
-
-    def _probe(self, running: Sequence[Running], load: Load) -> int | None:
-        """Once in a while, ask the drafter of a request for the least that is not asked otherwise: which one."""
-        for index, (request, stats) in enumerate(zip(running, load.running, strict=True)):
-            if not request.budget and request.since > REST and stats.remaining > TOO_SHORT:
-                price = self._prices.probe(self._options, load, stats)
-                if not self._savings.allow(price):
-                    return None
-                self._savings.ask(price)
-                request.probed, request.since = price, 0
-                return index
-        return None
+    def _hear(self, share) -> None:
+        state = share.stats.kept
+        if share.over:
+            rate = 0.02 if self._output else 1.0
+            self._prompt += rate * (state.start - self._prompt)
+            self._output += rate * (share.stats.context_tokens - state.start - self._output)
+            return
+        if not share.budget:
+            return
+        self._catches_up = self._catches_up or share.behind > 0
+        self._acceptance.learn(state, share, self._now)
+        if not state.budget:
+            # What paid may pay for others.
+            self._for_probes += self._token_seconds * share.step.accepted
+            idle = True
+        if not self._trial:
+            state.budget = self._budgets[state.difficulty]
