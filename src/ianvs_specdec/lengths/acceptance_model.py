@@ -32,7 +32,7 @@ _PLACES_PER_LOG = (len(MISS_RATES) - 1) / math.log(256)
 PRIOR_MISSES, FEWEST = 0.3, 2.0
 """Before anything is known, seven of ten guesses are right, as of most drafters; that counts for as much as so many
 trials. Few, since a request is soon told from others by its own drafts."""
-TASK_HALF_LIFE, REQUEST_HALF_LIFE = 128, 32
+TASK_MEMORY, REQUEST_MEMORY = 200, 40
 """Steps after which half of what was heard is forgotten: some answers, and a paragraph of one."""
 PROFILE_WEIGHT, PROFILE_KEPT = 10.0, 0.98
 """Misses by which a level's difficulty is drawn to that of the level before; what is kept of it by each new table."""
@@ -49,14 +49,14 @@ class MissRate:
     steps, up to ``FEWEST``."""
 
     mean: float
-    half_life: int
+    memory: int
     trials: float = FEWEST
     heard: int = 0
 
     def learn(self, misses: float, trials: float, now: int) -> None:
-        kept = max(self.trials * 0.5 ** ((now - self.heard) / self.half_life), FEWEST)
-        self.trials, self.heard = kept + trials, now
-        self.mean = (kept * self.mean + misses) / self.trials
+        kept = max(self.trials * 0.5 ** ((now - self.heard) / self.memory), FEWEST)
+        self.trials, self.heard = min(kept + trials, self.memory), now
+        self.mean = (kept * self.mean + misses) / (kept + trials)
 
 
 @dataclass(eq=False, slots=True)
@@ -82,7 +82,8 @@ class AcceptanceModel:
         self._tasks: dict[str, MissRate] = {}
         self.found = 1.0
         self._factors = np.ones(LEVELS)
-        self._missed, self._expected = np.zeros(LEVELS), np.zeros(LEVELS)
+        self._missed, self._tried = [0.0] * LEVELS, [0.0] * LEVELS
+        """By level: misses there, and misses to be expected in drafts that were looked at up to there."""
         self._nodes, self._depth = BUDGETS.astype(float), BUDGETS.astype(float)
         self._drafted = BUDGETS == 0
         self._branching = False
@@ -90,8 +91,8 @@ class AcceptanceModel:
 
     def begin(self, task: str, start: int, now: int) -> RequestState:
         name = task if task in self._tasks or len(self._tasks) < MOST_TASKS else ""
-        known = self._tasks.setdefault(name, MissRate(PRIOR_MISSES, TASK_HALF_LIFE))
-        return RequestState(known, MissRate(known.mean, REQUEST_HALF_LIFE, heard=now), start)
+        known = self._tasks.setdefault(name, MissRate(PRIOR_MISSES, TASK_MEMORY))
+        return RequestState(known, MissRate(known.mean, REQUEST_MEMORY, heard=now), start)
 
     def learn(self, request: RequestState, share: Share, now: int) -> None:
         """What came of a draft."""
@@ -104,7 +105,7 @@ class AcceptanceModel:
         tried = min(accepted + failed, LEVELS)
         mean = request.own.mean
         fewer = self._fewer(mean, nodes)
-        self._expected[:tried] += fewer * mean
+        self._tried[tried - 1] += fewer * mean
         self._missed[tried - 1] += failed
         trials = fewer * self._trials[tried - 1]
         request.own.learn(failed, trials, now)
@@ -129,13 +130,11 @@ class AcceptanceModel:
     def tabulate(self) -> None:
         """Work out anew what each budget brings a request of each difficulty: ``budgets``, up to twice as large as any
         draft so far, their ``nodes`` and ``depth``, and the accepted ``tokens``, ``[difficulties, budgets]``."""
-        heard = int(np.count_nonzero(self._expected))
-        for level in range(1, heard):
-            before = self._factors[level - 1] * PROFILE_WEIGHT
-            self._factors[level] = (before + self._missed[level]) / (PROFILE_WEIGHT + self._expected[level])
-        self._factors[max(heard, 1) :] = self._factors[max(heard, 1) - 1]
-        self._expected *= PROFILE_KEPT
-        self._missed *= PROFILE_KEPT
+        expected = np.cumsum(self._tried[::-1])[::-1]
+        for level in range(1, LEVELS):
+            before = PROFILE_WEIGHT * self._factors[level - 1]
+            self._factors[level] = (before + self._missed[level]) / (PROFILE_WEIGHT + expected[level])
+        self._missed, self._tried = ([PROFILE_KEPT * each for each in counts] for counts in (self._missed, self._tried))
         self._trials = np.cumsum(self._factors).tolist()
         last = int(np.flatnonzero(self._drafted)[-1])
         count = int(np.searchsorted(BUDGETS, max(2 * self._nodes[last], 4), "right"))

@@ -1,25 +1,25 @@
 """As many draft tokens as pay: the budgets with which all requests together get the most tokens per second.
 
-That objective is the goodput of SmartSpec (Liu et al. 2024, arXiv 2406.14066; TurboSpec in its later version): expected
-accepted tokens over the time of the step. There a profile is measured beforehand; here both factors are learned while
-it runs: time in ``step_costs``, acceptance in ``acceptance_model``.
+That objective is the goodput of SmartSpec (Liu et al. 2024, arXiv 2406.14066, later TurboSpec): expected tokens of a
+step over its time. There a profile is measured beforehand. Here both factors are learned from the run: times in
+``step_costs``, acceptance in ``acceptance_model``.
 
-**Plans.** A plan gives each difficulty of a request its budget. Candidates are pairs of a price and a cap: a request
-drafts as many tokens as maximize accepted tokens less the price of each drafted one, up to the cap. At the price 0 all
-draft the same; the higher it is, the more of a step's rows go to requests that are easy. If requests of difficulty
-``d`` ask for a share ``q_d`` of all tokens and get ``1 + g_d`` of them from each step, then ``N`` places serve::
+**Plans.** A plan has a budget for each difficulty of a request. Its candidates are pairs of a price and a cap: a
+request drafts what maximizes its accepted tokens less the price of each drafted one, up to the cap. At the price 0 all
+draft the same. The higher it is, the more of a step's rows go to easy requests. If a share ``q_d`` of all tokens is for
+requests of difficulty ``d``, which get ``t_d`` tokens from each step, then a step of ``N`` requests has::
 
-    N / sum of q_d / (1 + g_d)   tokens per step
+    N / sum(q_d / t_d)    tokens, and its requests are of difficulty d in proportion to q_d / t_d
 
-and a share of places in proportion to ``q_d / (1 + g_d)`` is of difficulty ``d``: easy requests with long drafts leave
-soon, and hard ones take their places. The candidate with the most tokens per second is taken.
+since easy requests with long drafts leave soon and hard ones take their places. The candidate with the most tokens per
+second is the plan for the next steps.
 
-**Trials.** What was never tried is uncertain. From time to time the candidate is tried that would be the fastest if the
-doubts about its time were in its favour (an upper confidence bound, as bandits have it). Requests that do not draft are
-asked for one token now and then, as they may have become easier. Both are paid from small shares of the time, so that
-where no draft pays, little is lost.
+**Exploration.** What was never tried is uncertain. So now and then the candidate is tried that would be the fastest if
+the doubts about its time were in its favour (an upper confidence bound, as for bandits). And requests that do not draft
+are all asked for one token, as they may have become easier. Each of the two is paid from one percent of the time: where
+no draft pays, no more than that is lost.
 
-**Own time.** Between two plans budgets hold, and only a sample of what happens is learned from.
+**Overhead.** Budgets hold between two plans, and only a sample of the steps and drafts is learned from.
 """
 
 from __future__ import annotations
@@ -29,33 +29,35 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ianvs_specdec.lengths.acceptance_model import MISS_RATES, AcceptanceModel, Floats
+from ianvs_specdec.lengths.acceptance_model import MISS_RATES, AcceptanceModel, Floats, RequestState
 from ianvs_specdec.lengths.step_costs import StepCosts, Work
 
 if TYPE_CHECKING:
-    from ianvs_specdec.decoding.load import Finished, Load
+    from ianvs_specdec.decoding.load import Finished, Load, Share
 
-PRICES = np.array([0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
-"""Accepted tokens that a drafted one must bring."""
+PRICES = np.array([0.0, 0.1, 0.25, 0.4, 0.6, 0.8])
+"""Accepted tokens that each drafted one must bring. The best price is what a row costs over what a token is worth."""
 WARM_UP = 6 * (0,) + 8 * (2,)
-"""Budgets of the first steps: what a step takes is to be known, and then whether drafts are of any use."""
+"""Budgets of the first steps. What a step takes must be known first, then whether drafts are of any use."""
 COLD = frozenset({1, 2, 7, 8, 9, 10})
-"""First steps and first drafts of a process take longer, and tell nothing."""
+"""Steps of these, the first ones and the first ones with drafts, in which a process is still slow."""
 PLAN_STEPS, PLAN_SECONDS = 8, 0.05
-"""A plan holds for so long, whichever is longer: making one takes about 0.3 ms, and is to take about half a percent."""
+"""How long a plan holds, the longer of both. Making one takes 0.2 to 0.4 ms: at most one percent of the time."""
 TABLES = 4
-"""Plans for which the table of what each budget brings holds."""
-TRIAL_STEPS, TRIAL_SHARE, PROBE_SHARE = 2, 0.01, 0.01
-"""A single step would not be believed; the shares of the time that trials, and asking again, may cost."""
-DOUBT, WORTH = 1.5, 1.03
-"""Standard deviations by which a trial may hope to be faster, and how many times as fast it must hope to be."""
+"""Plans for which a table of what each budget brings holds, which takes as long as a plan."""
+TRIAL_STEPS, TRIAL_EVERY = 2, 32
+"""Steps of a trial, as a single one may be late; least steps between two, as what one teaches shows only later."""
+EXPLORING = 0.01
+"""Share of the time that trials may lose, and the same for requests that are asked again. With drafts that take a third
+of a step, useless ones are then asked for every 33 steps, and a change is noticed in time."""
+DOUBT = 1.5
+"""Standard deviations by which a trial may be faster than thought: one candidate in 15 is."""
 APART = 1.05
-"""How many times as fast the best plan must be that tells requests apart: the best of many seems better than it is."""
-LEARNING_SHARE, STEP_LESSON, SHARE_LESSON = 0.005, 60e-6, 4e-6
-"""The share of the time for learning what steps take, and the same for what is accepted; the seconds that it takes to
-learn from a step, and from a share."""
+"""How many times as fast a plan that tells requests apart must be: the best of many seems better than it is."""
+LEARNING, STEP_LESSON, SHARE_LESSON = 0.005, 60e-6, 4e-6
+"""Share of the time for learning from times, and the same for acceptance; seconds to learn from a step and a draft."""
 TOO_SHORT = 8
-"""Tokens: with fewer to come, what asking a request again teaches is of no use to it."""
+"""Tokens: with fewer to come, asking a request again is of no use to it."""
 
 
 class Goodput:
@@ -64,13 +66,16 @@ class Goodput:
     def __init__(self) -> None:
         self._acceptance = AcceptanceModel()
         self._costs: StepCosts | None = None
-        self._now = self._until_plan = self._until_table = self._planned = self._joined = 0
+        self._now = self._until_plan = self._until_table = self._next_trial = 0
+        self._planned = self._joined = 0
         self._budgets, self._pace = [0] * len(MISS_RATES), np.ones(len(MISS_RATES))
-        """By difficulty: the budget of the plan, and the tokens that a step with it brings."""
-        self._trial = self._probing = False
-        self._for_trials = self._for_probes = self._for_lessons = 0.0
-        self._probe_price = self._token_seconds = 0.0
-        self._catches_up, self._prompt, self._output, self._piece = False, 0.0, 0.0, 0
+        """The plan by difficulty: budgets, and tokens that a step with these brings."""
+        self._trial = self._asking = False
+        self._for_trials = self._for_asking = self._for_lessons = 0.0
+        """Seconds saved up."""
+        self._price_of_asking = 0.0
+        self._behind, self._prompt, self._output, self._piece = False, 0.0, 1.0, 0
+        """Whether drafters catch up, the average tokens of prompts and outputs, the most prompt rows of a step."""
 
     @classmethod
     def from_argument(cls, argument: str) -> Goodput:
@@ -80,28 +85,27 @@ class Goodput:
 
     def budgets(self, load: Load) -> Sequence[int]:
         self._now += 1
-        if load.unread:
-            self._piece = max(self._piece, load.prompt_rows)
         for stats in load.running:
             if stats.kept is None:
-                stats.kept = self._acceptance.begin(stats.task, stats.context_tokens, self._now)
-                stats.kept.budget = self._budgets[stats.kept.difficulty]
+                stats.kept = state = self._acceptance.begin(stats.task, stats.context_tokens, self._now)
+                state.budget = self._budgets[state.difficulty]
                 self._joined += 1
         if self._now <= len(WARM_UP):
             return [min(WARM_UP[self._now - 1], stats.remaining - 1) for stats in load.running]
+        if load.unread:
+            self._piece = max(self._piece, load.prompt_rows)
         changes = max(self._joined, abs(len(load.running) - self._planned))
         if self._until_plan <= 0 or (4 * changes > self._planned and not self._trial):
             self._plan(load)
         self._until_plan -= 1
-        self._probing = not self._trial and 0 < self._probe_price <= self._for_probes
-        least = 0
-        if self._probing:
-            self._for_probes -= self._probe_price
-            least = 1
-        return [
-            min(max(stats.kept.budget, least if stats.remaining > TOO_SHORT else 0), stats.remaining - 1)
-            for stats in load.running
-        ]
+        self._asking = not self._trial and 0 < self._price_of_asking <= self._for_asking
+        if self._asking:
+            self._for_asking -= self._price_of_asking
+        return [self._budget(stats.kept, stats.remaining) for stats in load.running]
+
+    def _budget(self, state: RequestState, remaining: int) -> int:
+        budget = max(state.budget, 1) if self._asking and remaining > TOO_SHORT else state.budget
+        return min(budget, remaining - 1)
 
     def _plan(self, load: Load) -> None:
         assert self._costs is not None
@@ -111,105 +115,105 @@ class Goodput:
             self._tabulate()
         states = [stats.kept for stats in load.running]
         difficulties = [state.difficulty for state in states]
-        number = len(states)
-        tokens, work = self._candidates(np.bincount(difficulties, self._pace[difficulties], len(MISS_RATES)), load)
+        mix = np.bincount(difficulties, self._pace[difficulties], len(MISS_RATES))
+        tokens, work = self._candidates(mix, load)
         seconds = self._costs.seconds(work)
         rate = tokens / seconds
-        alike = len(self._acceptance.budgets)
-        best, same = int(rate.argmax()), int(rate[:alike].argmax())
-        if rate[best] < APART * rate[same]:
-            best = same
-        self._token_seconds = 1 / float(rate[best])
-        self._until_plan = int(max(PLAN_STEPS, PLAN_SECONDS / seconds[best]))
-        self._planned, self._joined, self._trial = number, 0, False
+        best, same = int(rate.argmax()), int(rate[: len(self._acceptance.budgets)].argmax())
+        best = best if rate[best] > APART * rate[same] else same
+        self._planned, self._joined = len(states), 0
         self._pace = 1 / self._steps[:, best]
-        doubt = self._costs.doubt(work, best)
-        hoped = tokens / np.maximum(seconds - DOUBT * doubt, 0.5 * seconds)
-        loss = TRIAL_STEPS * np.maximum(seconds - tokens * self._token_seconds, 0.0)
-        hoped[(loss > self._for_trials) | (hoped < WORTH * rate[best])] = 0.0
-        trial = int(hoped.argmax())
-        if hoped[trial] and trial != best:
-            self._for_trials -= float(loss[trial])
-            self._trial, self._until_plan = True, TRIAL_STEPS
-            best = trial
-        self._budgets = self._options[:, best].tolist()
+        self._until_plan = int(max(PLAN_STEPS, PLAN_SECONDS / seconds[best]))
+        if self._costs.changed:
+            self._costs.changed, self._next_trial = False, 0
+        trial = self._trial_of(tokens, seconds, work, best) if self._now >= self._next_trial else best
+        self._trial = trial != best
+        if self._trial:
+            self._until_plan, self._next_trial = TRIAL_STEPS, self._now + TRIAL_EVERY
+        self._budgets = self._choices[:, trial].tolist()
         for state, difficulty in zip(states, difficulties, strict=True):
             state.budget = self._budgets[difficulty]
-        idle = sum(state.budget == 0 for state in states)
-        self._probe_price = self._price_of_probe(work, best, idle) if idle else 0.0
+        self._price_of_asking = self._price(work, best, sum(state.budget == 0 for state in states))
 
-    def _price_of_probe(self, work: Work, best: int, idle: int) -> float:
-        now = Work(*(np.broadcast_to(each, work.rows.shape)[best] for each in work))
-        more = now._replace(
-            rows=now.rows + idle,
-            drafting=now.drafting + idle,
-            nodes=now.nodes + idle,
-            depth=np.maximum(now.depth, 1.0),
-        )
-        return max(float(self._costs.seconds(more) - self._costs.seconds(now)), 1e-9)
+    def _trial_of(self, tokens: Floats, seconds: Floats, work: Work, best: int) -> int:
+        """The candidate to be tried, ``best`` where none is worth it."""
+        assert self._costs is not None
+        lost = TRIAL_STEPS * np.maximum(seconds - tokens * seconds[best] / tokens[best], 0.0)
+        doubt = DOUBT * self._costs.doubt(work, best)
+        hoped = np.where(lost <= self._for_trials, tokens / np.maximum(seconds - doubt, 0.5 * seconds), 0.0)
+        trial = int(hoped.argmax())
+        if hoped[trial] <= tokens[best] / seconds[best]:
+            return best
+        self._for_trials -= float(lost[trial])
+        return trial
+
+    def _price(self, work: Work, best: int, idle: int) -> float:
+        """The seconds for which a step takes longer if ``idle`` requests draft a token each."""
+        assert self._costs is not None
+        if not idle:
+            return 0.0
+        now = Work(*(each[best] for each in work))
+        rows, drafting, nodes = now.rows + idle, now.drafting + idle, now.nodes + idle
+        more = now._replace(rows=rows, drafting=drafting, nodes=nodes, depth=max(now.depth, 1.0))
+        without, asking = self._costs.seconds(Work(*map(np.array, zip(now, more, strict=True))))
+        return max(float(asking - without), 1e-9)
 
     def _tabulate(self) -> None:
-        """For each candidate and difficulty: the budget, and for each token the steps, nodes and drafts."""
+        """For each difficulty and candidate: the budget, and steps, nodes and drafts for each token."""
         model = self._acceptance
         model.tabulate()
-        count, found = len(model.budgets), model.found
+        count = len(model.budgets)
         value = model.tokens[:, None] - PRICES[:, None] * model.nodes
         longer = value >= np.maximum.accumulate(value, axis=2)
-        pick = np.maximum.accumulate(np.where(longer, np.arange(count), 0), axis=2)
-        pick[:, 0] = np.arange(count)
-        pick = pick.reshape(len(MISS_RATES), -1)
-        self._options, self._depth = model.budgets[pick], np.tile(model.depth, len(PRICES))
-        self._steps = 1 / (1 + found * np.take_along_axis(model.tokens, pick, axis=1))
-        self._nodes, self._drafts = self._steps * found * model.nodes[pick], self._steps * (pick > 0)
+        longer[:, 0] = True
+        choice = np.maximum.accumulate(np.where(longer, np.arange(count), 0), axis=2).reshape(len(MISS_RATES), -1)
+        self._choices, self._depth = model.budgets[choice], np.tile(model.depth, len(PRICES))
+        self._steps = 1 / (1 + model.found * np.take_along_axis(model.tokens, choice, axis=1))
+        self._nodes, self._drafts = self._steps * model.found * model.nodes[choice], self._steps * (choice > 0)
 
     def _candidates(self, mix: Floats, load: Load) -> tuple[Floats, Work]:
-        """The tokens of each candidate's steps, and what these do, where so much of each difficulty is asked."""
-        number = len(load.running)
-        steps, nodes, drafts = mix @ self._steps, mix @ self._nodes, mix @ self._drafts
-        tokens, nodes, drafting = number * mix.sum() / steps, number * nodes / steps, number * drafts / steps
-        prompts = tokens * self._prompt / max(self._output, 1.0)
-        behind = self._catches_up * drafting * (tokens + prompts) / number
+        """The tokens of each candidate's steps and what these do, where requests of each difficulty have such parts of
+        all tokens."""
+        running = len(load.running)
+        # Where prompts are left over, those that read will run as well.
+        number = running + load.reading if load.unread else running
+        steps = mix @ self._steps / number
+        tokens, nodes, drafting = mix.sum() / steps, mix @ self._nodes / steps, mix @ self._drafts / steps
+        prompts = tokens * self._prompt / self._output
+        behind = self._behind * drafting * (tokens + prompts) / number
         # Where prompts fill every step, who is done sooner only makes room for more of them.
-        part = np.minimum(1.0, self._piece / np.maximum(prompts, 1e-9)) if self._piece else 1.0
-        depth = self._depth * np.minimum(part * drafting * self._acceptance.found, 1)
-        work = Work(part * number, part * (number + nodes), load.context_tokens, 0, *(part * x for x in (drafting, nodes)), depth, part*behind)
-        return part * tokens, work
+        part = np.minimum(1.0, self._piece / np.maximum(prompts, 1.0)) if self._piece else np.ones(len(tokens))
+        tokens, nodes, drafting, behind, requests = (
+            part * each for each in (tokens, nodes, drafting, behind, float(number))
+        )
+        context = requests * load.context_tokens / running
+        depth = self._depth * np.minimum(drafting * self._acceptance.found, 1.0)
+        return tokens, Work(requests, requests + nodes, context, np.zeros(len(tokens)), drafting, nodes, depth, behind)
 
     def learn(self, finished: Finished) -> None:
-        seconds = finished.seconds
-        self._for_trials = min(self._for_trials + TRIAL_SHARE * seconds, 8 * seconds)
-        self._for_probes = min(self._for_probes + PROBE_SHARE * seconds, 2 * self._probe_price + PROBE_SHARE * seconds)
-        self._for_lessons = min(self._for_lessons + LEARNING_SHARE * seconds, 4 * STEP_LESSON)
-        shares = finished.shares
+        seconds, shares = finished.seconds, finished.shares
+        self._for_trials = min(self._for_trials + EXPLORING * seconds, 8 * seconds)
+        self._for_asking = min(self._for_asking, self._price_of_asking) + EXPLORING * seconds
+        self._for_lessons = min(self._for_lessons + LEARNING * seconds, STEP_LESSON)
         if not shares:
             return
-        stride = max(round(len(shares) * SHARE_LESSON / (LEARNING_SHARE * seconds)), 1)
-        for share in shares if self._probing else shares[self._now % stride :: stride]:
-            self._hear(share)
-        warm = self._now > len(WARM_UP)
-        if warm and not self._trial and self._for_lessons < 0:
-            return
-        if not warm and self._now in COLD:
-            return
-        self._for_lessons -= STEP_LESSON
-        if self._costs is None:
-            self._costs = StepCosts(finished)
-        self._costs.learn(finished)
+        stride = 1 if self._asking else max(round(len(shares) * SHARE_LESSON / (LEARNING * seconds)), 1)
+        for share in shares[self._now % stride :: stride]:
+            self._learn_acceptance(share)
+        warming = self._now <= len(WARM_UP)
+        if self._now not in COLD if warming else self._trial or self._for_lessons > 0:
+            self._for_lessons -= STEP_LESSON
+            self._costs = self._costs or StepCosts(finished)
+            self._costs.learn(finished)
 
-    def _hear(self, share) -> None:
+    def _learn_acceptance(self, share: Share) -> None:
         state = share.stats.kept
         if share.over:
-            rate = 0.02 if self._output else 1.0
-            self._prompt += rate * (state.start - self._prompt)
-            self._output += rate * (share.stats.context_tokens - state.start - self._output)
-            return
-        if not share.budget:
-            return
-        self._catches_up = self._catches_up or share.behind > 0
-        self._acceptance.learn(state, share, self._now)
-        if not state.budget:
-            # What paid may pay for others.
-            self._for_probes += self._token_seconds * share.step.accepted
-            idle = True
-        if not self._trial:
-            state.budget = self._budgets[state.difficulty]
+            # What comes behind the end says nothing of the draft.
+            self._prompt += 0.02 * (state.start - self._prompt)
+            self._output += 0.02 * (share.stats.context_tokens - state.start - self._output)
+        elif share.budget:
+            self._behind = self._behind or share.behind > 0
+            self._acceptance.learn(state, share, self._now)
+            if not self._trial:
+                state.budget = self._budgets[state.difficulty]

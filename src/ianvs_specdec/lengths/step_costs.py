@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-KNOTS = np.array([2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024])
-"""Rows at which the price of a further row may change: a half or a third more each, as finely as bends are seen."""
+KNOTS = 2.0 ** np.arange(1, 11)
+"""Rows at which the price of a further row may change: the kernels and the roofline have their bends near such."""
 PROMPT_KNOTS = (0, 128, 256)
 """Rows of prompts, likewise: what a GPU reads for free lies in between."""
 FORGOTTEN = 1 / 3000
@@ -40,8 +40,10 @@ LATE = 0.4
 """A step that took half as long again or more tells nothing unless the one before did as well: single steps are late
 when another program runs for a moment."""
 CHANGED, UNLEARNED = 0.2, 0.2
-"""When ``speed`` moves by so much in logarithms (more than the noise of single steps), so much of what is known of
-sizes is doubted as well: what was learned then may have been another program's load."""
+"""When ``speed`` moves by so much in logarithms, beyond the noise of steps, so much of what is known leaks away at once:
+it may be the sizes that cost more, not the machine that is busy."""
+SHORTEST = 0.05
+"""A step is thought to take at least so much of the first one."""
 
 
 class Work(NamedTuple):
@@ -101,24 +103,29 @@ class StepCosts:
         self._step = LinearModel([(0.8, 0.5), (0.05, 0.2), (0.05, 0.2), *prompts, (0.1, 0.3), *bends])
         self._draft = LinearModel([(0.03, 0.1), (0.03, 0.1), (0.0, 0.05), (0.01, 0.05), (0.01, 0.05), (0.0, 0.05)])
         self._speed, self._noise, self._off = 0.0, 0.1, 0.0
-        self._speeds = deque([0.0] * 3, maxlen=3)
         self.changed = False
+        self._speeds = deque([0.0] * 3, maxlen=3)
 
-    def seconds(self, work: Work) -> Any:
-        """What ``work`` is thought to take."""
-        step, draft = self._features(work)
-        drafting = np.where(work.drafting > 0, np.maximum(self._draft.mean(draft), 0.0), 0.0)
-        return self._unit * math.exp(self._speed) * (np.maximum(self._step.mean(step), 0.05) + drafting)
+    def seconds(self, work: Work) -> Floats:
+        """What each of several steps is thought to take."""
+        verifying = np.maximum(self._step.mean(self._step_features(work)), SHORTEST)
+        # No step takes longer than one of more rows, and no draft less than none.
+        larger = np.argsort(-work.rows)
+        verifying[larger] = np.minimum.accumulate(verifying[larger])
+        none = work._replace(drafting=0, nodes=0, depth=0, behind=0)
+        drafting = np.maximum(self._draft.mean(self._draft_features(work)), self._draft.mean(self._draft_features(none)))
+        return self._unit * math.exp(self._speed) * (verifying + drafting)
 
-    def doubt(self, work: Work, place: int) -> Any:
+    def doubt(self, work: Work, place: int) -> Floats:
         """The standard deviation of how much longer each step takes than the one at ``place``."""
-        step, draft = self._features(work)
+        step, draft = self._step_features(work), self._draft_features(work)
         variance = self._step.variance(step - step[place]) + self._draft.variance(draft - draft[place])
         return self._unit * math.exp(self._speed) * np.sqrt(variance)
 
     def learn(self, finished: Finished, drafts_too: bool = True) -> None:
-        step, draft = self._features(_work(finished))
-        thought = max(float(self._step.mean(step)), 0.05)
+        work = _work(finished)
+        step, draft = self._step_features(work), self._draft_features(work)
+        thought = max(float(self._step.mean(step)), SHORTEST)
         taken = max(finished.verify_seconds + finished.other_seconds, 1e-9) / self._unit
         off = math.log(taken / thought) - self._speed
         before, self._off = self._off, off
@@ -129,7 +136,7 @@ class StepCosts:
             if drafts_too:
                 drafting = max(float(self._draft.mean(draft)), 0.02)
                 self._draft.learn(draft, finished.draft_seconds / self._unit / speed, 1.5 * noise * drafting)
-            thought = max(float(self._step.mean(step)), 0.05)
+            thought = max(float(self._step.mean(step)), SHORTEST)
         self._adapt(math.log(taken / thought))
 
     def _adapt(self, off: float) -> None:
@@ -142,15 +149,19 @@ class StepCosts:
             self._step.forget(UNLEARNED)
             self._draft.forget(UNLEARNED)
 
-    def _features(self, work: Work) -> tuple[Floats, Floats]:
-        size = self._size
-        any_prompt, any_draft = np.minimum(work.prompts, 1), np.minimum(work.drafting, 1)
+    def _step_features(self, work: Work) -> Floats:
         prompts = [np.maximum(work.prompts - knot, 0) / 128 for knot in PROMPT_KNOTS]
-        bends = [np.maximum(work.rows - knot, 0) / size for knot in KNOTS]
-        step = [1.0, work.requests / size, work.context / self._context, any_prompt, *prompts, work.rows / size, *bends]
-        drafts = [work.requests, work.drafting, work.nodes, work.behind]
-        draft = [any_draft, work.depth, *(each / size for each in drafts)]
-        return tuple(np.stack(np.broadcast_arrays(*each), axis=-1).astype(float) for each in (step, draft))
+        bends = [np.maximum(work.rows - knot, 0) / self._size for knot in KNOTS]
+        sizes = work.requests / self._size, work.context / self._context
+        return _matrix(1.0, *sizes, np.minimum(work.prompts, 1), *prompts, work.rows / self._size, *bends)
+
+    def _draft_features(self, work: Work) -> Floats:
+        each = work.requests, work.drafting, work.nodes, work.behind
+        return _matrix(np.minimum(work.drafting, 1), work.depth, *(one / self._size for one in each))
+
+
+def _matrix(*features: Any) -> Floats:
+    return np.stack(np.broadcast_arrays(*features), axis=-1).astype(np.float64)
 
 
 def _work(finished: Finished) -> Work:
