@@ -1,24 +1,21 @@
 """How long steps and drafts take, learned from those that are over.
 
-Time is linear in what a step does, but for bends: rows are free while reading the weights takes longest, and cost from
-some number on. So each is a linear model over the features of ``Work``::
+Time is linear in what a step does, but for bends: rows are free while the weights are read, and cost from some number
+on (the roofline). So each is a linear model::
 
-    step  = speed * (a + b requests + c context + prompts ... + d rows + sum of e_k max(rows - knot_k, 0))
-    draft = speed * (a if any + b depth + c requests + d drafting requests + e nodes + f tokens to catch up with)
+    step  = speed * (a + b requests + c context + d any prompt + e prompts + f rows + sum of g_k max(rows - knot_k, 0))
+    draft = speed * (a any + b depth + c requests + d drafting requests + e nodes)
 
 The weights are learned by recursive least squares in its Bayesian form (West and Harrison, "Bayesian Forecasting and
-Dynamic Models"): a normal distribution that each step narrows. From it come both the time that a step of any size is
-thought to take and how uncertain that is. What is known leaks away, so that a machine that changes is followed.
-
-``speed`` is how busy the machine is. It has a place of its own since it changes at once and for all sizes alike: the
-median of what the last three steps took, over what their sizes explain.
+Dynamic Models"): a normal distribution, which tells what a step of any size takes and how uncertain that is. What is
+known leaks away, so that changes are followed. ``speed`` says how busy the machine is, which changes at once and for
+all sizes alike: the median of what the last three steps took over what they were thought to take.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,26 +27,26 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 KNOTS = 2.0 ** np.arange(1, 11)
-"""Rows at which the price of a further row may change: the kernels and the roofline have their bends near such."""
-PROMPT_KNOTS = (0, 128, 256)
-"""Rows of prompts, likewise: what a GPU reads for free lies in between."""
+"""Rows at which the price of a further one may change: kernels have their bends near powers of two."""
+STEP_PRIOR = (0.8, 0.5), (0.05, 0.2), (0.05, 0.2), (0.1, 0.5), (0.0, 1.0), (0.1, 0.3)
+DRAFT_PRIOR = (0.03, 0.1), (0.03, 0.1), (0.0, 0.05), (0.01, 0.05), (0.01, 0.05)
+"""Mean and standard deviation of the weights, as parts of the first step: most of it is there whatever it does, and a
+draft's level takes a thirtieth of it. All is doubted about as much as it is large."""
 FORGOTTEN = 1 / 3000
-"""Share of what is known that leaks away per step: of what was seen hundreds of steps ago most is left, so that a size
-that is rarely used stays known, and of what was seen ten thousand ago nothing."""
+"""Share of what is known that leaks away with each step: a size that is used once in hundreds of steps stays known."""
 LATE = 0.4
-"""A step that took half as long again or more tells nothing unless the one before did as well: single steps are late
-when another program runs for a moment."""
+"""In logarithms: a step that took half as long again tells nothing unless the next one did so, too. Single ones are
+late when another program runs for a moment."""
 CHANGED, UNLEARNED = 0.2, 0.2
-"""When ``speed`` moves by so much in logarithms, beyond the noise of steps, so much of what is known leaks away at once:
-it may be the sizes that cost more, not the machine that is busy."""
+"""When ``speed`` moves by so much in logarithms, more than the noise of steps, so much of what is known leaks away: it
+may be the price of sizes that has changed."""
 SHORTEST = 0.05
-"""A step is thought to take at least so much of the first one."""
+"""No step and no draft is thought to take less of the first step."""
 
 
 class Work(NamedTuple):
-    """What a step does, or, with arrays, what each of several steps does. ``prompts`` are rows of prompts beside it,
-    ``drafting`` requests draft ``nodes`` tokens together and ``depth`` levels at most, and their drafters read
-    ``behind`` tokens first."""
+    """What steps do, each field a number or one for each step. ``drafting`` requests draft ``nodes`` tokens together,
+    up to ``depth`` levels. Beside it, ``prompts`` rows are read."""
 
     requests: Any
     rows: Any
@@ -58,14 +55,12 @@ class Work(NamedTuple):
     drafting: Any
     nodes: Any
     depth: Any
-    behind: Any
 
 
 class LinearModel:
-    """Bayesian linear regression whose knowledge leaks away. ``prior`` has a mean and a standard deviation for each
-    weight."""
+    """Bayesian linear regression that forgets."""
 
-    def __init__(self, prior: Sequence[tuple[float, float]]) -> None:
+    def __init__(self, prior: list[tuple[float, float]]) -> None:
         means, spreads = zip(*prior, strict=True)
         self._weights, self._unknown = np.array(means), np.diag(np.square(spreads))
         self._covariance = self._unknown.copy()
@@ -77,12 +72,11 @@ class LinearModel:
         return ((features @ self._covariance) * features).sum(-1)
 
     def learn(self, features: Floats, value: float, noise: float) -> None:
-        """Of a ``value`` whose error has the standard deviation ``noise``; one that is far off counts as three."""
+        """``noise`` is the standard deviation of values. What is off by more than three counts as off by three."""
         covariance = self._covariance @ features
         variance = float(features @ covariance) + noise**2
         limit = 3 * math.sqrt(variance)
-        error = min(max(value - float(self.mean(features)), -limit), limit)
-        self._weights += covariance * (error / variance)
+        self._weights += covariance * (min(max(value - float(self.mean(features)), -limit), limit) / variance)
         self._covariance -= np.outer(covariance, covariance / variance)
         self.forget(FORGOTTEN)
 
@@ -91,30 +85,25 @@ class LinearModel:
 
 
 class StepCosts:
-    """``first`` is a step without drafts: all weights are relative to its time and its size, so that what is thought
-    before anything is known fits every machine."""
+    """All is relative to the time and the size of the first step. ``changed`` is set when times have changed."""
 
-    def __init__(self, first: Finished) -> None:
+    def __init__(self) -> None:
+        self._unit, self._size, self._context = 0.0, 1, 1
+        self._speed, self._speeds = 0.0, deque([0.0] * 3, maxlen=3)
+        self._noise, self._late = 0.1, 0.0
+        self.changed = False
+
+    def _begin(self, first: Finished) -> None:
         self._unit = first.verify_seconds + first.other_seconds
         self._size, self._context = len(first.shares), max(first.context, 1)
-        # Before anything is known: most of a step's time is there whatever it computes, and all else is a small part.
-        bends = [(0.0, 0.3 / (1 + knot / self._size)) for knot in KNOTS]
-        prompts = [(0.1, 0.5), (0.0, 1.0), (0.0, 1.0), (0.0, 1.0)]
-        self._step = LinearModel([(0.8, 0.5), (0.05, 0.2), (0.05, 0.2), *prompts, (0.1, 0.3), *bends])
-        self._draft = LinearModel([(0.03, 0.1), (0.03, 0.1), (0.0, 0.05), (0.01, 0.05), (0.01, 0.05), (0.0, 0.05)])
-        self._speed, self._noise, self._off = 0.0, 0.1, 0.0
-        self.changed = False
-        self._speeds = deque([0.0] * 3, maxlen=3)
+        self._step = LinearModel([*STEP_PRIOR, *((0.0, 0.3 / (1 + knot / self._size)) for knot in KNOTS)])
+        self._draft = LinearModel([*DRAFT_PRIOR])
 
     def seconds(self, work: Work) -> Floats:
         """What each of several steps is thought to take."""
-        verifying = np.maximum(self._step.mean(self._step_features(work)), SHORTEST)
-        # No step takes longer than one of more rows, and no draft less than none.
-        larger = np.argsort(-work.rows)
-        verifying[larger] = np.minimum.accumulate(verifying[larger])
-        none = work._replace(drafting=0, nodes=0, depth=0, behind=0)
-        drafting = np.maximum(self._draft.mean(self._draft_features(work)), self._draft.mean(self._draft_features(none)))
-        return self._unit * math.exp(self._speed) * (verifying + drafting)
+        step = np.maximum(self._step.mean(self._step_features(work)), SHORTEST)
+        draft = np.maximum(self._draft.mean(self._draft_features(work)), 0.0)
+        return self._unit * math.exp(self._speed) * (step + draft)
 
     def doubt(self, work: Work, place: int) -> Floats:
         """The standard deviation of how much longer each step takes than the one at ``place``."""
@@ -122,27 +111,31 @@ class StepCosts:
         variance = self._step.variance(step - step[place]) + self._draft.variance(draft - draft[place])
         return self._unit * math.exp(self._speed) * np.sqrt(variance)
 
-    def learn(self, finished: Finished, drafts_too: bool = True) -> None:
-        work = _work(finished)
+    def learn(self, finished: Finished) -> None:
+        if not self._unit:
+            self._begin(finished)
+        asked = [share for share in finished.shares if share.budget]
+        nodes, depth = sum(share.step.drafted for share in asked), max((share.depth for share in asked), default=0)
+        sizes = len(finished.shares), finished.rows, finished.context, finished.prompt_rows
+        work = Work(*sizes, len(asked), nodes, depth)
         step, draft = self._step_features(work), self._draft_features(work)
-        thought = max(float(self._step.mean(step)), SHORTEST)
         taken = max(finished.verify_seconds + finished.other_seconds, 1e-9) / self._unit
-        off = math.log(taken / thought) - self._speed
-        before, self._off = self._off, off
-        self._noise += 0.05 * (min(abs(off), 0.5) - self._noise)
-        if abs(off) <= LATE or off * before >= LATE**2:
-            noise, speed = min(max(1.25 * self._noise, 0.03), 0.3), math.exp(self._speed)
+        thought, speed = max(float(self._step.mean(step)), SHORTEST), math.exp(self._speed)
+        before, self._late = self._late, math.log(taken / thought) - self._speed
+        self._noise += 0.05 * (min(abs(self._late), 0.5) - self._noise)
+        if abs(self._late) <= LATE or self._late * before >= LATE**2:
+            noise = min(max(self._noise, 0.03), 0.3)
             self._step.learn(step, taken / speed, noise * thought)
-            if drafts_too:
-                drafting = max(float(self._draft.mean(draft)), 0.02)
-                self._draft.learn(draft, finished.draft_seconds / self._unit / speed, 1.5 * noise * drafting)
+            drafting = max(float(self._draft.mean(draft)), SHORTEST)
+            self._draft.learn(draft, finished.draft_seconds / self._unit / speed, noise * drafting)
             thought = max(float(self._step.mean(step)), SHORTEST)
         self._adapt(math.log(taken / thought))
 
-    def _adapt(self, off: float) -> None:
+    def _adapt(self, late: float) -> None:
         """What sizes do not explain is the machine's speed."""
-        self._speeds.append(off)
+        self._speeds.append(late)
         moved = sorted(self._speeds)[1] - self._speed
+        # A little of it always goes over to the sizes: a speed that stays is theirs.
         self._speed += 0.5 * moved - 0.01 * self._speed
         if abs(moved) > CHANGED:
             self.changed = True
@@ -150,23 +143,15 @@ class StepCosts:
             self._draft.forget(UNLEARNED)
 
     def _step_features(self, work: Work) -> Floats:
-        prompts = [np.maximum(work.prompts - knot, 0) / 128 for knot in PROMPT_KNOTS]
         bends = [np.maximum(work.rows - knot, 0) / self._size for knot in KNOTS]
+        prompts = np.minimum(work.prompts, 1), work.prompts / 128
         sizes = work.requests / self._size, work.context / self._context
-        return _matrix(1.0, *sizes, np.minimum(work.prompts, 1), *prompts, work.rows / self._size, *bends)
+        return _matrix(1.0, *sizes, *prompts, work.rows / self._size, *bends)
 
     def _draft_features(self, work: Work) -> Floats:
-        each = work.requests, work.drafting, work.nodes, work.behind
-        return _matrix(np.minimum(work.drafting, 1), work.depth, *(one / self._size for one in each))
+        each = work.requests / self._size, work.drafting / self._size, work.nodes / self._size
+        return _matrix(np.minimum(work.drafting, 1), work.depth, *each)
 
 
 def _matrix(*features: Any) -> Floats:
     return np.stack(np.broadcast_arrays(*features), axis=-1).astype(np.float64)
-
-
-def _work(finished: Finished) -> Work:
-    shares = [share for share in finished.shares if share.budget]
-    depth = max((share.depth for share in shares), default=0)
-    nodes, behind = sum(share.step.drafted for share in shares), sum(share.behind for share in shares)
-    requests, prompts = len(finished.shares), finished.prompt_rows
-    return Work(requests, finished.rows, finished.context, prompts, len(shares), nodes, depth, behind)
