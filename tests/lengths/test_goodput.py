@@ -12,7 +12,7 @@ from ianvs_specdec.decoding import Load, Stats
 from ianvs_specdec.errors import UserError
 from ianvs_specdec.lengths.acceptance_model import AcceptanceModel
 from ianvs_specdec.lengths.fixed import Fixed
-from ianvs_specdec.lengths.goodput import PLAN_SECONDS, PLAN_STEPS, WARM_UP
+from ianvs_specdec.lengths.goodput import PLAN_SECONDS, WARM_UP
 from tests.support.few import few
 
 from .simulation import GRID, Chain, Luck, Machine, Running, Tree, interpolated, mix, request, run, step
@@ -72,7 +72,7 @@ def test_rows_go_to_requests_that_use_them(machine, least):
 
     learned = sum(run(lengths.create("goodput"), clock, Chain(), requests, at_once=16, watch=watch).values())
     assert min(fixed) / learned >= least
-    assert machine == "cpu" or asked["good"] > 3 * asked["useless"]
+    assert machine == "cpu" or asked["good"] > 2 * asked["useless"]
 
 
 def test_easy_requests_do_not_delay_hard_ones():
@@ -153,13 +153,11 @@ def test_plans_take_little_of_the_time_of_short_steps(monkeypatch):
     made, tabulate = [], AcceptanceModel.tabulate
     monkeypatch.setattr(AcceptanceModel, "tabulate", lambda self: made.append(self) or tabulate(self))
     short = Machine(interpolated({1: 0.4, 60: 0.5, 200: 0.6}), call=0.01, level=0.02)
-    for machine, length in ((MACHINES["gpu"], 0.02), (short, 0.0004)):
-        steps = []
-        requests = [request("a", 0.6, 50, 4000, seed, True, 1.0) for seed in range(2)]
-        run(lengths.create("goodput"), machine, Chain(), requests, watch=lambda *step, steps=steps: steps.append(step))
-        # A trial of two steps is followed by another plan.
-        assert 0 < len(made) <= 2 * len(steps) / max(PLAN_STEPS, PLAN_SECONDS / length)
-        made.clear()
+    steps = []
+    requests = [request("a", 0.6, 50, 4000, seed, True, 1.0) for seed in range(2)]
+    run(lengths.create("goodput"), short, Chain(), requests, watch=lambda *step: steps.append(step))
+    # Every plan may be followed by a trial, and that by a plan.
+    assert 0 < len(made) <= 3 * len(steps) * 0.0005 / PLAN_SECONDS
 
 
 def test_it_begins_without_drafts_and_drafts_nothing_of_no_use():

@@ -155,8 +155,8 @@ class Goodput:
         part = np.minimum(1.0, self._piece / prompts) if self._piece else np.ones(len(tokens))
         tokens, nodes, drafting, requests = part * tokens, part * nodes, part * drafting, part * number
         depth = self._depth * np.minimum(drafting * self._acceptance.found, 1.0)
-        context = requests * load.context_tokens / running
-        return tokens, Work(requests, requests + nodes, context, 0, drafting, nodes, depth)
+        context, behind = requests * load.context_tokens / running, drafting * tokens / requests
+        return tokens, Work(requests, requests + nodes, context, 0, drafting, nodes, depth, behind)
 
     def learn(self, finished: Finished) -> None:
         seconds, shares = finished.seconds, finished.shares

@@ -4,7 +4,7 @@ Time is linear in what a step does, but for bends: rows are free while the weigh
 on (the roofline). So each is a linear model::
 
     step  = speed * (a + b requests + c context + d any prompt + e prompts + f rows + sum of g_k max(rows - knot_k, 0))
-    draft = speed * (a any + b depth + c requests + d drafting requests + e nodes)
+    draft = speed * (a any + b depth + c requests + d drafting requests + e nodes + f behind)
 
 The weights are learned by recursive least squares in its Bayesian form (West and Harrison, "Bayesian Forecasting and
 Dynamic Models"): a normal distribution, which tells what a step of any size takes and how uncertain that is. What is
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 KNOTS = 2.0 ** np.arange(1, 11)
 """Rows at which the price of a further one may change: kernels have their bends near powers of two."""
 STEP_PRIOR = (0.8, 0.5), (0.05, 0.2), (0.05, 0.2), (0.1, 0.5), (0.0, 1.0), (0.1, 0.3)
-DRAFT_PRIOR = (0.03, 0.1), (0.03, 0.1), (0.0, 0.05), (0.01, 0.05), (0.01, 0.05)
+DRAFT_PRIOR = (0.03, 0.1), (0.03, 0.1), (0.0, 0.05), (0.01, 0.05), (0.01, 0.05), (0.0, 0.01)
 """Mean and standard deviation of the weights, as parts of the first step: most of it is there whatever it does, and a
 draft's level takes a thirtieth of it. All is doubted about as much as it is large."""
 FORGOTTEN = 1 / 3000
@@ -46,7 +46,8 @@ SHORTEST = 0.05
 
 class Work(NamedTuple):
     """What steps do, each field a number or one for each step. ``drafting`` requests draft ``nodes`` tokens together,
-    up to ``depth`` levels. Beside it, ``prompts`` rows are read."""
+    up to ``depth`` levels, after their drafters read the ``behind`` tokens that they missed. Beside it, ``prompts`` rows
+    are read."""
 
     requests: Any
     rows: Any
@@ -55,6 +56,7 @@ class Work(NamedTuple):
     drafting: Any
     nodes: Any
     depth: Any
+    behind: Any
 
 
 class LinearModel:
@@ -115,9 +117,9 @@ class StepCosts:
         if not self._unit:
             self._begin(finished)
         asked = [share for share in finished.shares if share.budget]
-        nodes, depth = sum(share.step.drafted for share in asked), max((share.depth for share in asked), default=0)
-        sizes = len(finished.shares), finished.rows, finished.context, finished.prompt_rows
-        work = Work(*sizes, len(asked), nodes, depth)
+        nodes, behind = sum(share.step.drafted for share in asked), sum(share.behind for share in asked)
+        depth, size = max((share.depth for share in asked), default=0), len(finished.shares)
+        work = Work(size, finished.rows, finished.context, finished.prompt_rows, len(asked), nodes, depth, behind)
         step, draft = self._step_features(work), self._draft_features(work)
         taken = max(finished.verify_seconds + finished.other_seconds, 1e-9) / self._unit
         thought, speed = max(float(self._step.mean(step)), SHORTEST), math.exp(self._speed)
@@ -149,8 +151,8 @@ class StepCosts:
         return _matrix(1.0, *sizes, *prompts, work.rows / self._size, *bends)
 
     def _draft_features(self, work: Work) -> Floats:
-        each = work.requests / self._size, work.drafting / self._size, work.nodes / self._size
-        return _matrix(np.minimum(work.drafting, 1), work.depth, *each)
+        each = work.requests, work.drafting, work.nodes, work.behind
+        return _matrix(np.minimum(work.drafting, 1), work.depth, *(one / self._size for one in each))
 
 
 def _matrix(*features: Any) -> Floats:
