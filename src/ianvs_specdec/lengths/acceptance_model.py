@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-BUDGETS = np.array([0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
+BUDGETS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Lengths to choose among: tokens per second hardly differ between two of them."""
-LARGEST = int(BUDGETS[-1])
 MISS_RATES = np.geomspace(1 / 256, 1.0, 32)
 """The difficulties that are told apart, a fifth from each to the next: as exactly as 40 trials tell."""
 PRIOR_MISSES, FEWEST = 0.3, 2.0
@@ -101,25 +100,26 @@ class AcceptanceModel:
 
     def _fewer(self, misses: Any, nodes: Any) -> Any:
         """How many times as many guesses are wrong in a tree of so many nodes as the ``misses`` of chains."""
-        share = np.maximum(nodes, 1) ** -TREE_WIDTH if self._branching else 1.0
+        if not self._branching:
+            return 1.0
+        share = np.maximum(nodes, 1) ** -TREE_WIDTH
         return share / (1 - misses + misses * share)
 
     def tabulate(self) -> None:
         """Work out ``budgets`` and all that they bring anew."""
         self._shape()
         misses = MISS_RATES[:, None]
-        right = (1 - misses * self._fewer(misses, self.nodes))[:, :, None]
-        levels = np.arange(1, math.ceil(self.depth.max()) + 1)
-        self.tokens = (right**levels * np.clip(self.depth[:, None] + 1 - levels, 0, 1)).sum(2)
+        right = 1 - misses * self._fewer(misses, self.nodes)
+        self.tokens = right * (1 - right**self.depth) / (1 - right)
 
     def _shape(self) -> None:
         largest = max(self._shapes)
         nodes, depth = self._shapes[largest]
-        self.budgets = BUDGETS[: np.searchsorted(BUDGETS, max(2 * nodes, 4), "right")]
+        self.budgets = np.array([budget for budget in BUDGETS if budget <= max(2 * nodes, 4)])
         shapes = dict(self._shapes)
         if nodes > 0.9 * largest:
             # A drafter that fills its budget would fill a larger one. How much deeper a tree would be is not known.
-            shapes[LARGEST] = LARGEST, depth if self._branching else LARGEST
+            shapes[BUDGETS[-1]] = BUDGETS[-1], depth if self._branching else BUDGETS[-1]
         known = sorted(shapes)
         self.nodes, self.depth = (
             np.interp(self.budgets, known, [shapes[budget][each] for budget in known]) for each in (0, 1)

@@ -42,14 +42,14 @@ which a process is still slow."""
 PLAN_STEPS, PLAN_SECONDS = 8, 0.05
 """How long a plan holds, the longer of both: making one takes half a millisecond, one percent of that."""
 TRIAL_STEPS, TRIAL_EVERY = 2, 32
-"""Steps of a trial, as a single one may be late; and from one to the next, as its plan has to show its worth."""
+"""Steps of a trial, as a single one may be late; and from one to the next, or two plans, as it takes two more."""
 EXPLORING = 0.01
 """Share of the time for trials, and the same for asking again. If a draft takes half of a step, that is every 50 steps.
 """
 DOUBT, APART = 1.5, 1.05
 """Standard deviations by which a trial may be faster than thought, as one in 15 is. How many times as fast a plan must
 be that tells requests apart: the best of many seems better than it is."""
-LEARNING, STEP_LESSON, SHARE_LESSON = 0.005, 60e-6, 4e-6
+LEARNING, STEP_LESSON, SHARE_LESSON = 0.005, 80e-6, 4e-6
 """Share of the time for learning times, and the same for acceptance; the seconds that a step and a draft take."""
 
 
@@ -104,13 +104,13 @@ class Goodput:
         best = best if rate[best] > APART * rate[same] else same
         self._planned, self._joined = len(states), 0
         self._pace = 1 / self._steps[:, best]
-        self._until_plan = int(max(PLAN_STEPS, PLAN_SECONDS / seconds[best]))
+        hold = self._until_plan = int(max(PLAN_STEPS, PLAN_SECONDS / seconds[best]))
         if self._costs.changed:
             self._costs.changed, self._next_trial = False, 0
         tried = self._trial_of(tokens, seconds, work, best) if self._now >= self._next_trial else best
         self._trial = tried != best
         if self._trial:
-            self._until_plan, self._next_trial = TRIAL_STEPS, self._now + TRIAL_EVERY
+            self._until_plan, self._next_trial = TRIAL_STEPS, self._now + max(TRIAL_EVERY, 2 * hold)
         self._budgets = self._choices[:, tried].tolist()
         for state, difficulty in zip(states, difficulties, strict=True):
             state.budget = self._budgets[difficulty]

@@ -3,7 +3,7 @@
 Time is linear in what a step does, but for bends: rows are free while the weights are read, and cost from some number
 on (the roofline). So each is a linear model::
 
-    step  = speed * (a + b requests + c context + d any prompt + e prompts + f rows + sum of g_k max(rows - knot_k, 0))
+    step  = speed * (a + b requests + c context + d rows + e any prompt + f prompts + sum of g_k max(rows - knot_k, 0))
     draft = speed * (a any + b depth + c requests + d drafting requests + e nodes + f behind)
 
 The weights are learned by recursive least squares in its Bayesian form (West and Harrison, "Bayesian Forecasting and
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 KNOTS = 2.0 ** np.arange(1, 11)
 """Rows at which the price of a further one may change: kernels have their bends near powers of two."""
-STEP_PRIOR = (0.8, 0.5), (0.05, 0.2), (0.05, 0.2), (0.1, 0.5), (0.0, 1.0), (0.1, 0.3)
+STEP_PRIOR = (0.8, 0.5), (0.05, 0.2), (0.05, 0.2), (0.1, 0.3), (0.1, 0.5), (0.0, 1.0)
 DRAFT_PRIOR = (0.03, 0.1), (0.03, 0.1), (0.0, 0.05), (0.01, 0.05), (0.01, 0.05), (0.0, 0.01)
 """Mean and standard deviation of the weights, as parts of the first step: most of it is there whatever it does, and a
 draft's level takes a thirtieth of it. All is doubted about as much as it is large."""
@@ -46,8 +46,7 @@ SHORTEST = 0.05
 
 class Work(NamedTuple):
     """What steps do, each field a number or one for each step. ``drafting`` requests draft ``nodes`` tokens together,
-    up to ``depth`` levels, after their drafters read the ``behind`` tokens that they missed. Beside it, ``prompts`` rows
-    are read."""
+    up to ``depth`` levels, and their drafters first read ``behind`` tokens. Beside it, ``prompts`` rows are read."""
 
     requests: Any
     rows: Any
@@ -145,15 +144,19 @@ class StepCosts:
             self._draft.forget(UNLEARNED)
 
     def _step_features(self, work: Work) -> Floats:
-        bends = [np.maximum(work.rows - knot, 0) / self._size for knot in KNOTS]
-        prompts = np.minimum(work.prompts, 1), work.prompts / 128
-        sizes = work.requests / self._size, work.context / self._context
-        return _matrix(1.0, *sizes, *prompts, work.rows / self._size, *bends)
+        sizes = work.requests / self._size, work.context / self._context, work.rows / self._size
+        bends = np.maximum(np.subtract.outer(work.rows, KNOTS), 0) / self._size
+        plain = _columns(work, 1.0, *sizes, np.minimum(work.prompts, 1), work.prompts / 128)
+        return np.concatenate([plain, bends], axis=-1)
 
     def _draft_features(self, work: Work) -> Floats:
         each = work.requests, work.drafting, work.nodes, work.behind
-        return _matrix(np.minimum(work.drafting, 1), work.depth, *(one / self._size for one in each))
+        return _columns(work, np.minimum(work.drafting, 1), work.depth, *(one / self._size for one in each))
 
 
-def _matrix(*features: Any) -> Floats:
-    return np.stack(np.broadcast_arrays(*features), axis=-1).astype(np.float64)
+def _columns(work: Work, *features: Any) -> Floats:
+    """One row of features, or one for each step."""
+    table = np.empty((*np.shape(work.rows), len(features)))
+    for column, feature in enumerate(features):
+        table[..., column] = feature
+    return table
