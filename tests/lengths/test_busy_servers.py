@@ -41,13 +41,13 @@ def tokens_per_second(table, length, at_once, prompt, output, seconds):
     [("cpu", (60, 90, 30, 12)), ("cpu", (60, 400, 30, 12)), ("gpu", (64, 100, 60, 15)), ("gpu", (128, 800, 60, 40))],
     ids=["cpu", "cpu long prompts", "gpu", "gpu long prompts"],
 )
-def test_where_nearly_every_step_reads_prompts_it_comes_near_the_best_fixed_length(table, load):
+def test_prompts_read_beside_steps_are_no_trap(table, load):
     machine = CPU if table == "cpu" else costs.read(GPU)
     best = max(tokens_per_second(machine, f"fixed:{tokens}", *load) for tokens in (0, 1, 2, 4))
-    assert tokens_per_second(machine, "goodput", *load) >= 0.94 * best
+    assert tokens_per_second(machine, "goodput", *load) >= 0.95 * best
 
 
-def test_where_more_short_requests_come_than_a_gpu_can_answer_it_comes_near_the_best_fixed_length():
+def test_more_short_requests_than_a_gpu_can_answer():
     machine = costs.read(GPU)
     survival = [(rate,) * 64 for rate in (0.99, 0.96, 0.9)]
     asked = [
@@ -65,42 +65,19 @@ def test_where_more_short_requests_come_than_a_gpu_can_answer_it_comes_near_the_
     assert throughput("goodput", 4) >= 0.9 * max(throughput("fixed:2", 1), throughput("fixed:4", 1))
 
 
-def saturated(length, acceptance, at_once, seconds=20):
-    """Tokens per second of a GPU with as many requests at once, all the time, and the lengths that were chosen."""
-    plan = UserPlan("", at_once, seconds / 3600, 1, 1e5, "closed", at_once=at_once)
-    rule, chosen = lengths.create(length), list[set[int]]()
-    choose = rule.budgets
-
-    def budgets(load):
-        found = choose(load)
-        # What is left of an answer may be too little for any draft.
-        chosen.append({budget for budget, stats in zip(found, load.running, strict=True) if stats.remaining > 1})
-        return found
-
-    rule.budgets = budgets
-    told = simulate(plan, costs.read(GPU), rule, Workload(stated(acceptance, 32, 256)))
-    return mean(row["tokens_per_second"] for row in told["over_time"]), chosen
-
-
-@pytest.mark.parametrize(
-    ("acceptance", "at_once"),
-    [
-        pytest.param({"all": 0.7}, 64, id="alike"),
-        pytest.param({"a": 0.98, "b": 0.93, "c": 0.8}, 64, id="nearly alike", marks=pytest.mark.slow),
-        pytest.param({"a": 0.95, "b": 0.5}, 160, id="not so alike", marks=pytest.mark.slow),
-    ],
-)
-def test_requests_that_differ_little_all_draft_the_same_as_with_the_best_fixed_length(acceptance, at_once):
-    """To tell them apart would bring less than the errors of what is known of each of them cost."""
-    best = max(saturated(f"fixed:{tokens}", acceptance, at_once)[0] for tokens in (0, 1, 2, 3, 4))
-    found, chosen = saturated("goodput", acceptance, at_once)
-    assert found >= 0.97 * best
-    assert mean(len(budgets) == 1 for budgets in chosen) > 0.5
+def saturated(length, acceptance, at_once):
+    """Tokens per second of a GPU with as many requests at once, all the time."""
+    plan = UserPlan("", at_once, 20 / 3600, 1, 1e5, "closed", at_once=at_once)
+    told = simulate(plan, costs.read(GPU), lengths.create(length), Workload(stated(acceptance, 32, 256)))
+    return mean(row["tokens_per_second"] for row in told["over_time"])
 
 
 @pytest.mark.slow
-def test_easy_and_hard_requests_do_not_draft_the_same():
-    best = max(saturated(f"fixed:{tokens}", {"easy": 0.95, "hard": 0.1}, 192, 40)[0] for tokens in (0, 1, 2))
-    found, chosen = saturated("goodput", {"easy": 0.95, "hard": 0.1}, 192, 40)
-    assert found >= 1.1 * best
-    assert mean(len(budgets) > 1 for budgets in chosen) > 0.5
+@pytest.mark.parametrize(
+    ("acceptance", "at_once", "least"),
+    [({"all": 0.7}, 64, 0.95), ({"a": 0.98, "b": 0.93, "c": 0.8}, 64, 0.95), ({"easy": 0.95, "hard": 0.1}, 192, 1.1)],
+    ids=["alike", "nearly alike", "easy and hard"],
+)
+def test_a_full_gpu_gains_where_requests_differ(acceptance, at_once, least):
+    best = max(saturated(f"fixed:{tokens}", acceptance, at_once) for tokens in (0, 1, 2, 3, 4))
+    assert saturated("goodput", acceptance, at_once) >= least * best

@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.decoding import HuggingFaceTarget, Load, Share, Stats, TokenTree, decode
+from ianvs_specdec.decoding import HuggingFaceTarget, Load, Stats, TokenTree, decode
 from ianvs_specdec.errors import UserError
-from ianvs_specdec.lengths.shapes import Shapes
-from ianvs_specdec.types import Sampling, Step
+from ianvs_specdec.types import Sampling
 from tests.support.budgets import Budgets
 from tests.support.tiny import tiny_model
 
@@ -64,22 +63,3 @@ def test_scouts_do_not_make_a_tree_deeper():
     assert TokenTree([9, 1, 2, 3], [-1, 0, 1, 2]).depth == 3
     assert TokenTree([9, 1, 2, 3], [-1, 0, 1, 2], scouts=frozenset({2, 3})).depth == 1
     assert TokenTree.chain(9).depth == 0
-
-
-def shapes(*drafts):
-    """What is known of drafts after these: budget, tokens drafted, and how many were to come before the step."""
-    known, told = Shapes(), []
-    for budget, drafted, remaining in drafts:
-        share = Share(Stats(50, "", remaining - 1), budget, 0, drafted, Step(drafted, 0, 1, drafted + 1), False)
-        told.append(known.add(share)[0])
-    return known, told
-
-
-def test_a_draft_that_the_end_of_the_output_cut_short_was_not_ended_by_its_drafter():
-    assert shapes((8, 8, 100), (8, 3, 4), (8, 3, 100), (8, 8, 100))[1] == [False, False, True, False]
-
-
-@pytest.mark.parametrize(("drafted", "expected"), [(15, (24, 23)), (14, (14, 14))])
-def test_a_drafter_that_nearly_fills_its_budget_would_fill_a_larger_one(drafted, expected):
-    known, _ = shapes(*[(16, drafted, 100)] * 3)
-    assert known.of(24) == expected

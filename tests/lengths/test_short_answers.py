@@ -97,7 +97,7 @@ def milliseconds(length, asked, at_once, seed):
 
 @pytest.mark.parametrize("at_once", [1, 4, pytest.param(16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("right", [(0.93,), (0.6, 0.75, 0.85, 0.95, 0.98), (0.2, 0.4)], ids=["easy", "mixed", "hard"])
-def test_it_comes_near_the_best_fixed_length_though_the_first_steps_mislead(right, at_once):
+def test_short_answers_and_first_steps_that_mislead(right, at_once):
     ratios = []
     for seed in range(3):
         asked = questions(seed, right)

@@ -1,0 +1,126 @@
+"""How often drafts are right, learned from what came of them.
+
+Each guess for a request is wrong with probability ``m`` if those before it were right, so that the length of what is
+accepted is geometric (Leviathan et al. 2023, arXiv 2211.17192). A draft of which ``n`` tokens were accepted is ``n``
+trials without a miss, and one more with a miss if it was longer. What is known of ``m`` is a mean and the number of
+trials that it is worth (a Beta distribution), which fade with time. A request begins with the mean of its task, and a
+task with that of most drafters. A tree has several guesses for each level, of which fewer are all wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ianvs_specdec.decoding.scheduling import Share
+
+Floats = NDArray[np.float64]
+
+BUDGETS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Lengths to choose among: tokens per second hardly differ between two of them."""
+MISS_RATES = np.geomspace(1 / 256, 1.0, 32)
+"""The difficulties that are told apart, a fifth from each to the next: as exactly as 40 trials tell."""
+PRIOR_MISSES, FEWEST = 0.3, 2.0
+"""Seven of ten guesses are right before anything is known. Trials that a mean is worth at least: few, so that two or
+three drafts of a request correct it."""
+REQUEST_MEMORY, TASK_MEMORY = 40, 200
+"""A mean is worth so many trials at most, and half of them after so many steps: a paragraph, and a few answers."""
+TREE_WIDTH = 0.25
+"""In a tree of ``n`` nodes ``n ** -0.25`` as many levels are wrong: 16 nodes have two or three guesses for each, and
+half of the tokens that the first guess misses are the second one."""
+MOST_TASKS = 256
+"""Users name tasks, so their number is bounded."""
+
+
+@dataclass(slots=True)
+class MissRate:
+    mean: float
+    memory: int
+    trials: float = FEWEST
+    learned: int = 0
+
+    def learn(self, misses: float, trials: float, now: int) -> None:
+        kept = max(self.trials * 0.5 ** ((now - self.learned) / self.memory), FEWEST)
+        self.mean = (kept * self.mean + misses) / (kept + trials)
+        self.trials, self.learned = min(kept + trials, self.memory), now
+
+
+@dataclass(eq=False, slots=True)
+class RequestState:
+    """What is kept of a running request. ``start`` is the context with which it came, ``budget`` the plan's."""
+
+    task: MissRate
+    own: MissRate
+    start: int
+    budget: int = 0
+
+    @property
+    def difficulty(self) -> int:
+        """The place of its miss rate among ``MISS_RATES``."""
+        places = len(MISS_RATES) - 1
+        place = places * (1 - math.log(max(self.own.mean, MISS_RATES[0])) / math.log(MISS_RATES[0]))
+        return min(round(place), places)
+
+
+class AcceptanceModel:
+    """``budgets`` go up to twice the largest draft so far. They have such ``nodes`` and ``depth`` on average, and
+    ``tokens [difficulties, budgets]`` of them are accepted, if there is a draft, as in a share ``found`` of the steps.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, MissRate] = {}
+        self.found = 1.0
+        self._shapes: dict[int, tuple[float, float]] = {0: (0.0, 0.0)}
+        self._branching = False
+
+    def begin(self, task: str, start: int, now: int) -> RequestState:
+        name = task if task in self._tasks or len(self._tasks) < MOST_TASKS else ""
+        known = self._tasks.setdefault(name, MissRate(PRIOR_MISSES, TASK_MEMORY))
+        return RequestState(known, MissRate(known.mean, REQUEST_MEMORY, learned=now), start)
+
+    def learn(self, request: RequestState, share: Share, now: int) -> None:
+        """What came of a draft."""
+        nodes, depth, accepted = share.step.drafted, share.depth, share.step.accepted
+        self.found += 0.02 * ((nodes > 0) - self.found)
+        if not nodes:
+            return
+        if share.budget in BUDGETS:
+            before = self._shapes.get(share.budget, (nodes, depth))
+            self._shapes[share.budget] = 0.9 * before[0] + 0.1 * nodes, 0.9 * before[1] + 0.1 * depth
+        self._branching = self._branching or depth < nodes
+        missed = accepted < depth
+        trials = (accepted + missed) * float(self._fewer(request.own.mean, nodes))
+        for rate in (request.own, request.task):
+            rate.learn(missed, trials, now)
+
+    def _fewer(self, misses: Any, nodes: Any) -> Any:
+        """How many times as many guesses are wrong in a tree of so many nodes as the ``misses`` of chains."""
+        if not self._branching:
+            return 1.0
+        share = np.maximum(nodes, 1) ** -TREE_WIDTH
+        return share / (1 - misses + misses * share)
+
+    def tabulate(self) -> None:
+        """Work out ``budgets`` and all that they bring anew."""
+        self._shape()
+        misses = MISS_RATES[:, None]
+        right = 1 - misses * self._fewer(misses, self.nodes)
+        self.tokens = right * (1 - right**self.depth) / (1 - right)
+
+    def _shape(self) -> None:
+        largest = max(self._shapes)
+        nodes, depth = self._shapes[largest]
+        self.budgets = np.array([budget for budget in BUDGETS if budget <= max(2 * nodes, 4)])
+        shapes = dict(self._shapes)
+        if nodes > 0.9 * largest:
+            # A drafter that fills its budget would fill a larger one. How much deeper a tree would be is not known.
+            shapes[BUDGETS[-1]] = BUDGETS[-1], depth if self._branching else BUDGETS[-1]
+        known = sorted(shapes)
+        self.nodes, self.depth = (
+            np.interp(self.budgets, known, [shapes[budget][each] for budget in known]) for each in (0, 1)
+        )
