@@ -43,7 +43,7 @@ PLAN_STEPS, PLAN_SECONDS = 8, 0.05
 """How long a plan holds, the longer of both: making one takes half a millisecond, one percent of that."""
 TRIAL_STEPS, TRIAL_EVERY = 2, 32
 """Steps of a trial, as a single one may be late; and from one to the next, or two plans, as it takes two more."""
-EXPLORING = 0.01
+EXPLORING = 0.008
 """Share of the time for trials, and the same for asking again. If a draft takes half of a step, that is every 50 steps.
 """
 DOUBT, APART = 1.5, 1.05
