@@ -48,10 +48,10 @@ def test_near_hindsight_and_useless_drafts_cost_little(machine, drafter, kinds):
     learned = {kind: sum(spent[kind] for spent in runs) / len(runs) for kind in runs[0]}
     # Each kind has its own best length here, which no length knows at the first of its requests.
     best = sum(min(spent[kind] for spent in fixed.values()) for kind in learned)
-    assert sum(learned.values()) <= (1.08 if drafter == "tree" else 1.06) * best
-    # Beside requests that drafts help, useless ones are told apart only after some drafts.
+    more = 0.02 if drafter == "tree" else 0.0  # How much a tree of another size brings is known less well.
+    assert sum(learned.values()) <= (1.06 + more) * best
     for kind, spent in learned.items():
-        assert spent <= (1.05 if kinds == "nothing works" else 1.09) * fixed[0][kind], kind
+        assert spent <= (1.05 if kinds == "nothing works" else 1.05 + more) * fixed[0][kind], kind
 
 
 MANY = {
@@ -73,7 +73,7 @@ def test_rows_go_to_requests_that_use_them(machine, least):
 
     learned = sum(run(lengths.create("goodput"), clock, Chain(), requests, at_once=16, watch=watch).values())
     assert min(fixed) / learned >= least
-    assert machine == "cpu" or asked["good"] > 1.5 * asked["useless"]
+    assert asked["good"] > asked["useless"]
 
 
 def test_easy_requests_do_not_delay_hard_ones():

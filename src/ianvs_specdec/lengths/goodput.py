@@ -41,6 +41,8 @@ WARM_UP, COLD = 6 * (0,) + 8 * (2,), frozenset({1, 2, 7, 8, 9, 10})
 which a process is still slow."""
 PLAN_STEPS, PLAN_SECONDS = 8, 0.05
 """How long a plan holds, the longer of both: making one takes half a millisecond, one percent of that."""
+TABLE_STEPS = 32
+"""For how long the table of what each budget brings holds, which takes as long as a plan."""
 TRIAL_STEPS, TRIAL_EVERY = 2, 32
 """Steps of a trial, as a single one may be late; and from one to the next, or two plans, as it takes two more."""
 EXPLORING = 0.008
@@ -58,7 +60,7 @@ class Goodput:
 
     def __init__(self) -> None:
         self._acceptance, self._costs = AcceptanceModel(), StepCosts()
-        self._now = self._until_plan = self._next_trial = self._planned = self._joined = 0
+        self._now = self._until_plan = self._next_trial = self._next_table = self._planned = self._joined = 0
         self._budgets, self._pace = [0] * len(MISS_RATES), np.ones(len(MISS_RATES))
         """The plan, by difficulty: budgets, and tokens that each step brings a request."""
         self._trial = self._asking = False
@@ -94,7 +96,9 @@ class Goodput:
         return [min(max(stats.kept.budget, self._asking), stats.remaining - 1) for stats in load.running]
 
     def _plan(self, load: Load) -> None:
-        self._tabulate()
+        if self._now >= self._next_table:
+            self._next_table = self._now + TABLE_STEPS
+            self._tabulate()
         states = [stats.kept for stats in load.running]
         difficulties = [state.difficulty for state in states]
         tokens, work = self._candidates(np.bincount(difficulties, minlength=len(MISS_RATES)) * self._pace, load)
