@@ -21,6 +21,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
+
 from bench.command import EXAMPLE, SETS, command, progress
 from bench.environment import environment
 from bench.opened import Opened
@@ -202,7 +204,7 @@ class _Engine:
             while engine.busy:
                 engine.step()
             decoded = request.result()
-            steps = [vars(step) for step in decoded.trace.steps]
+            steps = [msgspec.structs.asdict(step) for step in decoded.trace.steps]
             yield {"prompt": ids, "output": [*ids, *decoded.token_ids], "steps": steps}
 
     def serve(self, length: Any, arrivals: Sequence[Arrival], meter: Any) -> Measured:
