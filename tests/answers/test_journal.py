@@ -126,7 +126,6 @@ def test_a_flipped_bit_replays_nothing_wrong(tmp_path: Path, caplog: pytest.LogC
         # What is missing is asked for again, and kept.
         fill(tmp_path, 60, run="again")
         assert intact(tmp_path, 60) == list(range(60))
-    assert min(found) >= 0
     assert sum(number == 60 for number in found) > len(found) / 4
 
 
