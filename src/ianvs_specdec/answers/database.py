@@ -138,8 +138,10 @@ class Database:
         self.close()
         old = self.path.with_name(f"{self.path.name}.damaged")
         with suppress(OSError):
-            for suffix in ("-wal", "-shm"):
-                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            Path(f"{self.path}-shm").unlink(missing_ok=True)
+            # The write-ahead log may hold answers that the file does not have yet.
+            with suppress(FileNotFoundError):
+                os.replace(f"{self.path}-wal", f"{old}-wal")
             os.replace(self.path, old)
             _padded(old)
         with self.writing() as connection:
